@@ -1,0 +1,1 @@
+"""Snapshot to OpenTelemetry: metrics, traces and logs over OTLP."""

@@ -1,0 +1,49 @@
+"""Every error that daskscope raises on purpose.
+
+    DaskscopeError
+    ├── ConfigurationError        a setting is missing or makes no sense; the message names it
+    ├── NotOnScheduler            the scheduler's environment lacks the package
+    └── ServiceError              the service did not do what was asked
+        ├── ServiceUnreachable    no answer: address, network, or the service is down
+        ├── AccessDenied          401 or 403: token missing, wrong, expired, or of too small a scope
+        └── NotFound              404: no such cluster, computation, … in this workspace
+
+Nothing of this is ever raised into a scheduler: there, trouble is counted and warned of once.
+"""
+
+from __future__ import annotations
+
+
+class DaskscopeError(Exception):
+    """Base of all errors that daskscope raises on purpose."""
+
+
+class ConfigurationError(DaskscopeError, ValueError):
+    """A setting is missing or makes no sense. The message names it and says what would be right."""
+
+
+class NotOnScheduler(DaskscopeError, ImportError):
+    """The package cannot be imported by the scheduler. The message names the ways to fix it."""
+
+
+class ServiceError(DaskscopeError):
+    """The service refused or failed.
+
+    ``status`` is the HTTP status, or None where no answer came.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServiceUnreachable(ServiceError):
+    """The service gave no answer."""
+
+
+class AccessDenied(ServiceError):
+    """The token is missing, wrong, expired, revoked, or of too small a scope."""
+
+
+class NotFound(ServiceError):
+    """The service knows no such thing in this workspace."""

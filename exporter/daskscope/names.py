@@ -1,0 +1,202 @@
+"""Every name that daskscope gives to telemetry: metrics, spans, log events, attributes.
+
+Data only. Docs, dashboards and tests are made from it or held against it. Units are UCUM codes
+(https://ucum.org); a count of things has its thing in braces. Names follow OpenTelemetry's naming
+rules: singular, dots, no unit and no ``total`` in the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Upper bounds of the task duration histogram, in seconds.
+DURATION_BOUNDS: tuple[float, ...] = (
+    0.001,
+    0.003,
+    0.01,
+    0.03,
+    0.1,
+    0.3,
+    1.0,
+    3.0,
+    10.0,
+    30.0,
+    100.0,
+    300.0,
+    1000.0,
+)  # fmt: skip
+
+#: Stands for all values of an attribute beyond the number that is kept apart.
+OTHER = "other"
+
+# --- attributes -----------------------------------------------------------------------------------
+# None may share its name with a field that the collector's InfluxDB exporter writes
+# (gauge, counter, count, sum, min, max, body, attributes, …): points would be lost.
+
+SERVICE_NAME = "service.name"
+SERVICE_NAMESPACE = "service.namespace"
+SERVICE_INSTANCE_ID = "service.instance.id"
+HOST_NAME = "host.name"
+CLUSTER_ID = "dask.cluster.id"
+CLUSTER_NAME = "dask.cluster.name"
+RESOURCE_ATTRIBUTES: tuple[str, ...] = (
+    SERVICE_NAME,
+    SERVICE_NAMESPACE,
+    SERVICE_INSTANCE_ID,
+    CLUSTER_ID,
+    CLUSTER_NAME,
+    HOST_NAME,
+)
+
+WORKER_STATE = "dask.worker.state"
+MEMORY_KIND = "dask.memory.kind"
+TASK_STATE = "dask.task.state"
+TASK_PREFIX = "dask.task.prefix"
+TASK_OUTCOME = "dask.task.outcome"
+TASK_ACTIVITY = "dask.task.activity"
+EXCEPTION_TYPE = "exception.type"
+EXCEPTION_MESSAGE = "exception.message"
+EXCEPTION_STACKTRACE = "exception.stacktrace"
+EVENT_NAME = "event.name"
+EVENT_TOPIC = "dask.event.topic"
+WORKER_LOSS_REASON = "dask.worker.loss.reason"
+WORKER_ADDRESS = "dask.worker.address"
+DROPPED_WHAT = "daskscope.dropped.what"
+SENT_WHAT = "daskscope.send.what"
+COMPUTATION_ID = "dask.computation.id"
+COMPUTATION_STATUS = "dask.computation.status"
+COMPUTATION_TASKS = "dask.computation.tasks"
+USER_NAME = "user.name"
+TASK_GROUP_NAME = "dask.task_group.name"
+TASK_GROUP_TASKS = "dask.task_group.tasks"
+
+# --- metrics --------------------------------------------------------------------------------------
+
+Instrument = Literal["counter", "updowncounter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. ``attributes`` maps an attribute's name to what its values are."""
+
+    name: str
+    instrument: Instrument
+    unit: str
+    help: str
+    attributes: tuple[str, ...] = ()
+
+
+WORKER_COUNT = Metric(
+    "dask.worker.count", "updowncounter", "{worker}", "Workers connected.", (WORKER_STATE,)
+)
+WORKER_THREADS = Metric(
+    "dask.worker.threads", "updowncounter", "{thread}", "Threads of the connected workers."
+)
+WORKER_TIME = Metric(
+    "dask.worker.time",
+    "counter",
+    "s",
+    "Thread-seconds of all workers: busy running tasks, idle, or paused.",
+    (WORKER_STATE,),
+)
+WORKER_LOSS = Metric(
+    "dask.worker.loss",
+    "counter",
+    "{worker}",
+    "Workers that left, asked to or not.",
+    (WORKER_LOSS_REASON,),
+)
+MEMORY_LIMIT = Metric(
+    "dask.memory.limit", "updowncounter", "By", "Memory that the connected workers may use."
+)
+MEMORY_USED = Metric(
+    "dask.memory.used",
+    "updowncounter",
+    "By",
+    "Memory of the connected workers: managed (Dask's data), unmanaged, or spilled to disk.",
+    (MEMORY_KIND,),
+)
+TASK_COUNT = Metric(
+    "dask.task.count", "updowncounter", "{task}", "Tasks that the scheduler holds.", (TASK_STATE,)
+)
+TASK_COMPLETED = Metric(
+    "dask.task.completed",
+    "counter",
+    "{task}",
+    "Task runs that ended, by outcome: finished or erred.",
+    (TASK_PREFIX, TASK_OUTCOME),
+)
+TASK_DURATION = Metric(
+    "dask.task.duration", "histogram", "s", "Seconds that a task run computed.", (TASK_PREFIX,)
+)
+TASK_TIME = Metric(
+    "dask.task.time",
+    "counter",
+    "s",
+    "Seconds that task runs spent: compute, transfer, disk-read, disk-write.",
+    (TASK_PREFIX, TASK_ACTIVITY),
+)
+TASK_OUTPUT = Metric(
+    "dask.task.output", "counter", "By", "Bytes that finished tasks returned.", (TASK_PREFIX,)
+)
+EXCEPTION_COUNT = Metric(
+    "dask.exception.count",
+    "counter",
+    "{exception}",
+    "Exceptions of tasks, each counted once, where it was raised.",
+    (EXCEPTION_TYPE,),
+)
+EVENT_COUNT = Metric(
+    "dask.event.count", "counter", "{event}", "Allow-listed events.", (EVENT_TOPIC,)
+)
+CLIENT_COUNT = Metric("dask.client.count", "updowncounter", "{client}", "Clients connected.")
+CLUSTER_IDLE = Metric(
+    "dask.cluster.idle", "gauge", "s", "Seconds since there was last any work; 0 while working."
+)
+HOOK_TIME = Metric(
+    "daskscope.hook.time",
+    "counter",
+    "s",
+    "Seconds of the scheduler's event loop that snapshots took.",
+)
+DROPPED = Metric(
+    "daskscope.dropped",
+    "counter",
+    "{item}",
+    "What a bound made daskscope leave out or fold into another.",
+    (DROPPED_WHAT,),
+)
+SEND_FAILURES = Metric(
+    "daskscope.send.failures",
+    "counter",
+    "{request}",
+    "Requests that failed: heartbeats, metrics, traces, logs.",
+    (SENT_WHAT,),
+)
+
+METRICS: tuple[Metric, ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Metric)
+)
+
+# --- spans and log events -------------------------------------------------------------------------
+
+SPAN_COMPUTATION = "dask.computation"
+SPAN_TASK_GROUP = "dask.task_group"
+
+LOG_CLUSTER_STARTED = "dask.cluster.started"
+LOG_CLUSTER_STOPPED = "dask.cluster.stopped"
+LOG_COMPUTATION_STARTED = "dask.computation.started"
+LOG_COMPUTATION_FINISHED = "dask.computation.finished"
+LOG_EXCEPTION = "dask.exception"
+LOG_WORKER_LOST = "dask.worker.lost"
+LOG_EVENT = "dask.event"
+LOG_EVENTS: tuple[str, ...] = (
+    LOG_CLUSTER_STARTED,
+    LOG_CLUSTER_STOPPED,
+    LOG_COMPUTATION_STARTED,
+    LOG_COMPUTATION_FINISHED,
+    LOG_EXCEPTION,
+    LOG_WORKER_LOST,
+    LOG_EVENT,
+)

@@ -1,0 +1,1 @@
+"""What the scheduler did, as plain counters and records. No I/O, no OpenTelemetry."""

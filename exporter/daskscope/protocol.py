@@ -1,0 +1,285 @@
+"""Heartbeat and reply: the contract between the plugin and the service.
+
+These dataclasses are the only definition of the wire format. The plugin sends them as JSON
+(:func:`encode`), the service validates a body against the same classes. Standard library only.
+
+Rules of the format:
+
+- Times are seconds since the Unix epoch, UTC, as floats. Durations are seconds, sizes bytes.
+- Values are absolute (a total so far, never an increment) and every row has a natural key inside
+  its cluster. A row of a higher ``seq`` replaces one of a lower, so a beat may arrive twice, late,
+  or after its successor.
+- ``None`` says "not measured" or "not sent"; it is never a stand-in for zero.
+- A receiver ignores fields that it does not know. A field that is added needs a default; any other
+  change raises the major number in ``PROTOCOL``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+#: ``major.minor``. A service answers a beat of another major number with a 4xx that says so.
+PROTOCOL = "1.0"
+
+#: The largest heartbeat that a service accepts, in bytes, after decompression.
+MAX_BEAT_BYTES = 4 * 1024 * 1024
+
+#: The most characters that one text (message, traceback, code, event) may have on the wire.
+MAX_TEXT = 20_000
+
+Phase = Literal["start", "beat", "stop"]
+
+#: What became of a computation. ``lost`` is not among them: only the service can tell, by silence.
+ComputationStatus = Literal["running", "finished", "erred", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the scheduler runs on. ``packages`` maps a package's name to its version."""
+
+    python: str
+    python_path: str
+    operating_system: str
+    architecture: str
+    packages: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Who and what: all that does not change by the minute. Key: ``id``.
+
+    ``kind`` says how it was started, for example ``LocalCluster`` or ``dask scheduler``.
+    ``user`` and ``host`` are those of the client that registered, or of the scheduler process.
+    """
+
+    id: str
+    name: str
+    kind: str
+    user: str
+    host: str
+    started_at: float
+    interval: float
+    environment: Environment
+    tags: dict[str, str]
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The cluster as it is at ``at``.
+
+    ``worker_seconds`` are thread-seconds by state (``busy``, ``idle``, ``paused``) since the plugin
+    started. ``tasks`` counts the tasks that the scheduler holds, by Dask's state. ``idle_seconds``
+    is None while the cluster is at work. The peaks are the highest values seen at any beat.
+    ``stopped_at`` is set once the scheduler has closed.
+    """
+
+    at: float
+    workers: int
+    threads: int
+    memory_used: int
+    memory_limit: int
+    worker_seconds: dict[str, float]
+    tasks: dict[str, int]
+    clients: int
+    idle_seconds: float | None
+    peak_workers: int
+    peak_threads: int
+    peak_memory_used: int
+    stopped_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFrame:
+    """One frame of the user's call stack. ``line`` is the calling line's number in the file.
+
+    ``code`` is the key of a :class:`Code`, or None where the code is not transmitted.
+    """
+
+    file: str
+    line: int
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines of a user's code around a call. Key: ``hash``, the SHA-256 of the rest.
+
+    ``first_line`` is the number in the file of the first line of ``text``; ``cut`` says that the
+    source has more lines than were kept.
+    """
+
+    hash: str
+    file: str
+    text: str
+    first_line: int
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What one call to compute, persist or submit set going. Key: ``id``.
+
+    ``states`` counts its tasks by Dask's state, ``seconds`` sums what its tasks spent by action
+    (``compute``, ``transfer``, ``disk-read``, ``disk-write``). ``completed`` and ``erred`` count
+    task runs that ended so; ``retried`` those that were run again after they failed. ``frames`` is
+    the user's call stack, outermost first. ``trace_id`` is the W3C id (32 hex digits) of its trace.
+    """
+
+    id: str
+    status: ComputationStatus
+    user: str
+    started_at: float
+    stopped_at: float | None
+    tasks: int
+    completed: int
+    erred: int
+    retried: int
+    states: dict[str, int]
+    seconds: dict[str, float]
+    frames: tuple[CodeFrame, ...]
+    spans: tuple[str, ...]
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """The tasks of one computation that do the same thing. Key: ``computation``, ``name``.
+
+    Tasks with keys of their own (``submit``, ``delayed``) are joined by prefix, so ``name`` is the
+    prefix there. ``dependencies`` are names of groups. ``durations`` is the histogram of the
+    tasks' compute seconds, one count per bucket of :data:`daskscope.names.DURATION_BOUNDS` and one
+    for what lies above the last. Groups beyond the plugin's bound are joined as ``other``.
+    """
+
+    computation: str
+    name: str
+    prefix: str
+    tasks: int
+    completed: int
+    erred: int
+    states: dict[str, int]
+    seconds: dict[str, float]
+    output_bytes: int
+    dependencies: tuple[str, ...]
+    durations: tuple[int, ...]
+    shortest: float | None
+    longest: float | None
+    started_at: float | None
+    stopped_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Equal exceptions of one computation. Key: ``computation``, ``fingerprint``.
+
+    ``fingerprint`` is the same for the same failure on every cluster: a hash over ``type``,
+    ``function`` and the traceback's frames, versioned by its prefix. ``message`` and ``traceback``
+    are those of the first one; None where they were refused, or where Dask has none.
+    """
+
+    computation: str | None
+    fingerprint: str
+    type: str
+    function: str
+    message: str | None
+    traceback: str | None
+    count: int
+    first_at: float
+    last_at: float
+    worker: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoss:
+    """A worker that left. Key: ``id``.
+
+    ``processing`` counts the tasks that it had been given; ``lifetime`` is in seconds.
+    """
+
+    id: str
+    address: str
+    name: str
+    at: float
+    reason: str
+    expected: bool
+    processing: int
+    memory_used: int | None
+    lifetime: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An allow-listed event. Key: ``id``. ``message`` is JSON text; ``cut`` says it was longer."""
+
+    id: str
+    at: float
+    topic: str
+    message: str
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """One beat: ``POST /api/v1/heartbeats``.
+
+    ``seq`` grows over a cluster's life. ``drops`` counts what the plugin had to leave out, by kind,
+    since it started.
+    """
+
+    protocol: str
+    seq: int
+    phase: Phase
+    sent_at: float
+    cluster: Cluster
+    status: Status
+    computations: tuple[Computation, ...] = ()
+    task_groups: tuple[TaskGroup, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    worker_losses: tuple[WorkerLoss, ...] = ()
+    events: tuple[Event, ...] = ()
+    code: tuple[Code, ...] = ()
+    drops: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The service's answer, sent once the beat is stored for good.
+
+    ``interval`` is the least number of seconds until the next beat that the service wants to see;
+    ``code_wanted`` names the code that it lacks; ``url`` is the cluster's page.
+    """
+
+    server_time: float
+    interval: float
+    code_wanted: tuple[str, ...] = ()
+    url: str | None = None
+
+
+def encode(message: Heartbeat | Reply) -> bytes:
+    """Return ``message`` as UTF-8 JSON."""
+    return json.dumps(message, default=_fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_reply(body: bytes) -> Reply:
+    """Return the reply in ``body``. Raises ValueError if it is not one."""
+    try:
+        fields: dict[str, Any] = json.loads(body)
+        return Reply(
+            server_time=float(fields["server_time"]),
+            interval=float(fields["interval"]),
+            code_wanted=tuple(map(str, fields.get("code_wanted", ()))),
+            url=fields.get("url"),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a reply of a daskscope service: {error!r}") from error
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    # One level at a time: json calls it again for what lies inside (asdict would copy everything).
+    if not dataclasses.is_dataclass(value):
+        raise TypeError(f"{type(value).__name__} is not part of the protocol")
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -1,0 +1,1 @@
+"""Snapshot to the daskscope service: heartbeats."""

@@ -1,0 +1,1 @@
+"""Workspaces, tokens and sign-in: who may do what."""

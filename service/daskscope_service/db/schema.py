@@ -1,0 +1,268 @@
+"""The tables of the service. Column names follow ``daskscope.protocol`` where they come from it.
+
+Times are seconds since the Unix epoch, UTC. Ids are text. Every row of user data carries its
+workspace, first in its key, so that no query can reach over the border by accident.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+# --- accounts -------------------------------------------------------------------------------------
+
+workspace = Table(
+    "workspace",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("created_at", Float, nullable=False),
+)
+
+token = Table(
+    "token",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("workspace", String, nullable=False),
+    Column("label", String, nullable=False),
+    Column("scopes", JSON, nullable=False),  # list of "ingest" | "read"
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+    Column("last_used_at", Float),
+)
+
+sign_in_link = Table(
+    "sign_in_link",
+    metadata,
+    Column("code_hash", LargeBinary, primary_key=True),
+    Column("workspace", String, nullable=False),
+    Column("expires_at", Float, nullable=False),
+)
+
+session = Table(
+    "session",
+    metadata,
+    Column("id_hash", LargeBinary, primary_key=True),
+    Column("workspace", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+)
+
+# --- what heartbeats bring ------------------------------------------------------------------------
+# ``seq`` is the beat's: a row is replaced only by one of the same or a later beat.
+
+cluster = Table(
+    "cluster",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("name", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("host", String, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("stopped_at", Float),
+    Column("interval", Float, nullable=False),
+    Column("environment", JSON, nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("first_seen_at", Float, nullable=False),  # the service's clock
+    Column("last_seen_at", Float, nullable=False),  # the service's clock
+    Column("status_at", Float, nullable=False),  # the scheduler's clock
+    Column("workers", Integer, nullable=False),
+    Column("threads", Integer, nullable=False),
+    Column("memory_used", BigInteger, nullable=False),
+    Column("memory_limit", BigInteger, nullable=False),
+    Column("worker_seconds", JSON, nullable=False),
+    Column("tasks", JSON, nullable=False),
+    Column("clients", Integer, nullable=False),
+    Column("idle_seconds", Float),
+    Column("peak_workers", Integer, nullable=False),
+    Column("peak_threads", Integer, nullable=False),
+    Column("peak_memory_used", BigInteger, nullable=False),
+    Column("drops", JSON, nullable=False),
+    Index("cluster_by_start", "workspace", "started_at", "id"),
+    Index("cluster_by_user", "workspace", "user", "started_at", "id"),
+)
+
+computation = Table(
+    "computation",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("status", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("stopped_at", Float),
+    Column("tasks", Integer, nullable=False),
+    Column("completed", Integer, nullable=False),
+    Column("erred", Integer, nullable=False),
+    Column("retried", Integer, nullable=False),
+    Column("states", JSON, nullable=False),
+    Column("seconds", JSON, nullable=False),
+    Column("frames", JSON, nullable=False),
+    Column("spans", JSON, nullable=False),
+    Column("trace_id", String),
+    Index("computation_by_start", "workspace", "started_at", "id"),
+    Index("computation_by_cluster", "workspace", "cluster", "started_at", "id"),
+    Index("computation_by_user", "workspace", "user", "started_at", "id"),
+)
+
+task_group = Table(
+    "task_group",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("computation", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("prefix", String, nullable=False),
+    Column("tasks", Integer, nullable=False),
+    Column("completed", Integer, nullable=False),
+    Column("erred", Integer, nullable=False),
+    Column("states", JSON, nullable=False),
+    Column("seconds", JSON, nullable=False),
+    Column("output_bytes", BigInteger, nullable=False),
+    Column("dependencies", JSON, nullable=False),
+    Column("durations", JSON, nullable=False),
+    Column("shortest", Float),
+    Column("longest", Float),
+    Column("started_at", Float),
+    Column("stopped_at", Float),
+)
+
+failure = Table(
+    "failure",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("computation", String, primary_key=True),  # "" where none is known
+    Column("fingerprint", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("type", String, nullable=False),
+    Column("function", String, nullable=False),
+    Column("message", Text),
+    Column("traceback", Text),
+    Column("count", Integer, nullable=False),
+    Column("first_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("worker", String),
+    Index("failure_by_time", "workspace", "last_at", "fingerprint"),
+)
+
+worker_loss = Table(
+    "worker_loss",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("address", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("expected", Boolean, nullable=False),
+    Column("processing", Integer, nullable=False),
+    Column("memory_used", BigInteger),
+    Column("lifetime", Float, nullable=False),
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("topic", String, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("cut", Boolean, nullable=False),
+    Index("event_by_time", "workspace", "at", "id"),
+)
+
+code = Table(
+    "code",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("hash", String, primary_key=True),
+    Column("file", String, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("first_line", Integer, nullable=False),
+    Column("cut", Boolean, nullable=False),
+)
+
+# --- the embedded store of OTLP data --------------------------------------------------------------
+
+series = Table(
+    "series",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("workspace", String, nullable=False),
+    Column("cluster", String, nullable=False),  # "" where the resource names none
+    Column("metric", String, nullable=False),
+    Column("field", String, nullable=False),  # "value", "count", "sum", or a bucket's upper bound
+    Column("kind", String, nullable=False),  # "gauge" or "counter"
+    Column("unit", String, nullable=False),
+    Column("attributes", String, nullable=False),  # JSON object, keys sorted
+    UniqueConstraint("workspace", "cluster", "metric", "field", "attributes"),
+)
+
+point = Table(
+    "point",
+    metadata,
+    Column("series", Integer, primary_key=True, autoincrement=False),
+    Column("time", BigInteger, primary_key=True, autoincrement=False),  # milliseconds
+    Column("value", Float, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+span = Table(
+    "span",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("trace_id", String, primary_key=True),
+    Column("span_id", String, primary_key=True),
+    Column("parent_span_id", String),
+    Column("cluster", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("stopped_at", Float, nullable=False),
+    Column("status", String, nullable=False),  # "unset", "ok" or "error"
+    Column("attributes", JSON, nullable=False),
+    Index("span_by_time", "workspace", "cluster", "started_at"),
+)
+
+log_record = Table(
+    "log_record",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),  # hash of the content: sent twice is kept once
+    Column("cluster", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("severity", Integer, nullable=False),  # OpenTelemetry's severity number
+    Column("event_name", String, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("attributes", JSON, nullable=False),
+    Column("trace_id", String),
+    Column("span_id", String),
+    Index("log_by_time", "workspace", "cluster", "at"),
+)

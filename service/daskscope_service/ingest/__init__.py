@@ -1,0 +1,1 @@
+"""What comes in: validated, queued, written by one writer."""

@@ -1,0 +1,1 @@
+"""The answers, as pure functions over rows."""

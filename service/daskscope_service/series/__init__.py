@@ -1,0 +1,1 @@
+"""Time series, spans and logs: read through one protocol, whatever stores them."""

@@ -1,0 +1,124 @@
+"""The service's settings: one table, read from ``DASKSCOPE_*`` environment variables.
+
+Each field of :class:`Settings` is one setting, with its variable, default and help in its metadata.
+The command line offers the same table as options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from daskscope.errors import ConfigurationError
+
+
+def _setting(default: Any, variable: str, help: str) -> Any:
+    return field(default=default, metadata={"variable": variable, "help": help})
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "daskscope"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one service process.
+
+    Raises
+    ------
+    ConfigurationError
+        A value is out of range. The message names the variable.
+    """
+
+    data_dir: Path = field(
+        default_factory=_default_data_dir,
+        metadata={
+            "variable": "DASKSCOPE_DATA_DIR",
+            "help": "Folder of the database. Made if it is missing.",
+        },
+    )
+    database_url: str = _setting(
+        "",
+        "DASKSCOPE_DATABASE_URL",
+        "SQLAlchemy address of the database. Default: SQLite in the data folder.",
+    )
+    host: str = _setting("127.0.0.1", "DASKSCOPE_HOST", "Address to listen on.")
+    port: int = _setting(8690, "DASKSCOPE_PORT", "Port to listen on.")
+    public_url: str = _setting(
+        "",
+        "DASKSCOPE_PUBLIC_URL",
+        "Address under which users reach the service. Default: http://HOST:PORT.",
+    )
+    max_body_bytes: int = _setting(
+        16 * 1024 * 1024,
+        "DASKSCOPE_MAX_BODY_BYTES",
+        "The largest OTLP request that is accepted, after decompression.",
+    )
+    silent_after: float = _setting(
+        60.0,
+        "DASKSCOPE_SILENT_AFTER",
+        "Seconds of silence after which a cluster counts as lost (at least three beats).",
+    )
+    threads: int = _setting(8, "DASKSCOPE_THREADS", "Requests that are worked on at the same time.")
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_body_bytes", 1), ("silent_after", 1), ("threads", 1)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(
+                    f"{_variable(name)} is {getattr(self, name)}; it must be at least {least}"
+                )
+        if not 0 < self.port < 65536:
+            raise ConfigurationError(f"DASKSCOPE_PORT is {self.port}; it must be 1 to 65535")
+
+    @property
+    def database(self) -> str:
+        """The SQLAlchemy address in force."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'daskscope.db'}"
+
+    @property
+    def url(self) -> str:
+        """The address in force under which users reach the service, without a slash at the end."""
+        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, **overrides: Any
+    ) -> Settings:
+        """Return the settings of ``environment``; an override that is not None wins over it.
+
+        Raises
+        ------
+        ConfigurationError
+            A variable holds something that is not of its type, or is out of range.
+        """
+        environment = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for setting in dataclasses.fields(cls):
+            override = overrides.pop(setting.name, None)
+            text = environment.get(_variable(setting.name))
+            if override is not None:
+                values[setting.name] = override
+            elif text:
+                values[setting.name] = _parse(setting.name, str(setting.type), text)
+        if overrides:
+            raise TypeError(f"no such settings: {', '.join(overrides)}")
+        return cls(**values)
+
+
+def _variable(name: str) -> str:
+    variable: str = next(f for f in dataclasses.fields(Settings) if f.name == name).metadata[
+        "variable"
+    ]
+    return variable
+
+
+def _parse(name: str, kind: str, text: str) -> Any:
+    try:
+        return {"int": int, "float": float, "Path": Path, "str": str}[kind](text)
+    except ValueError:
+        raise ConfigurationError(f"{_variable(name)} is {text!r}; it must be a number") from None
