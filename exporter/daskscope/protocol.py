@@ -17,6 +17,7 @@ Rules of the format:
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -106,7 +107,7 @@ class CodeFrame:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines of a user's code around a call. Key: ``hash``, the SHA-256 of the rest.
+    """Lines of a user's code around a call. Key: ``hash``, made by :func:`code_hash`.
 
     ``first_line`` is the number in the file of the first line of ``text``; ``cut`` says that the
     source has more lines than were kept.
@@ -257,6 +258,11 @@ class Reply:
     interval: float
     code_wanted: tuple[str, ...] = ()
     url: str | None = None
+
+
+def code_hash(file: str, first_line: int, cut: bool, text: str) -> str:
+    """Return the key of a :class:`Code`: the SHA-256 of all its other fields, in hex."""
+    return hashlib.sha256(f"{file}\n{first_line}\n{cut}\n{text}".encode()).hexdigest()
 
 
 def encode(message: Heartbeat | Reply) -> bytes:

@@ -1,0 +1,62 @@
+"""Observability for every Dask cluster a team runs.
+
+>>> import daskscope
+>>> daskscope.register()  # from a client, with a token in Dask's configuration
+
+or ``dask scheduler --preload daskscope`` with no client at all.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from daskscope.version import __version__
+
+if TYPE_CHECKING:
+    from daskscope.api import list_clusters, list_computations, list_events, list_exceptions
+    from daskscope.errors import (
+        AccessDenied,
+        ConfigurationError,
+        DaskscopeError,
+        NotFound,
+        NotOnScheduler,
+        ServiceError,
+        ServiceUnreachable,
+    )
+    from daskscope.registration import Registration, dask_setup, register
+
+__all__ = [
+    "AccessDenied",
+    "ConfigurationError",
+    "DaskscopeError",
+    "NotFound",
+    "NotOnScheduler",
+    "Registration",
+    "ServiceError",
+    "ServiceUnreachable",
+    "__version__",
+    "dask_setup",
+    "list_clusters",
+    "list_computations",
+    "list_events",
+    "list_exceptions",
+    "register",
+]
+
+# Where each name lives. Looked up when it is used: the service shares ``daskscope.protocol`` and
+# should not carry Dask's scheduler for it.
+_HOMES = {
+    **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
+    **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'daskscope' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "daskscope.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

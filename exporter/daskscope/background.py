@@ -1,0 +1,73 @@
+"""A thread that handles snapshots one by one, so that the scheduler's event loop never waits."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+#: Items that wait while the handler is busy; beyond it the oldest go, and are counted.
+MAX_WAITING = 600
+
+
+class Background(Generic[Item]):
+    """Calls ``handle`` with each item in a daemon thread, and ``finish`` once at the end.
+
+    The thread is started at once: at interpreter exit none can be started any more, but a daemon
+    that runs goes on until the last moment. What the functions raise is counted in ``drops``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[Item], None],
+        finish: Callable[[], None],
+        drops: Counter[str],
+    ) -> None:
+        self._drops = drops
+        self._handle = handle
+        self._finish = finish
+        self._items: deque[Item] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Hand an item over. Never waits."""
+        with self._wake:
+            if len(self._items) >= MAX_WAITING:
+                self._items.popleft()
+                self._drops["snapshot"] += 1
+            self._items.append(item)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Let the thread end after what was handed over. Does not wait: see :meth:`done`."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+
+    def done(self) -> bool:
+        """Return whether the thread has ended."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._items and not self._closing:
+                    self._wake.wait()
+                if not self._items:
+                    break
+                item = self._items.popleft()
+            try:
+                self._handle(item)
+            except Exception:
+                self._drops["internal error"] += 1
+        try:
+            self._finish()
+        except Exception:
+            self._drops["internal error"] += 1

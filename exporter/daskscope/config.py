@@ -1,0 +1,188 @@
+"""Settings: from Dask's configuration to one immutable, checked value.
+
+``daskscope.yaml`` beside this file lists every setting with its default and its meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dask.config
+import yaml
+from dask.utils import parse_bytes, parse_timedelta
+
+from daskscope.errors import ConfigurationError
+
+#: The defaults, as Dask's configuration holds them below ``daskscope``.
+DEFAULTS: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parent / "daskscope.yaml").read_text(encoding="utf-8")
+)["daskscope"]
+
+dask.config.update_defaults({"daskscope": DEFAULTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one plugin. Durations in seconds, sizes in bytes.
+
+    The token is left out of the repr: reprs end up in logs.
+    """
+
+    endpoint: str
+    token: str | None = field(repr=False)
+    workspace: str | None
+    disabled: bool
+    name: str | None
+    interval: float
+    tags: dict[str, str]
+    otlp_enabled: bool
+    code_transmit: bool
+    code_frames: int
+    code_context_lines: int
+    code_max_bytes: int
+    exceptions_transmit: bool
+    events_allow: tuple[str, ...]
+    scrub: tuple[str, ...]
+
+
+def settings(**overrides: Any) -> Settings:
+    """Return the settings in force: Dask's configuration, below ``overrides`` that are not None.
+
+    Overrides are named as in ``daskscope.yaml``, with underscores and, for a nested one, a double
+    underscore: ``settings(computation__code__transmit=False)``.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting has the wrong type or makes no sense, or an override names no setting.
+    """
+    known = {argument_name(path): path for path, _ in leaves()}
+    values = {path: dask.config.get(f"daskscope.{path}") for path in known.values()}
+    for name, value in overrides.items():
+        if name not in known:
+            raise ConfigurationError(
+                f"daskscope has no setting {name!r}; there are: {', '.join(known)}"
+            )
+        if value is not None:
+            values[known[name]] = value
+    return Settings(
+        endpoint=_endpoint(values),
+        token=_text_or_none(values, "token"),
+        workspace=_text_or_none(values, "workspace"),
+        disabled=_flag(values, "disabled"),
+        name=_text_or_none(values, "name"),
+        interval=_interval(values),
+        tags=_tags(values),
+        otlp_enabled=_flag(values, "otlp.enabled"),
+        code_transmit=_flag(values, "computation.code.transmit"),
+        code_frames=_count(values, "computation.code.frames"),
+        code_context_lines=_count(values, "computation.code.context-lines"),
+        code_max_bytes=_bytes(values, "computation.code.max-bytes"),
+        exceptions_transmit=_flag(values, "computation.exceptions.transmit"),
+        events_allow=_texts(values, "events.allow"),
+        scrub=_patterns(values, "scrub"),
+    )
+
+
+def leaves(tree: Mapping[str, Any] | None = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, default) of every setting in ``daskscope.yaml``."""
+    for key, value in (DEFAULTS if tree is None else tree).items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def argument_name(path: str) -> str:
+    """Return the name of a setting as a Python argument: ``computation__code__max_bytes``."""
+    return path.replace(".", "__").replace("-", "_")
+
+
+def _wrong(path: str, value: Any, right: str) -> ConfigurationError:
+    return ConfigurationError(f"daskscope.{path} is {value!r}; it must be {right}")
+
+
+def _endpoint(values: Mapping[str, Any]) -> str:
+    value = values["endpoint"]
+    right = "an http:// or https:// address, such as http://127.0.0.1:8690"
+    if not isinstance(value, str):
+        raise _wrong("endpoint", value, right)
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _wrong("endpoint", value, right)
+    return value.rstrip("/")
+
+
+def _text_or_none(values: Mapping[str, Any], path: str) -> str | None:
+    value = values[path]
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        # Not the value itself: this may be a token.
+        raise _wrong(path, type(value).__name__, "a text or null")
+    return value.strip()
+
+
+def _flag(values: Mapping[str, Any], path: str) -> bool:
+    value = values[path]
+    if not isinstance(value, bool):
+        raise _wrong(path, value, "true or false")
+    return value
+
+
+def _interval(values: Mapping[str, Any]) -> float:
+    value = values["interval"]
+    right = 'a duration of at least 100ms, such as "10s"'
+    try:
+        seconds = float(parse_timedelta(value))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise _wrong("interval", value, right) from None
+    if not 0.1 <= seconds <= 86_400:
+        raise _wrong("interval", value, right)
+    return seconds
+
+
+def _count(values: Mapping[str, Any], path: str) -> int:
+    value = values[path]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _wrong(path, value, "a whole number, 0 or more")
+    return value
+
+
+def _bytes(values: Mapping[str, Any], path: str) -> int:
+    value = values[path]
+    try:
+        return int(parse_bytes(value))
+    except (ValueError, TypeError, AttributeError):
+        raise _wrong(path, value, 'a size, such as "8 KiB"') from None
+
+
+def _tags(values: Mapping[str, Any]) -> dict[str, str]:
+    value = values["tags"]
+    if not isinstance(value, Mapping):
+        raise _wrong("tags", value, "a mapping, such as {project: etl}")
+    return {str(key): str(text) for key, text in value.items()}
+
+
+def _texts(values: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    value = values[path]
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise _wrong(path, value, "a list of texts")
+    return tuple(value)
+
+
+def _patterns(values: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    patterns = _texts(values, path)
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise _wrong(path, pattern, f"a regular expression ({error})") from None
+    return patterns

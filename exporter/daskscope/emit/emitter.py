@@ -1,0 +1,169 @@
+"""One snapshot after the other, told to OpenTelemetry."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from opentelemetry.trace import Span
+
+from daskscope import names, protocol
+from daskscope.config import Settings
+from daskscope.emit.logs import Logs
+from daskscope.emit.metrics import Metrics
+from daskscope.emit.providers import Exporters, resource
+from daskscope.emit.traces import Traces
+from daskscope.privacy import Cleared
+
+#: Running computations with an open span, and ended ones that must not get a second one.
+MAX_OPEN = 1_000
+MAX_ENDED = 5_000
+
+
+class Emitter:
+    """Turns cleared snapshots into metrics, spans and log events. Runs in a thread of its own.
+
+    ``send_failures`` returns what others count of failed requests, by what was sent.
+    """
+
+    def __init__(self, settings: Settings, send_failures: Callable[[], Mapping[str, int]]) -> None:
+        self._settings = settings
+        self._exporters = Exporters(settings)
+        self._others_failures = send_failures
+        self._parts: tuple[Metrics, Traces, Logs] | None = None
+        self._open: OrderedDict[str, tuple[Span, dict[str, protocol.TaskGroup]]] = OrderedDict()
+        self._ended: OrderedDict[str, Span] = OrderedDict()
+
+    def emit(self, snapshot: Cleared) -> None:
+        """Tell of one snapshot."""
+        if self._parts is None:
+            self._parts = self._start(snapshot.cluster)
+        metrics, _, logs = self._parts
+        metrics.observe(snapshot)
+        if snapshot.phase == "start":
+            self._tell_cluster(logs, names.LOG_CLUSTER_STARTED, "Cluster started", snapshot)
+        for computation in snapshot.computations:
+            self._begin(computation)
+        for group in snapshot.task_groups:
+            if group.computation in self._open:
+                self._open[group.computation][1][group.name] = group
+        for failure in snapshot.failures:
+            self._tell_failure(logs, failure)
+        for loss in snapshot.worker_losses:
+            logs.emit(
+                names.LOG_WORKER_LOST,
+                f"Worker {loss.name} left: {loss.reason}",
+                loss.at,
+                {names.WORKER_ADDRESS: loss.address, names.WORKER_LOSS_REASON: loss.reason},
+                error=not loss.expected,
+            )
+        for event in snapshot.events:
+            logs.emit(names.LOG_EVENT, event.message, event.at, {names.EVENT_TOPIC: event.topic})
+        for computation in snapshot.computations:
+            if computation.status != "running":
+                self._finish(computation)
+        if snapshot.phase == "stop":
+            self._tell_cluster(logs, names.LOG_CLUSTER_STOPPED, "Cluster stopped", snapshot)
+
+    def shutdown(self) -> None:
+        """Send what waits and end. Takes as long as the exporters' timeouts."""
+        if self._parts is not None:
+            metrics, traces, logs = self._parts
+            logs.shutdown()
+            traces.shutdown()
+            metrics.shutdown(timeout=10)
+
+    def _start(self, cluster: protocol.Cluster) -> tuple[Metrics, Traces, Logs]:
+        who = resource(cluster)
+        return (
+            Metrics(
+                self._exporters.metrics(),
+                who,
+                self._settings.interval,
+                lambda: {**self._others_failures(), **self._exporters.failures},
+            ),
+            Traces(self._exporters.spans(), who),
+            Logs(self._exporters.logs(), who),
+        )
+
+    def _begin(self, computation: protocol.Computation) -> None:
+        assert self._parts is not None
+        _, traces, logs = self._parts
+        if computation.id in self._open or computation.id in self._ended:
+            return
+        span = traces.start(computation)
+        self._open[computation.id] = (span, {})
+        if len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)
+        logs.emit(
+            names.LOG_COMPUTATION_STARTED,
+            f"Computation of {computation.tasks} tasks started",
+            computation.started_at,
+            {
+                names.COMPUTATION_ID: computation.id,
+                names.COMPUTATION_TASKS: computation.tasks,
+                names.USER_NAME: computation.user,
+            },
+            span=span,
+        )
+
+    def _finish(self, computation: protocol.Computation) -> None:
+        assert self._parts is not None
+        _, traces, logs = self._parts
+        span, groups = self._open.pop(computation.id, (None, {}))
+        if span is None:
+            return
+        traces.end(span, computation, list(groups.values()))
+        self._ended[computation.id] = span
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
+        logs.emit(
+            names.LOG_COMPUTATION_FINISHED,
+            f"Computation of {computation.tasks} tasks {computation.status}",
+            computation.stopped_at or computation.started_at,
+            {
+                names.COMPUTATION_ID: computation.id,
+                names.COMPUTATION_STATUS: computation.status,
+                names.COMPUTATION_TASKS: computation.tasks,
+                names.USER_NAME: computation.user,
+            },
+            error=computation.status == "erred",
+            span=span,
+        )
+
+    def _tell_failure(self, logs: Logs, failure: protocol.Failure) -> None:
+        identity = failure.computation or ""
+        span = self._open[identity][0] if identity in self._open else self._ended.get(identity)
+        attributes: dict[str, str | int] = {
+            names.COMPUTATION_ID: identity,
+            names.EXCEPTION_TYPE: failure.type,
+            names.EXCEPTION_OCCURRENCES: failure.count,
+            names.TASK_PREFIX: failure.function,
+        }
+        if failure.message is not None:
+            attributes[names.EXCEPTION_MESSAGE] = failure.message
+        if failure.traceback is not None:
+            attributes[names.EXCEPTION_STACKTRACE] = failure.traceback
+        logs.emit(
+            names.LOG_EXCEPTION,
+            failure.message or failure.type,
+            failure.last_at,
+            attributes,
+            error=True,
+            span=span,
+        )
+
+    @staticmethod
+    def _tell_cluster(logs: Logs, event_name: str, body: str, snapshot: Cleared) -> None:
+        logs.emit(
+            event_name,
+            f"{body}: {snapshot.cluster.name} ({snapshot.cluster.kind})",
+            snapshot.status.at,
+            {names.USER_NAME: snapshot.cluster.user},
+        )
+
+
+def disabled_by_environment() -> bool:
+    """Return whether ``OTEL_SDK_DISABLED`` says so."""
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

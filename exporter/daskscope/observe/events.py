@@ -1,0 +1,65 @@
+"""Events of Dask's log that the settings allow."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any
+
+from distributed.metrics import time
+
+from daskscope.observe.bounded import Bounded, Count
+
+#: Events that are kept between two beats; beyond it the oldest go, and are counted.
+MAX_EVENTS = 1_000
+#: Topics that the metric keeps apart.
+MAX_TOPICS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """An event as Dask has it: ``message`` may hold anything, and has not been cleared to leave."""
+
+    id: str
+    at: float
+    topic: str
+    message: Any
+
+
+class Events:
+    """The allowed events since the last beat."""
+
+    def __init__(self, allow: Iterable[str], drops: Counter[str]) -> None:
+        allowed = re.compile("|".join(translate(pattern) for pattern in allow) or r"(?!)")
+        # Topics are matched once: Dask makes one for every worker and client.
+        self._allows = lru_cache(maxsize=1_024)(lambda topic: bool(allowed.match(topic)))
+        self._drops = drops
+        self._events: deque[RawEvent] = deque()
+        self._seen = 0
+        self._topics = Bounded(Count, MAX_TOPICS, "event topic", drops)
+
+    def add(self, topic: str, message: Any) -> None:
+        """Keep an event if its topic is allowed."""
+        if not self._allows(topic):
+            return
+        now = time()
+        self._seen += 1
+        self._topics[topic].value += 1
+        if len(self._events) >= MAX_EVENTS:
+            self._events.popleft()
+            self._drops["event"] += 1
+        self._events.append(RawEvent(f"{int(now * 1000):x}-{self._seen:x}", now, topic, message))
+
+    def by_topic(self) -> dict[str, int]:
+        """Return how many allowed events there were of each topic."""
+        return {topic: count.value for topic, count in self._topics.values.items()}
+
+    def take(self) -> tuple[RawEvent, ...]:
+        """Return the events since the last call."""
+        events = tuple(self._events)
+        self._events.clear()
+        return events

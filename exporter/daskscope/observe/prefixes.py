@@ -1,0 +1,84 @@
+"""Totals by task prefix: what the metrics are made of. They only ever grow."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daskscope.names import DURATION_BOUNDS
+from daskscope.observe.bounded import Bounded
+
+#: Prefixes that are kept apart; the rest is counted as ``other``.
+MAX_PREFIXES = 500
+
+
+class PrefixTotals:
+    """What the tasks of one prefix did so far."""
+
+    __slots__ = ("completed", "compute_seconds", "durations", "erred", "output_bytes", "seconds")
+
+    def __init__(self) -> None:
+        self.completed = 0
+        self.erred = 0
+        self.output_bytes = 0
+        self.seconds: dict[str, float] = {}
+        # Per bucket, not cumulative; the last one holds what lies above all bounds.
+        self.durations = [0] * (len(DURATION_BOUNDS) + 1)
+        self.compute_seconds = 0.0
+
+    def ran(self, startstops: Iterable[Mapping[str, Any]]) -> float | None:
+        """Add one task run's actions. Return the seconds that it computed, None if it did not."""
+        computed = None
+        seconds = self.seconds
+        for action in startstops:
+            name = action["action"]
+            took = action["stop"] - action["start"]
+            seconds[name] = seconds.get(name, 0.0) + took
+            if name == "compute":
+                computed = took
+                self.compute_seconds += took
+                self.durations[bisect_left(DURATION_BOUNDS, took)] += 1
+        return computed
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixRow:
+    """The totals of one prefix at one moment. ``durations`` as in ``protocol.TaskGroup``."""
+
+    prefix: str
+    completed: int
+    erred: int
+    output_bytes: int
+    seconds: dict[str, float]
+    durations: tuple[int, ...]
+
+
+class Prefixes:
+    """Totals of all prefixes."""
+
+    def __init__(self, drops: Counter[str]) -> None:
+        self._totals = Bounded(PrefixTotals, MAX_PREFIXES, "prefix", drops)
+
+    def __getitem__(self, prefix: str) -> PrefixTotals:
+        return self._totals[prefix]
+
+    def compute_seconds(self) -> float:
+        """Return the seconds that all finished task runs computed."""
+        return sum(totals.compute_seconds for totals in self._totals.values.values())
+
+    def rows(self) -> tuple[PrefixRow, ...]:
+        """Return the totals as they are now."""
+        return tuple(
+            PrefixRow(
+                prefix,
+                totals.completed,
+                totals.erred,
+                totals.output_bytes,
+                dict(totals.seconds),
+                tuple(totals.durations),
+            )
+            for prefix, totals in self._totals.values.items()
+        )

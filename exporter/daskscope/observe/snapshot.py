@@ -1,0 +1,218 @@
+"""All that is observed, behind the hooks; and the snapshot: one immutable value per interval."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from dask.typing import Key
+from distributed.metrics import time
+from distributed.scheduler import Scheduler
+
+from daskscope import protocol
+from daskscope.config import Settings
+from daskscope.observe.code import CodeOfGraphs
+from daskscope.observe.computations import Computations
+from daskscope.observe.environment import environment, name_and_kind
+from daskscope.observe.events import Events, RawEvent
+from daskscope.observe.failures import Failures
+from daskscope.observe.prefixes import Prefixes, PrefixRow
+from daskscope.observe.workers import Workers, WorkerTotals
+
+EventKind = TypeVar("EventKind", RawEvent, protocol.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Generic[EventKind]):
+    """What is to be told of one interval.
+
+    ``cluster`` to ``exceptions`` are the state at ``status.at``; the rest are the rows that changed
+    since the last snapshot. A ``Snapshot[RawEvent]`` is as observed and stays in the process; a
+    ``Snapshot[protocol.Event]`` has been cleared by ``daskscope.privacy`` and may leave.
+    """
+
+    phase: protocol.Phase
+    cluster: protocol.Cluster
+    status: protocol.Status
+    workers: WorkerTotals
+    prefixes: tuple[PrefixRow, ...]
+    exceptions: dict[str, int]
+    events_by_topic: dict[str, int]
+    losses_by_reason: dict[str, int]
+    drops: dict[str, int]
+    hook_seconds: float
+    computations: tuple[protocol.Computation, ...]
+    task_groups: tuple[protocol.TaskGroup, ...]
+    failures: tuple[protocol.Failure, ...]
+    worker_losses: tuple[protocol.WorkerLoss, ...]
+    events: tuple[EventKind, ...]
+    code: tuple[protocol.Code, ...]
+
+
+#: As observed: must not leave the process.
+Observed = Snapshot[RawEvent]
+
+
+class Observer:
+    """Takes what the scheduler's hooks tell, and makes snapshots of it. Not thread-safe."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        drops: Counter[str],
+        *,
+        user: str,
+        host: str,
+    ) -> None:
+        self._scheduler = scheduler
+        self._settings = settings
+        self._user = user
+        self._host = host
+        self._id = scheduler.id
+        self._users: dict[str, str] = {}
+        self._environment = environment()
+        self._hook_seconds = 0.0
+        self._peaks = (0, 0, 0)
+        self._drops = drops
+        self._prefixes = Prefixes(self._drops)
+        self._computations = Computations(self._prefixes)
+        self._failures = Failures(self._drops)
+        self._events = Events(settings.events_allow, self._drops)
+        self._workers = Workers(self._drops)
+        self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
+        for worker in scheduler.workers.values():
+            self._workers.added(worker)
+
+    def client_is(self, client: str, user: str) -> None:
+        """Remember whose client that is; Dask does not tell."""
+        self._users[client] = user
+
+    # --- hooks ------------------------------------------------------------------------------------
+
+    def update_graph(
+        self, client: str, keys: Collection[Key], annotations: Mapping[str, Mapping[Any, Any]]
+    ) -> None:
+        """A graph has arrived; its tasks have not made a transition yet."""
+        known = self._scheduler.tasks
+        self._computations.graph(
+            [known[key] for key in keys if key in known],
+            client=client,
+            user=self._users.get(client, self._user),
+            frames=self._code.current(),
+            spans=_span_names(annotations),
+        )
+
+    def transition(self, key: Key, start: str, finish: str, details: Mapping[str, Any]) -> None:
+        """A task went from one state to another."""
+        task = self._scheduler.tasks.get(key)
+        if task is None:
+            return
+        if finish == "erred" and details.get("cause") == key and start != "erred":
+            self._failures.add(self._computations.computation_of(task), task.prefix.name, details)
+        self._computations.transition(task, start, finish, details)
+
+    def add_worker(self, address: str) -> None:
+        """A worker has come."""
+        self._workers.added(self._scheduler.workers[address])
+
+    def remove_client(self, client: str) -> None:
+        """A client has left."""
+        self._users.pop(client, None)
+
+    def log_event(self, topic: str, message: Any) -> None:
+        """Something was written to Dask's event log."""
+        self._workers.event(topic, message)
+        self._events.add(topic, message)
+
+    def tasks_dropped(self) -> None:
+        """The scheduler has dropped all its tasks."""
+        self._computations.cancel_all()
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    def snapshot(self, phase: protocol.Phase) -> Observed:
+        """Return what is to be told now. Rows are handed out once."""
+        began = time()
+        if phase == "stop":
+            self._computations.cancel_all()
+        workers = self._workers.totals(
+            self._scheduler.workers.values(), self._prefixes.compute_seconds()
+        )
+        computations, task_groups = self._computations.changed()
+        snapshot = Snapshot(
+            phase=phase,
+            cluster=self._cluster(),
+            status=self._status(workers, began, began if phase == "stop" else None),
+            workers=workers,
+            prefixes=self._prefixes.rows(),
+            exceptions=self._failures.by_type(),
+            events_by_topic=self._events.by_topic(),
+            losses_by_reason=self._workers.losses_by_reason(),
+            drops=dict(self._drops),
+            hook_seconds=self._hook_seconds,
+            computations=tuple(computations),
+            task_groups=tuple(task_groups),
+            failures=tuple(self._failures.changed()),
+            worker_losses=self._workers.losses(),
+            events=self._events.take(),
+            code=self._code.take(),
+        )
+        self._hook_seconds += time() - began
+        return snapshot
+
+    def _cluster(self) -> protocol.Cluster:
+        name, kind = name_and_kind(self._scheduler)
+        return protocol.Cluster(
+            id=self._id,
+            name=self._settings.name or name or self._id[-8:],
+            kind=kind,
+            user=self._user,
+            host=self._host,
+            started_at=self._scheduler.time_started,
+            interval=self._settings.interval,
+            environment=self._environment,
+            tags=self._settings.tags,
+            workspace=self._settings.workspace,
+        )
+
+    def _status(
+        self, workers: WorkerTotals, now: float, stopped_at: float | None
+    ) -> protocol.Status:
+        tasks: Counter[str] = Counter()
+        for prefix in self._scheduler.task_prefixes.values():
+            tasks.update(prefix.states)
+        # Spilled data is on disk.
+        used = workers.memory["managed"] + workers.memory["unmanaged"]
+        seen = (workers.count, workers.threads, used)
+        self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
+        idle_since = self._scheduler.idle_since
+        return protocol.Status(
+            at=now,
+            workers=workers.count,
+            threads=workers.threads,
+            memory_used=used,
+            memory_limit=workers.memory_limit,
+            worker_seconds=workers.seconds,
+            tasks={state: count for state, count in tasks.items() if count},
+            clients=sum(1 for client in self._scheduler.clients if client != "fire-and-forget"),
+            idle_seconds=None if idle_since is None else max(now - idle_since, 0.0),
+            peak_workers=self._peaks[0],
+            peak_threads=self._peaks[1],
+            peak_memory_used=self._peaks[2],
+            stopped_at=stopped_at,
+        )
+
+
+def _span_names(annotations: Mapping[str, Mapping[Any, Any]]) -> list[str]:
+    # Every task carries its span; a few tell which ones the graph has.
+    names: dict[str, None] = {}
+    for index, span in enumerate(annotations.get("span", {}).values()):
+        if index == 100:
+            break
+        name = " / ".join(map(str, span.get("name", ())))
+        if name and name != "default":
+            names[name] = None
+    return list(names)

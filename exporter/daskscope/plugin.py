@@ -1,0 +1,273 @@
+"""The scheduler plugin: forwards Dask's hooks to the observer, and its snapshots to the threads.
+
+Whatever goes wrong in here is counted and stays here. Nothing waits on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Any
+
+from dask.typing import Key
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.scheduler import Scheduler
+from tornado.ioloop import PeriodicCallback
+
+from daskscope import protocol
+from daskscope.background import Background
+from daskscope.config import Settings
+from daskscope.emit.emitter import Emitter, disabled_by_environment
+from daskscope.observe.code import watch_graphs
+from daskscope.observe.snapshot import Observed, Observer
+from daskscope.privacy import Cleared, Privacy
+from daskscope.report.sender import Sender
+
+logger = logging.getLogger("daskscope")
+
+#: The plugin's name on the scheduler: there is one at most.
+NAME = "daskscope"
+
+#: Seconds that closing may take, whatever hangs.
+CLOSE_DEADLINE = 4.0
+#: Seconds that a client which registers waits to hear whether the service takes its beats.
+ANSWER_DEADLINE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registrant:
+    """Who registered: the user and host of the client, or of the scheduler with a preload."""
+
+    user: str
+    host: str
+    client: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What a client gets to know. ``differing`` names settings that are not the client's own."""
+
+    cluster_id: str
+    url: str
+    problem: str | None
+    registrant: Registrant
+    differing: tuple[str, ...]
+
+
+def _contained(hook: Callable[..., None]) -> Callable[..., None]:
+    """Count what a hook raises; Dask would log it, with its traceback, at every call."""
+
+    @wraps(hook)
+    def contained(self: Plugin, *args: Any, **kwargs: Any) -> None:
+        try:
+            hook(self, *args, **kwargs)
+        except Exception:
+            self.drops["internal error"] += 1
+
+    return contained
+
+
+class Plugin(SchedulerPlugin):
+    """Observes one scheduler for whoever registered first."""
+
+    name = NAME
+    idempotent = True
+
+    def __init__(self, settings: Settings, registrant: Registrant) -> None:
+        self.settings = settings
+        self.registrant = registrant
+        self.drops: Counter[str] = Counter()
+        self._running: _Running | None = None
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Begin to observe. Never waits, so that of two that register at once one is first."""
+        if self._running is not None:
+            return
+        try:
+            self._running = _Running(scheduler, self)
+        except Exception as error:
+            logger.warning("daskscope cannot start (%r); the cluster runs without it", error)
+
+    async def close(self) -> None:
+        """Tell the service that the scheduler has closed, and end within the deadline."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            await running.close()
+
+    async def first_answer(self) -> None:
+        """Wait until the service has answered, or for as long as it is worth."""
+        if self._running is not None:
+            await _until(self._running.sender.first_answer.is_set, ANSWER_DEADLINE)
+
+    def client_is(self, registrant: Registrant) -> None:
+        """Remember whose client that is; Dask does not tell."""
+        if self._running is not None and registrant.client is not None:
+            self._running.observer.client_is(registrant.client, registrant.user)
+
+    def installed(self, settings: Settings, scheduler: Scheduler) -> Installed:
+        """Return what a client with ``settings`` gets to know."""
+        sender = None if self._running is None else self._running.sender
+        return Installed(
+            cluster_id=scheduler.id,
+            url=(sender and sender.url) or f"{self.settings.endpoint}/clusters/{scheduler.id}",
+            problem="it could not start; see the scheduler's log"
+            if sender is None
+            else sender.problem,
+            registrant=self.registrant,
+            differing=tuple(
+                field.name
+                for field in fields(Settings)
+                if getattr(settings, field.name) != getattr(self.settings, field.name)
+            ),
+        )
+
+    # --- hooks: on the scheduler's event loop -----------------------------------------------------
+
+    def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """A task went from one state to another: some six times per task, the hottest of all."""
+        running = self._running
+        if running is not None:
+            try:
+                running.observer.transition(key, start, finish, kwargs)
+            except Exception:
+                self.drops["internal error"] += 1
+
+    @_contained
+    def update_graph(
+        self,
+        scheduler: Scheduler,
+        *,
+        client: str,
+        tasks: Collection[Key],
+        annotations: Mapping[str, Mapping[Any, Any]],
+        **kwargs: Any,
+    ) -> None:
+        """A graph has arrived."""
+        if self._running is not None:
+            self._running.observer.update_graph(client, tasks, annotations)
+
+    @_contained
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """A worker has come."""
+        if self._running is not None:
+            self._running.observer.add_worker(worker)
+
+    @_contained
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """A client has left."""
+        if self._running is not None:
+            self._running.observer.remove_client(client)
+
+    @_contained
+    def restart(self, scheduler: Scheduler) -> None:
+        """All tasks were dropped."""
+        if self._running is not None:
+            self._running.observer.tasks_dropped()
+
+    @_contained
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Something was written to Dask's event log."""
+        if self._running is not None:
+            self._running.observer.log_event(topic, msg)
+
+
+class _Running:
+    """What a plugin has while it observes: the observer on the loop, three threads off it."""
+
+    def __init__(self, scheduler: Scheduler, plugin: Plugin) -> None:
+        settings, drops = plugin.settings, plugin.drops
+        self._scheduler = scheduler
+        self._plugin = plugin
+        self.observer = Observer(
+            scheduler,
+            settings,
+            drops,
+            user=plugin.registrant.user,
+            host=plugin.registrant.host,
+        )
+        self.sender = Sender(settings, drops)
+        self._privacy = Privacy(settings)
+        # The service and the collector may each hang: neither must hold up the other.
+        self._report = Background("daskscope-report", self.sender.send, self.sender.close, drops)
+        self._emit: Background[Cleared] | None = None
+        if settings.otlp_enabled and not disabled_by_environment():
+            emitter = Emitter(settings, lambda: self.sender.failures)
+            self._emit = Background("daskscope-emit", emitter.emit, emitter.shutdown, drops)
+        self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
+        self._unwatch = watch_graphs(scheduler) if settings.code_transmit else None
+        self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
+        self._timer.start()
+        self._tell("start")
+
+    async def close(self) -> None:
+        self._end("stop")
+        await _until(self._done, CLOSE_DEADLINE)
+
+    def _beat(self) -> None:
+        if self._scheduler.plugins.get(NAME) is not self._plugin:
+            # Dask does not tell a plugin that it was removed or replaced.
+            self._end("beat")
+            return
+        self._timer.callback_time = 1000 * max(
+            self._plugin.settings.interval, self.sender.interval_wanted
+        )
+        self._tell("beat")
+
+    def _tell(self, phase: protocol.Phase) -> None:
+        try:
+            self._clear.put(self.observer.snapshot(phase))
+        except Exception:
+            self._plugin.drops["internal error"] += 1
+
+    def _end(self, phase: protocol.Phase) -> None:
+        self._timer.stop()
+        if self._unwatch is not None:
+            self._unwatch()
+        self._tell(phase)
+        self._clear.close()
+
+    def _hand_on(self, observed: Observed) -> None:
+        cleared = self._privacy.clear(observed)
+        self._report.put(cleared)
+        if self._emit is not None:
+            self._emit.put(cleared)
+
+    def _close_others(self) -> None:
+        self._report.close()
+        if self._emit is not None:
+            self._emit.close()
+
+    def _done(self) -> bool:
+        return (
+            self._clear.done() and self._report.done() and (self._emit is None or self._emit.done())
+        )
+
+
+async def install(
+    settings: Settings, registrant: Registrant, dask_scheduler: Scheduler
+) -> Installed:
+    """Put the plugin into the scheduler unless it is there; runs on the scheduler.
+
+    Nothing waits between the look and the act, so that of two clients one is first.
+    """
+    plugin = dask_scheduler.plugins.get(NAME)
+    if plugin is None:
+        plugin = Plugin(settings, registrant)
+        dask_scheduler.add_plugin(plugin, name=NAME)
+        await plugin.start(dask_scheduler)
+    assert isinstance(plugin, Plugin)
+    plugin.client_is(registrant)
+    await plugin.first_answer()
+    return plugin.installed(settings, dask_scheduler)
+
+
+async def _until(condition: Callable[[], bool], deadline: float) -> None:
+    # Threads cannot be awaited, and at interpreter exit nothing that uses an executor works.
+    ends = time.monotonic() + deadline
+    while not condition() and time.monotonic() < ends:
+        await asyncio.sleep(0.02)

@@ -1,0 +1,208 @@
+"""How the plugin gets into a scheduler: ``register()`` from a client, or a preload."""
+
+from __future__ import annotations
+
+import html
+import importlib.metadata
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import dask.config
+from distributed import Client, get_client
+from distributed.scheduler import Scheduler
+
+from daskscope.config import Settings, argument_name, leaves, settings
+from daskscope.errors import ConfigurationError, NotOnScheduler
+from daskscope.observe import environment
+from daskscope.plugin import NAME, Installed, Plugin, Registrant, install
+from daskscope.version import __version__
+
+logger = logging.getLogger("daskscope")
+
+_NOTHING_IS_RECORDED = (
+    "daskscope: no token, so nothing is recorded. Make one with `daskscope token create`, then "
+    "pass it as register(token=…), or set daskscope.token in Dask's configuration or "
+    "DASK_DASKSCOPE__TOKEN in the environment."
+)
+
+_NOT_ON_SCHEDULER = """\
+the scheduler at {address} cannot import daskscope. One of these helps:
+  1. install it where the scheduler runs, in its environment or image:
+         pip install daskscope=={version}
+  2. let Dask install it there, then register again:
+         from distributed.diagnostics.plugin import PipInstall
+         client.register_plugin(PipInstall(["daskscope=={version}"]))
+  3. start the scheduler from an environment that has it:
+         dask scheduler --preload daskscope\
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What became of a ``register()``.
+
+    ``url`` is the cluster's page; it and ``cluster_id`` are None where nothing was registered.
+    ``problem`` says in words what is wrong, or is None. ``settings_of`` says whose settings are in
+    force: the first one's who registered.
+    """
+
+    cluster_id: str | None
+    url: str | None
+    problem: str | None
+    settings_of: str | None = None
+
+    def __repr__(self) -> str:
+        """Return where to look, and what is wrong."""
+        if self.url is None:
+            return f"<daskscope: not registered: {self.problem}>"
+        return f"<daskscope: {self.url}{self._notes('; ')}>"
+
+    def _repr_html_(self) -> str:
+        """Return the same as a link, for a notebook."""
+        if self.url is None:
+            return f"<div>daskscope: not registered: {html.escape(self.problem or '')}</div>"
+        link = html.escape(self.url, quote=True)
+        return (
+            f'<div>daskscope: <a href="{link}" target="_blank" rel="noopener">{link}</a>'
+            f"{html.escape(self._notes('; '))}</div>"
+        )
+
+    def _notes(self, separator: str) -> str:
+        notes = [self.problem and f"not delivering yet: {self.problem}"]
+        notes.append(self.settings_of and f"settings of {self.settings_of} are in force")
+        return "".join(separator + note for note in notes if note)
+
+
+def register(client: Client | None = None, **overrides: Any) -> Any:
+    """Record the cluster of ``client`` from now on.
+
+    Puts the daskscope plugin into the scheduler, with the settings of this process. Where it is
+    there already, nothing changes: the settings of the first one stay in force, and the result says
+    whose they are.
+
+    Parameters
+    ----------
+    client
+        The client of the cluster; by default the current one.
+    **overrides
+        Settings that win over Dask's configuration, named as in ``daskscope.yaml``, with a double
+        underscore between levels: ``endpoint``, ``token``, ``tags``,
+        ``computation__code__transmit``, …
+
+    Returns
+    -------
+    Registration
+        Its repr shows the address of the cluster's page. An awaitable of it for an asynchronous
+        client.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting makes no sense, or there is no client.
+    NotOnScheduler
+        The scheduler cannot import daskscope.
+
+    Examples
+    --------
+    >>> import daskscope
+    >>> from distributed import Client
+    >>> client = Client()
+    >>> daskscope.register(endpoint="http://127.0.0.1:8690", token="dsk_…")
+    <daskscope: http://127.0.0.1:8690/clusters/Scheduler-…>
+    """
+    chosen = settings(**overrides)
+    if chosen.disabled:
+        return Registration(None, None, "daskscope.disabled is true")
+    if chosen.token is None:
+        warnings.warn(_NOTHING_IS_RECORDED, UserWarning, stacklevel=2)
+        return Registration(None, None, "no token")
+    if client is None:
+        try:
+            client = get_client()
+        except ValueError:
+            raise ConfigurationError(
+                "there is no Dask client; make one first (Client()), or pass register(client)"
+            ) from None
+    if chosen.code_transmit:
+        # The code around a call is read by the client, if it is told to.
+        dask.config.update_defaults(
+            {"distributed": {"diagnostics": {"computations": {"nframes": chosen.code_frames}}}}
+        )
+    return client.sync(_register, client, chosen)
+
+
+async def _register(client: Client, chosen: Settings) -> Registration:
+    try:
+        # A function of the standard library, to be run by name: nothing of ours is needed there
+        # yet, and should it fail, the scheduler logs nothing but it. The token goes only to a
+        # scheduler that can unpack it.
+        await client._run_on_scheduler(importlib.metadata.version, "daskscope")
+    except importlib.metadata.PackageNotFoundError:
+        address = client.scheduler.address if client.scheduler else "?"
+        raise NotOnScheduler(
+            _NOT_ON_SCHEDULER.format(address=address, version=__version__)
+        ) from None
+    me = Registrant(environment.user(), environment.host(), client.id)
+    installed: Installed = await client._run_on_scheduler(install, chosen, me)
+    first = installed.registrant
+    # A setting apart from the token counts as another: two tokens of one workspace do the same.
+    differ = [name for name in installed.differing if name != "token"]
+    others = first.client != client.id and (differ or first.user != me.user)
+    return Registration(
+        cluster_id=installed.cluster_id,
+        url=installed.url,
+        problem=installed.problem,
+        settings_of=f"{first.user}@{first.host}" if others else None,
+    )
+
+
+# --- preload --------------------------------------------------------------------------------------
+
+
+def _setup(dask_scheduler: Scheduler, **options: Any) -> None:
+    given = {name.removeprefix("daskscope_"): value for name, value in options.items()}
+    try:
+        chosen = settings(**given)
+    except ConfigurationError as error:
+        # A scheduler that was asked to report and cannot is still a scheduler.
+        logger.warning("%s; the cluster runs without daskscope", error)
+        return
+    if chosen.disabled:
+        return
+    if chosen.token is None:
+        logger.warning(_NOTHING_IS_RECORDED)
+        return
+    # Dask starts it, right after the preloads.
+    dask_scheduler.add_plugin(
+        Plugin(chosen, Registrant(environment.user(), environment.host())), name=NAME
+    )
+
+
+def _option(path: str, default: Any) -> click.Option:
+    kind: click.ParamType[Any] = click.STRING
+    if isinstance(default, bool):
+        kind = click.BOOL
+    elif isinstance(default, int):
+        kind = click.INT
+    many = isinstance(default, list)
+    return click.Option(
+        [f"--daskscope-{path.replace('.', '-')}", f"daskscope_{argument_name(path)}"],
+        type=kind,
+        multiple=many,
+        default=None,
+        callback=(lambda _context, _option, value: list(value) or None) if many else None,
+        help=f"daskscope.{path}; {default!r} unless Dask's configuration says otherwise.",
+    )
+
+
+#: Dask calls it for ``dask scheduler --preload daskscope``, with the command line's own options:
+#: one for each setting that is not a mapping.
+dask_setup = click.Command(
+    "daskscope",
+    callback=_setup,
+    params=[_option(path, default) for path, default in leaves() if not isinstance(default, dict)],
+    help="Record this cluster with daskscope.",
+)
