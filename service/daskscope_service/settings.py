@@ -64,10 +64,23 @@ class Settings:
         "DASKSCOPE_SILENT_AFTER",
         "Seconds of silence after which a cluster counts as lost (at least three beats).",
     )
-    threads: int = _setting(8, "DASKSCOPE_THREADS", "Requests that are worked on at the same time.")
+    threads: int = _setting(
+        16, "DASKSCOPE_THREADS", "Requests that are worked on at the same time."
+    )
+    queue_size: int = _setting(
+        12,
+        "DASKSCOPE_QUEUE_SIZE",
+        "Requests that may wait to be written; more are told to come again. Fewer than threads "
+        "leaves some free for reading while the disk is slow.",
+    )
 
     def __post_init__(self) -> None:
-        for name, least in (("max_body_bytes", 1), ("silent_after", 1), ("threads", 1)):
+        for name, least in (
+            ("max_body_bytes", 1),
+            ("silent_after", 1),
+            ("threads", 1),
+            ("queue_size", 1),
+        ):
             if getattr(self, name) < least:
                 raise ConfigurationError(
                     f"{_variable(name)} is {getattr(self, name)}; it must be at least {least}"

@@ -1,0 +1,138 @@
+"""Who may do what: decides before a view runs, and refuses by default.
+
+API views say :func:`require`, pages say :func:`signed_in`. Both set ``flask.g.workspace``, the one
+workspace that the request may see.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from flask import Flask, g, redirect, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts import sign_in, tokens
+from daskscope_service.accounts.tokens import Scope
+from daskscope_service.db.engine import current_engine
+from daskscope_service.problems import Problem
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def install(app: Flask, url: str) -> None:
+    """Refuse cross-site requests that change something. ``url``: where users reach the service."""
+    own_host = urlsplit(url).netloc
+
+    @app.before_request
+    def refuse_cross_site() -> None:
+        # A browser adds the session's cookie by itself, a Bearer token it does not.
+        if request.method in _SAFE_METHODS or _bearer() is not None:
+            return
+        site = request.headers.get("Sec-Fetch-Site")
+        origin = request.headers.get("Origin")
+        if site is not None:
+            allowed = site in ("same-origin", "none")
+        elif origin is not None:  # a browser from before Sec-Fetch-Site
+            allowed = urlsplit(origin).netloc in (request.host, own_host)
+        else:  # not a browser
+            allowed = True
+        if not allowed:
+            raise Problem(403, "This request came from another site, so nothing was done.")
+
+
+def require(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let an API view run only for a token of ``scope``.
+
+    For ``read``, a signed-in person's session does as well.
+    """
+
+    def decorate(view: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(view)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            g.workspace = _workspace_for(scope)
+            return view(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
+    """Let a page run only for a signed-in person; send others to the sign-in page first."""
+
+    @functools.wraps(view)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> ResponseReturnValue:
+        workspace = _session_workspace()
+        if workspace is None:
+            here = request.full_path.rstrip("?") if request.method == "GET" else "/"
+            return redirect(f"/sign-in?{urlencode({'next': here})}", code=303)
+        g.workspace = workspace
+        return view(*args, **kwargs)
+
+    return checked
+
+
+def safe_next(target: str | None) -> str:
+    """Return ``target`` if it is a path on this site, else ``/``: where to go after sign-in."""
+    # Browsers read "//host" and "/\host" as another site, and drop tabs and line ends.
+    if target is None or not target.startswith("/") or target.startswith(("//", "/\\")):
+        return "/"
+    return target if target.isprintable() and "\\" not in target else "/"
+
+
+def _workspace_for(scope: Scope) -> str:
+    text = _bearer()
+    if text is None:
+        workspace = _session_workspace() if scope == "read" else None
+        if workspace is None:
+            raise _unauthorized(
+                "This needs a token: send the header 'Authorization: Bearer dsk_…'. "
+                "'daskscope token create' on the service's machine makes one."
+            )
+        return workspace
+    engine = current_engine()
+    token = tokens.find(engine, text)
+    now = time.time()
+    if token is None:
+        raise _unauthorized(
+            "No such token. Check for missing characters: a token reads dsk_<id>_<secret>.",
+            error="invalid_token",
+        )
+    state = token.state(now)
+    if state != "active":
+        raise _unauthorized(
+            f"Token {token.id} ({token.label}) is {state}. "
+            "Make a new one with 'daskscope token create'.",
+            error="invalid_token",
+        )
+    if scope not in token.scopes:
+        raise Problem(
+            403,
+            f"Token {token.id} ({token.label}) has the scope {', '.join(token.scopes)}; this needs "
+            f"{scope}. Make one with 'daskscope token create --scope {scope}'.",
+            headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
+        )
+    tokens.note_use(engine, token, now)
+    return token.workspace
+
+
+def _bearer() -> str | None:
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
+
+
+def _session_workspace() -> str | None:
+    session_id = request.cookies.get(sign_in.COOKIE)
+    return None if session_id is None else sign_in.workspace_of(current_engine(), session_id)
+
+
+def _unauthorized(detail: str, *, error: str | None = None) -> Problem:
+    challenge = 'Bearer realm="daskscope"' + (f', error="{error}"' if error else "")
+    return Problem(401, detail, headers={"WWW-Authenticate": challenge})

@@ -1,0 +1,44 @@
+"""``POST /api/v1/heartbeats``: where clusters report."""
+
+from __future__ import annotations
+
+import time
+
+from flask import Blueprint, Response, current_app, g, request
+
+from daskscope.protocol import MAX_BEAT_BYTES, Reply, encode
+from daskscope_service.accounts.access import require
+from daskscope_service.ingest.body import read_body
+from daskscope_service.ingest.heartbeat import BeatStore, parse
+from daskscope_service.ingest.writer import Writer
+from daskscope_service.problems import Problem
+
+blueprint = Blueprint("heartbeats", __name__, url_prefix="/api/v1")
+
+
+@blueprint.post("/heartbeats")
+@require("ingest")
+def post_heartbeat() -> Response:
+    """Store a beat for good, then answer with what the service wants of the cluster."""
+    writer: Writer = current_app.extensions["daskscope.writer"]
+    beats: BeatStore = current_app.extensions["daskscope.beats"]
+    with writer.place():
+        beat = parse(read_body(request, MAX_BEAT_BYTES))
+        meant = beat.cluster.workspace
+        if meant is not None and meant != g.workspace:
+            raise Problem(
+                403,
+                f"The cluster is configured for the workspace {meant!r}, but its token is of the "
+                f"workspace {g.workspace!r}. Use a token of {meant!r}, or leave out "
+                "daskscope.workspace.",
+                field="$.cluster.workspace",
+            )
+        now = time.time()
+        code_wanted = beats.keep(beat, g.workspace, now)
+    reply = Reply(
+        server_time=now,
+        interval=beat.cluster.interval,
+        code_wanted=code_wanted,
+        url=f"{current_app.config['SETTINGS'].url}/clusters/{beat.cluster.id}",
+    )
+    return Response(encode(reply), content_type="application/json")

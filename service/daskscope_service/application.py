@@ -1,0 +1,59 @@
+"""Puts the service together: database, writer, views, errors, headers."""
+
+from __future__ import annotations
+
+from flask import Flask, Response, request
+
+from daskscope_service.accounts import access
+from daskscope_service.api import health, heartbeats
+from daskscope_service.db.engine import open_database
+from daskscope_service.ingest.body import drain
+from daskscope_service.ingest.heartbeat import BeatStore
+from daskscope_service.ingest.writer import Writer
+from daskscope_service.problems import install as install_problems
+from daskscope_service.settings import Settings
+
+_HEADERS = {
+    # No inline script or style, nothing from elsewhere: text of users that slipped through as
+    # HTML could still not run.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+def create_app(settings: Settings) -> Flask:
+    """Return the WSGI application. It owns a database and a thread: end it with :func:`close_app`.
+
+    Raises
+    ------
+    ConfigurationError
+        The database cannot be opened.
+    """
+    app = Flask("daskscope_service", static_folder=None)
+    app.config["SETTINGS"] = settings
+    engine = open_database(settings)
+    writer = Writer(engine, capacity=settings.queue_size)
+    app.extensions["daskscope.engine"] = engine
+    app.extensions["daskscope.writer"] = writer
+    app.extensions["daskscope.beats"] = BeatStore(engine, writer)
+    install_problems(app)
+    access.install(app, settings.url)
+    app.after_request(_finish)
+    for blueprint in (heartbeats.blueprint, health.blueprint):
+        app.register_blueprint(blueprint)
+    return app
+
+
+def close_app(app: Flask) -> None:
+    """Write what waits, end the writer's thread and close the database."""
+    app.extensions["daskscope.writer"].close()
+    app.extensions["daskscope.engine"].dispose()
+
+
+def _finish(response: Response) -> Response:
+    drain(request)
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response

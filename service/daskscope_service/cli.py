@@ -1,0 +1,256 @@
+"""The command line: ``daskscope serve | token | user | demo``.
+
+Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
+missing instead of failing to start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from daskscope.errors import ConfigurationError
+from daskscope.version import __version__
+from daskscope_service.settings import Settings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KINDS: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "Path": click.Path(path_type=Path, file_okay=False),
+}
+
+
+class _Group(click.Group):
+    """Finds ``demo`` only when it is asked for: it imports Dask and the service."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "demo"])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name != "demo":
+            return super().get_command(ctx, name)
+        with _extra("demo"):
+            from daskscope_service.demo import demo
+        command: click.Command = demo
+        return command
+
+
+def _settings_options(*names: str) -> Callable[[F], F]:
+    """Make options of the settings of these names; of all, if none is given."""
+
+    def decorate(command: F) -> F:
+        for setting in reversed(dataclasses.fields(Settings)):
+            if names and setting.name not in names:
+                continue
+            command = click.option(
+                f"--{setting.name.replace('_', '-')}",
+                setting.name,
+                type=_KINDS[str(setting.type)],
+                help=f"{setting.metadata['help']} [{setting.metadata['variable']}]",
+            )(command)
+        return command
+
+    return decorate
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("daskscope"):
+            raise
+        raise click.ClickException(
+            f"this needs the package {error.name}: pip install 'daskscope[{name}]'"
+        ) from None
+
+
+@contextmanager
+def _database(options: dict[str, Any]) -> Iterator[tuple[Settings, Engine]]:
+    with _extra("service"):
+        from daskscope_service.db.engine import open_database
+    settings = Settings.from_environment(**options)
+    engine = open_database(settings)
+    try:
+        yield settings, engine
+    finally:
+        engine.dispose()
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="daskscope")
+def cli() -> None:
+    """Observability for every Dask cluster that a team runs.
+
+    \b
+    Try it out, with a cluster and work on it:
+      daskscope demo
+    Run the service, then make a token for clusters to report with:
+      daskscope serve
+      daskscope token create --label laptop
+    """
+
+
+@cli.command()
+@_settings_options()
+def serve(**options: Any) -> None:
+    """Run the service until Ctrl-C.
+
+    \b
+    For example, reachable for others on this network:
+      daskscope serve --host 0.0.0.0 --public-url http://monitor.example:8690
+
+    Each option can also be set by the environment variable in brackets.
+    """
+    with _database(options) as (settings, engine):
+        from daskscope_service.accounts import sign_in, tokens
+        from daskscope_service.db.engine import DEFAULT_WORKSPACE
+        from daskscope_service.server import check_address
+        from daskscope_service.server import serve as run
+
+        check_address(settings)
+        link = sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
+        first = not tokens.list_in(engine, DEFAULT_WORKSPACE)
+    # The database is closed again: its connections must not pass into the serving process.
+    data = f" --data-dir {settings.data_dir}" if options.get("data_dir") else ""
+    click.echo(f"daskscope {__version__} on {settings.url}")
+    click.echo(f"  sign in   {link}  (works for one hour)")
+    click.echo(
+        f"  data      {settings.data_dir if not settings.database_url else 'in the database given'}"
+    )
+    hint = "make a token" if first else "more tokens"
+    click.echo(f"  {hint:9} daskscope token create --label NAME{data}", nl=True)
+    sys.stdout.flush()
+    run(settings)
+    click.echo("daskscope stopped")
+
+
+@cli.group()
+def token() -> None:
+    """Make, list and revoke tokens: what clusters and programs show to the service."""
+
+
+@token.command("create")
+@click.option("--label", default="", help="What it is for, to tell it from others.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["ingest", "read"]),
+    help="ingest: send data. read: see it. Give it twice for both. Default: both.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Expires after this many days. Default: never.",
+)
+@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
+@_settings_options("data_dir", "database_url")
+def create_token(
+    label: str, scopes: tuple[Any, ...], days: float | None, workspace: str, **options: Any
+) -> None:
+    """Make a token and print it. It is shown only this once.
+
+    \b
+    For example, one for clusters, which may send and not read:
+      daskscope token create --label nightly --scope ingest --days 90
+    Then, where clusters are made:
+      export DASK_DASKSCOPE__TOKEN=dsk_…
+    """
+    with _database(options) as (_, engine):
+        from daskscope_service.accounts import tokens
+
+        expires_at = None if days is None else time.time() + days * 86_400
+        click.echo(
+            tokens.create(
+                engine,
+                workspace=workspace,
+                label=label,
+                scopes=scopes or tokens.SCOPES,
+                expires_at=expires_at,
+            )
+        )
+
+
+@token.command("list")
+@click.option("--workspace", default="default", show_default=True)
+@_settings_options("data_dir", "database_url")
+def list_tokens(workspace: str, **options: Any) -> None:
+    """List the tokens of a workspace, newest first, without their secrets."""
+    with _database(options) as (_, engine):
+        from daskscope_service.accounts import tokens
+
+        found = tokens.list_in(engine, workspace)
+    now = time.time()
+    row = "{:<12}{:<10}{:<14}{:<18}{}"
+    click.echo(row.format("ID", "STATE", "SCOPES", "LAST USED", "LABEL"))
+    for one in found:
+        used = "never" if one.last_used_at is None else _time(one.last_used_at)
+        click.echo(row.format(one.id, one.state(now), "+".join(one.scopes), used, one.label))
+
+
+@token.command("revoke")
+@click.argument("id")
+@click.option("--workspace", default="default", show_default=True)
+@_settings_options("data_dir", "database_url")
+def revoke_token(id: str, workspace: str, **options: Any) -> None:
+    """Revoke the token ID, as listed by 'daskscope token list', for good."""
+    with _database(options) as (_, engine):
+        from daskscope_service.accounts import tokens
+
+        if not tokens.revoke(engine, workspace, id):
+            raise click.ClickException(
+                f"the workspace {workspace} has no token {id}; 'daskscope token list' shows them"
+            )
+    click.echo(f"revoked {id}")
+
+
+@cli.group()
+def user() -> None:
+    """Let people in."""
+
+
+@user.command("sign-in")
+@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
+@_settings_options("data_dir", "database_url", "host", "port", "public_url")
+def print_sign_in_link(workspace: str, **options: Any) -> None:
+    """Print a fresh sign-in link. It works for one hour.
+
+    \b
+    For example, for a service that others reach by name:
+      daskscope user sign-in --public-url https://monitor.example
+    """
+    with _database(options) as (settings, engine):
+        from daskscope_service.accounts import sign_in
+
+        click.echo(sign_in.make_link(engine, settings.url, workspace))
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def main() -> None:
+    """Run the command line: the entry of the ``daskscope`` script."""
+    try:
+        cli(prog_name="daskscope")
+    except ConfigurationError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Reads a request's body, bounded before and after decompression."""
+
+from __future__ import annotations
+
+import zlib
+
+from flask import Request
+
+from daskscope_service.problems import Problem
+
+#: What is read and thrown away of a refused body, so that the sender can read the answer. Beyond
+#: it the connection breaks, which is what a sender of that much gets.
+_DRAIN_BYTES = 64 * 1024 * 1024
+_CHUNK = 64 * 1024
+
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+def read_body(request: Request, limit: int) -> bytes:
+    """Return the body of ``request``, decompressed.
+
+    Raises
+    ------
+    Problem
+        413 for more than ``limit`` bytes, compressed or not; 415 for an encoding other than gzip;
+        400 for gzip that is broken or cut off.
+    """
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", ""):
+        raise Problem(
+            415,
+            f"Content-Encoding {encoding!r} is not understood; send gzip, or no encoding.",
+            headers={"Accept-Encoding": "gzip"},
+        )
+    body = b"" if (request.content_length or 0) > limit else _read(request, limit + 1)
+    if len(body) > limit or (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    return _gunzip(body, limit) if encoding == "gzip" else body
+
+
+def drain(request: Request) -> None:
+    """Read what is left of the body and drop it: an answer before that breaks the connection."""
+    left = _DRAIN_BYTES
+    while left > 0 and (chunk := request.stream.read(_CHUNK)):
+        left -= len(chunk)
+
+
+def _read(request: Request, most: int) -> bytes:
+    # One read may return less than there is.
+    chunks: list[bytes] = []
+    while most > 0 and (chunk := request.stream.read(most)):
+        chunks.append(chunk)
+        most -= len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _gunzip(body: bytes, limit: int) -> bytes:
+    unzip = zlib.decompressobj(_GZIP)
+    try:
+        # Stops by itself at one byte too many: a bomb costs no more memory than that.
+        text = unzip.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise Problem(400, f"The body is not gzip, as Content-Encoding says: {error}.") from None
+    if len(text) > limit:
+        raise _too_large(limit)
+    if not unzip.eof or unzip.unused_data:
+        raise Problem(400, "The gzip body is cut off, or something follows its end.")
+    return text
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        413, f"The body is larger than {limit} bytes after decompression; send less at a time."
+    )

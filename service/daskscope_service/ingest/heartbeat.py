@@ -1,0 +1,203 @@
+"""A heartbeat's way from JSON to rows.
+
+Values are absolute and rows have natural keys, so a beat that comes twice, late or after its
+successor is harmless: a row gives way only to one of the same or a later beat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, Table, bindparam
+
+from daskscope.protocol import PROTOCOL, Heartbeat, code_hash
+from daskscope_service.db import schema
+from daskscope_service.db.engine import Upsert
+from daskscope_service.db.rows import select_in
+from daskscope_service.ingest.beat_schema import make_decoder
+from daskscope_service.ingest.writer import Rows, Writer
+from daskscope_service.problems import Problem
+
+_MAJOR = PROTOCOL.partition(".")[0]
+
+#: How many hashes one query asks for: databases bound the number of parameters.
+_HASHES_AT_ONCE = 500
+
+_MISSING = re.compile(r"missing required field `(\w+)`")
+
+_decode = make_decoder().decode
+_to_json = msgspec.json.Encoder().encode
+
+
+class _Version(msgspec.Struct):
+    protocol: str
+
+
+def parse(body: bytes) -> Heartbeat:
+    """Return the heartbeat in ``body``.
+
+    Raises
+    ------
+    Problem
+        400: not JSON, of another major version of the protocol, or a field that is missing or
+        holds something that it cannot. ``detail`` and ``field`` name it as a JSON path.
+    """
+    try:
+        beat = _decode(body)
+    except msgspec.ValidationError as error:
+        # Another version may well have other fields: that is the better thing to say.
+        _check_version(_version_of(body))
+        what, _, path = str(error).partition(" - at ")
+        missing = _MISSING.search(what)
+        field = (path.strip("`") or "$") + (f".{missing[1]}" if missing else "")
+        raise Problem(400, f"Not a heartbeat, at {field}: {what}.", field=field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(400, f"The body is not JSON: {error}.") from None
+    _check_version(beat.protocol)
+    for index, code in enumerate(beat.code):
+        if code.hash != code_hash(code.file, code.first_line, code.cut, code.text):
+            field = f"$.code[{index}].hash"
+            raise Problem(
+                400,
+                f"Not a heartbeat, at {field}: it is not the hash of the code beside it "
+                "(daskscope.protocol.code_hash says how it is made).",
+                field=field,
+            )
+    return beat
+
+
+class BeatStore:
+    """Where heartbeats are kept: turns them into rows and hands those to the writer."""
+
+    def __init__(self, engine: Engine, writer: Writer) -> None:
+        self._engine = engine
+        self._writer = writer
+        self._cluster = _latest(engine, schema.cluster, keep=("first_seen_at",))
+        self._computation = _latest(engine, schema.computation)
+        self._task_group = _latest(engine, schema.task_group)
+        self._failure = _latest(engine, schema.failure)
+        self._worker_loss = _latest(engine, schema.worker_loss)
+        self._event = _latest(engine, schema.event)
+        self._code = Upsert(engine, schema.code)
+        self._known_code = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
+            schema.code.c.hash.in_(bindparam("hashes", expanding=True))
+        )
+
+    def keep(self, beat: Heartbeat, workspace: str, now: float) -> tuple[str, ...]:
+        """Store ``beat`` for good; return the hashes of the code that it names and no one sent yet.
+
+        ``now`` is the service's clock. Raises what :meth:`Writer.write` raises.
+        """
+        self._writer.write(self._rows(beat, workspace, now))
+        named = {
+            frame.code
+            for computation in beat.computations
+            for frame in computation.frames
+            if frame.code is not None
+        }
+        return self._missing(workspace, named.difference(code.hash for code in beat.code))
+
+    def _rows(self, beat: Heartbeat, workspace: str, now: float) -> Rows:
+        key = (workspace, beat.cluster.id)
+        seq = beat.seq
+        rows: dict[Upsert, list[tuple[Any, ...]]] = {
+            self._cluster: [_cluster_row(beat, workspace, now)]
+        }
+        if beat.computations:
+            rows[self._computation] = [
+                (
+                    *key, c.id, seq, c.status, c.user, c.started_at, c.stopped_at, c.tasks,
+                    c.completed, c.erred, c.retried, _json(c.states), _json(c.seconds),
+                    _json(c.frames), _json(c.spans), c.trace_id,
+                )
+                for c in beat.computations
+            ]  # fmt: skip
+        if beat.task_groups:
+            rows[self._task_group] = [
+                (
+                    *key, g.computation, g.name, seq, g.prefix, g.tasks, g.completed, g.erred,
+                    _json(g.states), _json(g.seconds), g.output_bytes, _json(g.dependencies),
+                    _json(g.durations), g.shortest, g.longest, g.started_at, g.stopped_at,
+                )
+                for g in beat.task_groups
+            ]  # fmt: skip
+        if beat.failures:
+            rows[self._failure] = [
+                (
+                    *key, f.computation or "", f.fingerprint, seq, f.type, f.function, f.message,
+                    f.traceback, f.count, f.first_at, f.last_at, f.worker,
+                )
+                for f in beat.failures
+            ]  # fmt: skip
+        if beat.worker_losses:
+            rows[self._worker_loss] = [
+                (
+                    *key, w.id, seq, w.address, w.name, w.at, w.reason, w.expected, w.processing,
+                    w.memory_used, w.lifetime,
+                )
+                for w in beat.worker_losses
+            ]  # fmt: skip
+        if beat.events:
+            rows[self._event] = [
+                (*key, e.id, seq, e.at, e.topic, e.message, e.cut) for e in beat.events
+            ]
+        if beat.code:
+            rows[self._code] = [
+                (workspace, c.hash, c.file, c.text, c.first_line, c.cut) for c in beat.code
+            ]
+        return rows
+
+    def _missing(self, workspace: str, hashes: Iterable[str]) -> tuple[str, ...]:
+        wanted = sorted(hashes)
+        known: set[str] = set()
+        if wanted:
+            with self._engine.connect() as connection:
+                for first in range(0, len(wanted), _HASHES_AT_ONCE):
+                    some = {
+                        "workspace": workspace,
+                        "hashes": wanted[first : first + _HASHES_AT_ONCE],
+                    }
+                    known.update(connection.execute(self._known_code, some).scalars())
+        return tuple(hash for hash in wanted if hash not in known)
+
+
+def _cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:
+    c, s = beat.cluster, beat.status
+    return (
+        workspace, c.id, beat.seq, c.name, c.kind, c.user, c.host, c.started_at, s.stopped_at,
+        c.interval, _json(c.environment), _json(c.tags), now, now, s.at, s.workers, s.threads,
+        s.memory_used, s.memory_limit, _json(s.worker_seconds), _json(s.tasks), s.clients,
+        s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, _json(beat.drops),
+    )  # fmt: skip
+
+
+def _latest(engine: Engine, table: Table, keep: tuple[str, ...] = ()) -> Upsert:
+    # Replaces the row of an earlier beat, all but its key and what is to be kept.
+    keys = {column.name for column in table.primary_key}
+    replace = [c.name for c in table.columns if c.name not in keys and c.name not in keep]
+    return Upsert(engine, table, replace=replace, unless_newer="seq")
+
+
+def _json(value: Any) -> str:
+    return _to_json(value).decode()
+
+
+def _version_of(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Version).protocol
+    except msgspec.ValidationError:
+        return PROTOCOL  # none at all: then the field that is wrong is what to tell
+
+
+def _check_version(version: str) -> None:
+    if version.partition(".")[0] != _MAJOR:
+        raise Problem(
+            400,
+            f"Not a heartbeat, at $.protocol: this service understands version {_MAJOR}.x of the "
+            f"protocol, the beat is of version {version[:40]}. Install matching versions of "
+            "daskscope on the scheduler and the service.",
+            field="$.protocol",
+        )

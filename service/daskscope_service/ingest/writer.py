@@ -1,0 +1,150 @@
+"""One thread writes all that comes in: batches that wait together are committed together.
+
+A request thread takes a :class:`Place`, decodes its body, hands its rows over and waits until they
+are committed. Only then does it acknowledge them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+
+from daskscope_service.db.engine import Upsert, writing
+from daskscope_service.problems import Problem
+
+#: Seconds that a request waits for a place. A burst is written within it; if it is not enough, the
+#: disk has come to a stand, and the thread is wanted elsewhere.
+_PATIENCE = 0.5
+
+#: Rows by the statement that writes them.
+Rows = Mapping[Upsert, Sequence[tuple[Any, ...]]]
+
+
+class _Batch:
+    """Rows on their way, and what became of them once ``done`` is released."""
+
+    __slots__ = ("done", "error", "rows")
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.error: Exception | None = None
+        self.done = threading.Lock()  # a lock is the cheapest event there is
+        self.done.acquire()
+
+
+class Writer:
+    """The thread and its queue. ``capacity``: how many requests may hold a place at a time."""
+
+    def __init__(self, engine: Engine, *, capacity: int) -> None:
+        self._engine = engine
+        self._places = threading.BoundedSemaphore(capacity)
+        self._waiting: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="daskscope-writer", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold a place in the queue; taken before a body is decoded, for refusing must be cheap.
+
+        Raises
+        ------
+        Problem
+            429 if the queue is full, 503 if the service is stopping.
+        """
+        if self._closed:
+            raise _unavailable("The service is stopping.")
+        if not self._places.acquire(timeout=_PATIENCE):
+            raise Problem(
+                429,
+                "More comes in than can be written; send this again in a moment.",
+                headers={"Retry-After": "1"},
+            )
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def write(self, rows: Rows) -> None:
+        """Write ``rows`` and return once they are committed.
+
+        Raises
+        ------
+        Problem
+            503 if the database failed, for example because its disk is full.
+        """
+        batch = _Batch(rows)
+        self._waiting.put(batch)
+        batch.done.acquire()
+        if batch.error is None:
+            return
+        if _is_outage(batch.error):
+            raise _unavailable("The database cannot be written at the moment.") from batch.error
+        raise batch.error
+
+    def close(self) -> None:
+        """Write what waits and end the thread."""
+        self._closed = True
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            group, last = self._take()
+            self._write_group(group)
+            for batch in group:
+                batch.done.release()
+            if last:
+                return
+
+    def _take(self) -> tuple[list[_Batch], bool]:
+        group: list[_Batch] = []
+        batch = self._waiting.get()
+        while batch is not None:
+            group.append(batch)
+            try:
+                batch = self._waiting.get_nowait()
+            except queue.Empty:
+                return group, False
+        return group, True
+
+    def _write_group(self, group: list[_Batch]) -> None:
+        try:
+            self._commit(group)
+        except Exception as error:  # whatever it is, it must reach the request, not end the thread
+            if len(group) == 1:
+                group[0].error = error
+                return
+            # One bad batch must not take the others with it: each alone.
+            for batch in group:
+                self._write_group([batch])
+
+    def _commit(self, group: list[_Batch]) -> None:
+        together: dict[Upsert, list[tuple[Any, ...]]] = {}
+        for batch in group:
+            for upsert, rows in batch.rows.items():
+                together.setdefault(upsert, []).extend(rows)
+        if not together:
+            return
+        with writing(self._engine) as connection:
+            for upsert, rows in together.items():
+                upsert.run(connection, rows)
+
+
+def _is_outage(error: Exception) -> bool:
+    # The others say that the rows were wrong, not the database; sending them again does not help.
+    return isinstance(error, DBAPIError) and not isinstance(
+        error, IntegrityError | DataError | ProgrammingError
+    )
+
+
+def _unavailable(detail: str) -> Problem:
+    return Problem(
+        503, f"{detail} Nothing was stored; send this again.", headers={"Retry-After": "5"}
+    )

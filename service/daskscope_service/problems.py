@@ -1,0 +1,95 @@
+"""Errors as answers: problem documents (RFC 9457) for the API, a readable page for people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from flask import Flask, Response, render_template, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.http import HTTP_STATUS_CODES
+
+_API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz")
+
+logger = logging.getLogger(__name__)
+
+
+class Problem(Exception):
+    """An error that the caller is told about.
+
+    Parameters
+    ----------
+    status
+        The HTTP status.
+    detail
+        What is wrong, where, and what would be right. Shown to people.
+    title
+        The same for every problem of this kind. Default: the status in words.
+    headers
+        Added to the answer, for example ``Retry-After``.
+    members
+        Further members of the problem document, for example ``field``.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        title: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **members: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.title = title or HTTP_STATUS_CODES.get(status, "Error")
+        self.headers = dict(headers or {})
+        self.members = members
+
+
+def install(app: Flask) -> None:
+    """Make ``app`` answer every error with a problem document, or with a page for people."""
+    app.register_error_handler(Problem, _answer)
+    app.register_error_handler(HTTPException, _answer_http)
+    app.register_error_handler(Exception, _answer_unexpected)
+
+
+def is_api(path: str) -> bool:
+    """Tell whether programs, not people, are who asks for ``path``."""
+    return path.startswith(_API_PATHS)
+
+
+def _answer(problem: Problem) -> Response:
+    if is_api(request.path):
+        document = {"title": problem.title, "status": problem.status, "detail": problem.detail}
+        response = Response(
+            msgspec.json.encode(document | problem.members),
+            content_type="application/problem+json",
+        )
+    else:
+        page = render_template(
+            "error.html", status=problem.status, title=problem.title, detail=problem.detail
+        )
+        response = Response(page, content_type="text/html; charset=utf-8")
+    response.status_code = problem.status
+    response.headers.update(problem.headers)
+    return response
+
+
+def _answer_http(error: HTTPException) -> Response:
+    status = error.code or 500
+    if status < 400:  # a redirect that routing asks for
+        return error.get_response()  # type: ignore[return-value]
+    dropped = {"content-type", "content-length"}
+    headers = {k: v for k, v in error.get_headers() if k.lower() not in dropped}
+    return _answer(Problem(status, error.description or error.name, headers=headers))
+
+
+def _answer_unexpected(error: Exception) -> Response:
+    logger.exception("%s %s failed", request.method, request.path, exc_info=error)
+    return _answer(
+        Problem(500, "Something went wrong in the service. Its log has the details; try again.")
+    )

@@ -1,0 +1,191 @@
+"""Heartbeats for tests, made of the protocol's own classes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import requests
+
+from daskscope.protocol import (
+    PROTOCOL,
+    Cluster,
+    Code,
+    CodeFrame,
+    Computation,
+    Environment,
+    Event,
+    Failure,
+    Heartbeat,
+    Status,
+    TaskGroup,
+    WorkerLoss,
+    code_hash,
+    encode,
+)
+
+ENVIRONMENT = Environment(
+    python="3.12.1",
+    python_path="/usr/bin/python3",
+    operating_system="Linux",
+    architecture="x86_64",
+    packages={"dask": "2026.8.0", "distributed": "2026.8.0"},
+)
+
+
+def make_cluster(id: str | None = None, **fields: Any) -> Cluster:
+    defaults: dict[str, Any] = {
+        "id": id or f"Scheduler-{uuid.uuid4()}",
+        "name": "nightly",
+        "kind": "LocalCluster",
+        "user": "ada",
+        "host": "example",
+        "started_at": time.time() - 60,
+        "interval": 10.0,
+        "environment": ENVIRONMENT,
+        "tags": {"team": "climate"},
+    }
+    return Cluster(**(defaults | fields))
+
+
+def make_status(**fields: Any) -> Status:
+    defaults: dict[str, Any] = {
+        "at": time.time(),
+        "workers": 4,
+        "threads": 8,
+        "memory_used": 2**30,
+        "memory_limit": 2**33,
+        "worker_seconds": {"busy": 12.5, "idle": 400.0, "paused": 0.0},
+        "tasks": {"memory": 3, "processing": 2},
+        "clients": 1,
+        "idle_seconds": None,
+        "peak_workers": 4,
+        "peak_threads": 8,
+        "peak_memory_used": 2**31,
+    }
+    return Status(**(defaults | fields))
+
+
+def make_computation(id: str = "c1", **fields: Any) -> Computation:
+    defaults: dict[str, Any] = {
+        "id": id,
+        "status": "running",
+        "user": "ada",
+        "started_at": time.time() - 30,
+        "stopped_at": None,
+        "tasks": 100,
+        "completed": 40,
+        "erred": 1,
+        "retried": 0,
+        "states": {"memory": 40, "erred": 1, "waiting": 59},
+        "seconds": {"compute": 3.5, "transfer": 0.25},
+        "frames": (CodeFrame("/home/ada/run.py", 12),),
+        "spans": ("default",),
+    }
+    return Computation(**(defaults | fields))
+
+
+def make_task_group(computation: str = "c1", name: str = "sum-1", **fields: Any) -> TaskGroup:
+    defaults: dict[str, Any] = {
+        "computation": computation,
+        "name": name,
+        "prefix": "sum",
+        "tasks": 100,
+        "completed": 40,
+        "erred": 1,
+        "states": {"memory": 40, "erred": 1, "waiting": 59},
+        "seconds": {"compute": 3.5},
+        "output_bytes": 1_000_000,
+        "dependencies": ("read-1",),
+        "durations": (0,) * 14,
+        "shortest": 0.01,
+        "longest": 0.5,
+        "started_at": time.time() - 30,
+        "stopped_at": None,
+    }
+    return TaskGroup(**(defaults | fields))
+
+
+def make_failure(**fields: Any) -> Failure:
+    defaults: dict[str, Any] = {
+        "computation": "c1",
+        "fingerprint": "1:abc",
+        "type": "ZeroDivisionError",
+        "function": "divide",
+        "message": "division by zero",
+        "traceback": "Traceback …",
+        "count": 3,
+        "first_at": time.time() - 20,
+        "last_at": time.time() - 10,
+        "worker": "tcp://127.0.0.1:1",
+    }
+    return Failure(**(defaults | fields))
+
+
+def make_worker_loss(**fields: Any) -> WorkerLoss:
+    defaults: dict[str, Any] = {
+        "id": "w1",
+        "address": "tcp://127.0.0.1:1",
+        "name": "0",
+        "at": time.time(),
+        "reason": "killed",
+        "expected": False,
+        "processing": 3,
+        "memory_used": None,
+        "lifetime": 33.0,
+    }
+    return WorkerLoss(**(defaults | fields))
+
+
+def make_event(**fields: Any) -> Event:
+    defaults: dict[str, Any] = {
+        "id": "e1",
+        "at": time.time(),
+        "topic": "progress",
+        "message": '{"epoch": 3}',
+    }
+    return Event(**(defaults | fields))
+
+
+def make_code(text: str = "x = 1\nx.compute()\n", file: str = "/home/ada/run.py") -> Code:
+    return Code(hash=code_hash(file, 11, False, text), file=file, text=text, first_line=11)
+
+
+def make_beat(cluster: Cluster | None = None, seq: int = 1, **fields: Any) -> Heartbeat:
+    defaults: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "seq": seq,
+        "phase": "beat",
+        "sent_at": time.time(),
+        "cluster": cluster or make_cluster(),
+        "status": make_status(),
+    }
+    return Heartbeat(**(defaults | fields))
+
+
+def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
+    """Return a beat that has something of everything."""
+    return make_beat(
+        cluster,
+        seq,
+        computations=(make_computation(),),
+        task_groups=(make_task_group(), make_task_group(name="read-1", dependencies=())),
+        failures=(make_failure(), make_failure(computation=None)),
+        worker_losses=(make_worker_loss(),),
+        events=(make_event(),),
+        code=(make_code(),),
+        drops={"events": 2},
+    )
+
+
+def post(url: str, token: str | None, body: Heartbeat | bytes, **headers: str) -> requests.Response:
+    """Send a beat, or anything in its place."""
+    if token is not None:
+        headers.setdefault("Authorization", f"Bearer {token}")
+    return requests.post(
+        f"{url}/api/v1/heartbeats",
+        data=body if isinstance(body, bytes) else encode(body),
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+        timeout=30,
+    )

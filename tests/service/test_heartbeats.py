@@ -1,0 +1,334 @@
+"""What ``POST /api/v1/heartbeats`` keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+import uuid
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+import requests
+from sqlalchemy import Table, select
+
+from daskscope.protocol import MAX_BEAT_BYTES, MAX_TEXT, CodeFrame, Heartbeat, decode_reply, encode
+from daskscope_service.db import schema
+from tests.service.beats import (
+    full_beat,
+    make_beat,
+    make_cluster,
+    make_code,
+    make_computation,
+    make_event,
+    make_failure,
+    make_status,
+    post,
+)
+from tests.service_process import ServiceProcess
+
+
+@pytest.fixture
+def workspace() -> str:
+    return f"w-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def token(shared_service: ServiceProcess, workspace: str) -> str:
+    return shared_service.token(workspace=workspace)
+
+
+def rows(service: ServiceProcess, table: Table, workspace: str) -> list[dict[str, Any]]:
+    with service.engine.connect() as connection:
+        found = connection.execute(select(table).where(table.c.workspace == workspace))
+        return [dict(row) for row in found.mappings()]
+
+
+def row(service: ServiceProcess, table: Table, workspace: str) -> dict[str, Any]:
+    (only,) = rows(service, table, workspace)
+    return only
+
+
+def edited(path: str, value: object) -> bytes:
+    """Return a beat as JSON, with what is at ``path`` (``cluster.name``, ``code.0``) replaced."""
+    document = json.loads(encode(full_beat()))
+    *parents, last = path.split(".")
+    place = document
+    for part in parents:
+        place = place[int(part) if isinstance(place, list) else part]
+    place[int(last) if isinstance(place, list) else last] = value
+    return json.dumps(document).encode()
+
+
+def test_an_acknowledged_beat_is_stored_with_everything_in_it(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    beat = full_beat()
+    before = time.time()
+
+    answer = post(shared_service.url, token, beat)
+
+    assert answer.status_code == 200
+    reply = decode_reply(answer.content)
+    assert reply.interval == beat.cluster.interval
+    assert reply.url == f"{shared_service.url}/clusters/{beat.cluster.id}"
+    assert before <= reply.server_time <= time.time()
+    cluster = row(shared_service, schema.cluster, workspace)
+    assert cluster["id"] == beat.cluster.id
+    assert cluster["environment"] == asdict(beat.cluster.environment)
+    assert cluster["tags"] == beat.cluster.tags
+    assert cluster["drops"] == {"events": 2}
+    assert cluster["first_seen_at"] == cluster["last_seen_at"] == reply.server_time
+    assert cluster["status_at"] == beat.status.at
+    assert cluster["tasks"] == beat.status.tasks
+    computation = row(shared_service, schema.computation, workspace)
+    (sent,) = beat.computations
+    expected = json.loads(json.dumps(asdict(sent)))
+    assert {name: computation[name] for name in expected} == expected
+    groups = {group["name"]: group for group in rows(shared_service, schema.task_group, workspace)}
+    for group in beat.task_groups:
+        expected = json.loads(json.dumps(asdict(group)))
+        assert {name: groups[group.name][name] for name in expected} == expected
+    failures = rows(shared_service, schema.failure, workspace)
+    assert {failure["computation"] for failure in failures} == {"c1", ""}
+    for table, sent_rows in (
+        (schema.worker_loss, beat.worker_losses),
+        (schema.event, beat.events),
+        (schema.code, beat.code),
+    ):
+        stored = row(shared_service, table, workspace)
+        expected = asdict(sent_rows[0])
+        assert {name: stored[name] for name in expected} == expected
+
+
+def test_a_beat_that_comes_twice_changes_nothing(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    beat = full_beat()
+    post(shared_service.url, token, beat)
+    tables = [table for table in schema.metadata.sorted_tables if "seq" in table.c]
+    once = {table.name: rows(shared_service, table, workspace) for table in tables}
+
+    assert post(shared_service.url, token, beat).ok
+
+    twice = {table.name: rows(shared_service, table, workspace) for table in tables}
+    for cluster in (once["cluster"][0], twice["cluster"][0]):
+        del cluster["last_seen_at"]
+    assert twice == once
+
+
+def test_a_beat_that_comes_after_its_successor_does_not_overwrite_it(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    cluster = make_cluster()
+    later = make_beat(
+        cluster,
+        seq=8,
+        status=make_status(workers=8),
+        computations=(make_computation(completed=80),),
+        failures=(make_failure(count=8),),
+    )
+    earlier = make_beat(
+        cluster,
+        seq=7,
+        status=make_status(workers=7),
+        computations=(make_computation(completed=70), make_computation("c0")),
+        failures=(make_failure(count=7),),
+    )
+
+    assert post(shared_service.url, token, later).ok
+    seen = row(shared_service, schema.cluster, workspace)["last_seen_at"]
+    assert post(shared_service.url, token, earlier).ok
+
+    stored = row(shared_service, schema.cluster, workspace)
+    assert (stored["workers"], stored["seq"]) == (8, 8)
+    assert stored["last_seen_at"] >= seen
+    computations = rows(shared_service, schema.computation, workspace)
+    assert {c["id"]: c["completed"] for c in computations} == {"c1": 80, "c0": 40}
+    assert row(shared_service, schema.failure, workspace)["count"] == 8
+
+
+def test_a_later_beat_replaces_and_keeps_when_the_cluster_was_first_seen(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    cluster = make_cluster()
+    post(shared_service.url, token, make_beat(cluster, 1))
+    first = row(shared_service, schema.cluster, workspace)
+
+    stopped = make_beat(cluster, 2, phase="stop", status=make_status(stopped_at=time.time()))
+    post(shared_service.url, token, stopped)
+
+    last = row(shared_service, schema.cluster, workspace)
+    assert last["stopped_at"] == stopped.status.stopped_at
+    assert last["first_seen_at"] == first["first_seen_at"]
+    assert last["last_seen_at"] > first["last_seen_at"]
+
+
+def test_the_same_cluster_id_in_two_workspaces_is_two_clusters(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    cluster = make_cluster()
+    other_workspace = f"{workspace}-other"
+    other_token = shared_service.token(workspace=other_workspace)
+
+    post(shared_service.url, token, make_beat(cluster, 5, status=make_status(workers=5)))
+    post(shared_service.url, other_token, make_beat(cluster, 6, status=make_status(workers=6)))
+
+    assert row(shared_service, schema.cluster, workspace)["workers"] == 5
+    assert row(shared_service, schema.cluster, other_workspace)["workers"] == 6
+
+
+def test_code_is_wanted_until_someone_sends_it(shared_service: ServiceProcess, token: str) -> None:
+    code = make_code(text=f"uuid = '{uuid.uuid4()}'\n")
+    named = (make_computation(frames=(CodeFrame(code.file, 12, code.hash), CodeFrame("x", 1))),)
+
+    def wanted(beat: Heartbeat) -> tuple[str, ...]:
+        return decode_reply(post(shared_service.url, token, beat).content).code_wanted
+
+    assert wanted(make_beat(computations=named)) == (code.hash,)
+    assert wanted(make_beat(computations=named, code=(code,))) == ()
+    assert wanted(make_beat(computations=named)) == ()  # of another cluster
+    other = shared_service.token(workspace=f"w-{uuid.uuid4()}")
+    answer = post(shared_service.url, other, make_beat(computations=named))
+    assert decode_reply(answer.content).code_wanted == (code.hash,)
+
+
+def test_unknown_fields_are_ignored(shared_service: ServiceProcess, token: str) -> None:
+    assert post(shared_service.url, token, edited("cluster.galaxy", {"arm": [1]})).ok
+
+
+def test_a_gzipped_beat_is_stored(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    body = gzip.compress(encode(make_beat()))
+    assert post(shared_service.url, token, body, Content_Encoding="gzip").ok
+    assert row(shared_service, schema.cluster, workspace)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("status.workers", "four", "$.status.workers"),
+        ("status.workers", 2**64, "$.status.workers"),
+        ("status.workers", None, "$.status.workers"),
+        ("status", {}, "$.status.at"),
+        ("cluster.id", "a/b", "$.cluster.id"),
+        ("cluster.id", "", "$.cluster.id"),
+        ("cluster.interval", 0, "$.cluster.interval"),
+        ("cluster.started_at", 1e300, "$.cluster.started_at"),
+        ("phase", "dance", "$.phase"),
+        ("computations.0.frames.0.line", "12", "$.computations[0].frames[0].line"),
+        ("computations.0.user", "u" * 5000, "$.computations[0].user"),
+        ("task_groups.1.durations", [1, 2.5], "$.task_groups[1].durations[1]"),
+        ("failures.0.message", "m" * (MAX_TEXT + 1), "$.failures[0].message"),
+        ("failures.0.count", 2**63, "$.failures[0].count"),
+        ("code.0.text", "tampered()", "$.code[0].hash"),
+        ("code.0.cut", True, "$.code[0].hash"),
+        ("protocol", "2.0", "$.protocol"),
+        ("protocol", "", "$.protocol"),
+    ],
+)
+def test_a_malformed_beat_is_refused_with_the_field_that_is_wrong(
+    shared_service: ServiceProcess,
+    token: str,
+    workspace: str,
+    path: str,
+    value: object,
+    field: str,
+) -> None:
+    answer = post(shared_service.url, token, edited(path, value))
+
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["field"] == field
+    assert field in problem["detail"]
+    assert rows(shared_service, schema.cluster, workspace) == []
+
+
+def test_another_version_is_told_which_one_is_understood_even_if_its_fields_differ(
+    shared_service: ServiceProcess, token: str
+) -> None:
+    answer = post(shared_service.url, token, b'{"protocol": "7.3", "herd": []}')
+    assert answer.status_code == 400
+    assert "understands version 1.x" in answer.json()["detail"]
+    assert "7.3" in answer.json()["detail"]
+    assert post(shared_service.url, token, edited("protocol", "1.99")).ok
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff\xfe", b'{"seq": NaN}', b"[" * 100_000])
+def test_what_is_not_a_beat_at_all_is_refused(
+    shared_service: ServiceProcess, token: str, body: bytes
+) -> None:
+    answer = post(shared_service.url, token, body)
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_an_oversized_beat_is_refused_and_the_answer_arrives(
+    shared_service: ServiceProcess, token: str
+) -> None:
+    events = tuple(make_event(id=f"e{i}", message="x" * MAX_TEXT) for i in range(300))
+    body = encode(make_beat(events=events))
+    assert len(body) > MAX_BEAT_BYTES
+    assert post(shared_service.url, token, body).status_code == 413
+    zipped = gzip.compress(body)
+    assert post(shared_service.url, token, zipped, Content_Encoding="gzip").status_code == 413
+
+
+def test_a_gzip_bomb_is_refused(shared_service: ServiceProcess, token: str) -> None:
+    bomb = gzip.compress(b"\0" * (256 * 1024 * 1024), compresslevel=9)
+    assert len(bomb) < MAX_BEAT_BYTES
+    answer = post(shared_service.url, token, bomb, Content_Encoding="gzip")
+    assert answer.status_code == 413
+    assert "after decompression" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status"),
+    [
+        (b"not gzip", "gzip", 400),
+        (gzip.compress(encode(make_beat()))[:-9], "gzip", 400),
+        (gzip.compress(encode(make_beat())) + b"more", "gzip", 400),
+        (b"whatever", "br", 415),
+    ],
+)
+def test_a_broken_or_unknown_encoding_is_refused(
+    shared_service: ServiceProcess, token: str, body: bytes, encoding: str, status: int
+) -> None:
+    answer = post(shared_service.url, token, body, Content_Encoding=encoding)
+    assert answer.status_code == status
+
+
+def test_a_body_without_a_length_is_read(shared_service: ServiceProcess, token: str) -> None:
+    body = encode(make_beat())
+    answer = requests.post(
+        f"{shared_service.url}/api/v1/heartbeats",
+        data=iter([body[:100], body[100:]]),  # chunked
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=30,
+    )
+    assert answer.ok
+
+
+def test_a_beat_for_another_workspace_is_refused_and_both_are_named(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    answer = post(shared_service.url, token, make_beat(make_cluster(workspace="finance")))
+    assert answer.status_code == 403
+    assert "finance" in answer.json()["detail"]
+    assert workspace in answer.json()["detail"]
+    assert post(shared_service.url, token, make_beat(make_cluster(workspace=workspace))).ok
+
+
+def test_an_acknowledged_beat_outlives_a_killed_service(service: ServiceProcess) -> None:
+    token = service.token()
+    beat = full_beat()
+    assert post(service.url, token, beat).ok
+    service.stop("KILL")
+
+    stored = row(service, schema.cluster, "default")
+    assert stored["id"] == beat.cluster.id
+    service.start()  # the port is free again, and the database opens
+    assert post(service.url, token, replace(beat, seq=2)).ok

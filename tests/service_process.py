@@ -1,0 +1,137 @@
+"""A real service in a process of its own, for tests of anything that talks to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, Self
+
+import requests
+from sqlalchemy import Engine
+
+from daskscope_service.accounts import tokens
+from daskscope_service.accounts.tokens import SCOPES, Scope
+from daskscope_service.db.engine import open_database
+from daskscope_service.settings import Settings
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+
+
+def free_port() -> int:
+    """Return a loopback port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServiceProcess:
+    """``daskscope serve`` on a free loopback port.
+
+    Use it in a with-statement, or call :meth:`start` and :meth:`stop`. ``settings`` are further
+    options by their names in :class:`~daskscope_service.settings.Settings`, for example
+    ``queue_size=1``. ``output`` is what the process wrote so far.
+    """
+
+    def __init__(self, data_dir: Path, *, port: int | None = None, **settings: object) -> None:
+        self.data_dir = data_dir
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.output = ""
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+        self._engine: Engine | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process that was started; the one that serves is its child."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def engine(self) -> Engine:
+        """The service's database, opened a second time."""
+        if self._engine is None:
+            self._engine = open_database(Settings(data_dir=self.data_dir, port=self.port))
+        return self._engine
+
+    @property
+    def sign_in_link(self) -> str:
+        """The sign-in link that the service printed."""
+        found = re.search(r"http\S+/sign-in\?\S+", self.output)
+        assert found is not None, self.output
+        return found[0]
+
+    def token(self, scopes: Iterable[Scope] = SCOPES, workspace: str = "default") -> str:
+        """Return a fresh token; the workspace is made if it is missing."""
+        return tokens.create(self.engine, workspace=workspace, label="test", scopes=scopes)
+
+    def start(self) -> None:
+        """Start the process and return once it answers."""
+        options = {"data-dir": self.data_dir, "port": self.port, **self._settings}
+        command = [sys.executable, "-m", "daskscope_service.cli", "serve"]
+        for name, value in options.items():
+            command += [f"--{name.replace('_', '-')}", str(value)]
+        # Settings of the developer's own shell have no business here.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment | {"PYTHONUNBUFFERED": "1"},
+        )
+        self._reader = threading.Thread(target=self._read_output, daemon=True)
+        self._reader.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._process.kill()
+                self._reader.join(_STOP_SECONDS)
+                raise AssertionError(f"the service did not start:\n{self.output}")
+            time.sleep(0.02)
+
+    def stop(self, how: Literal["TERM", "INT", "KILL"] = "TERM") -> int:
+        """End the process, return its exit code, and free its port. ``KILL`` gives no warning."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(getattr(signal, f"SIG{how}"))
+        try:
+            code = self._process.wait(_STOP_SECONDS)
+        finally:
+            self._process.kill()
+        # The output ends once the last process that holds it, so the serving child too, is gone.
+        self._reader.join(_STOP_SECONDS)
+        assert not self._reader.is_alive(), "the service left a process behind"
+        return code
+
+    def _answers(self) -> bool:
+        try:
+            return requests.get(f"{self.url}/readyz", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    def _read_output(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout:
+            for line in self._process.stdout:
+                self.output += line
