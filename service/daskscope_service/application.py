@@ -5,12 +5,14 @@ from __future__ import annotations
 from flask import Flask, Response, request
 
 from daskscope_service.accounts import access
-from daskscope_service.api import health, heartbeats
+from daskscope_service.api import health, heartbeats, reads
 from daskscope_service.db.engine import open_database
 from daskscope_service.ingest.body import drain
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.pages import views
 from daskscope_service.problems import install as install_problems
+from daskscope_service.series.embedded import EmbeddedSeries
 from daskscope_service.settings import Settings
 
 _HEADERS = {
@@ -38,10 +40,11 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.engine"] = engine
     app.extensions["daskscope.writer"] = writer
     app.extensions["daskscope.beats"] = BeatStore(engine, writer)
+    app.extensions["daskscope.series"] = EmbeddedSeries(engine)
     install_problems(app)
     access.install(app, settings.url)
     app.after_request(_finish)
-    for blueprint in (heartbeats.blueprint, health.blueprint):
+    for blueprint in (heartbeats.blueprint, reads.blueprint, health.blueprint, views.blueprint):
         app.register_blueprint(blueprint)
     return app
 

@@ -166,6 +166,7 @@ failure = Table(
     Column("last_at", Float, nullable=False),
     Column("worker", String),
     Index("failure_by_time", "workspace", "last_at", "fingerprint"),
+    Index("failure_by_fingerprint", "workspace", "fingerprint", "last_at"),
 )
 
 worker_loss = Table(

@@ -1,0 +1,170 @@
+"""What the API tells: clusters, computations, exceptions, events, time series."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from flask import Blueprint, current_app, g
+
+from daskscope_service.accounts.access import require
+from daskscope_service.api.parameters import (
+    bad,
+    instant,
+    number,
+    one_of,
+    refuse_unknown,
+    required,
+    selection,
+)
+from daskscope_service.api.representation import page_url, represent, represent_page
+from daskscope_service.problems import Problem
+from daskscope_service.reads.clusters import list_clusters, one_cluster
+from daskscope_service.reads.computations import list_computations, one_computation
+from daskscope_service.reads.events import list_events, list_worker_losses
+from daskscope_service.reads.failures import list_exceptions, one_exception
+from daskscope_service.reads.scope import Item, Page, Scope, reading
+from daskscope_service.series.store import SeriesStore, rate
+
+blueprint = Blueprint("reads", __name__, url_prefix="/api/v1")
+
+#: How far back a time series goes where the request does not say.
+DEFAULT_SERIES_SECONDS = 3600.0
+
+
+@blueprint.get("/clusters")
+@require("read")
+def clusters() -> Item:
+    """Answer with clusters by the time they started."""
+    which = selection()
+    with reading() as scope:
+        return represent_page(_with_url(list_clusters(scope, which), "cluster", cluster_id="id"))
+
+
+@blueprint.get("/clusters/<cluster_id>")
+@require("read")
+def cluster(cluster_id: str) -> Item:
+    """Answer with one cluster, and the workers that left it."""
+    refuse_unknown()
+    with reading() as scope:
+        found = _existing_cluster(scope, cluster_id)
+        found["worker_losses"] = list_worker_losses(scope, cluster_id)
+        _add_url(found, "cluster", cluster_id="id")
+        return dict(represent(found))
+
+
+@blueprint.get("/clusters/<cluster_id>/computations")
+@require("read")
+def cluster_computations(cluster_id: str) -> Item:
+    """Answer with a cluster's computations by the time they started."""
+    which = selection(cluster=cluster_id)
+    with reading() as scope:
+        _existing_cluster(scope, cluster_id)
+        return _computations(list_computations(scope, which))
+
+
+@blueprint.get("/computations")
+@require("read")
+def computations() -> Item:
+    """Answer with computations of all clusters by the time they started."""
+    which = selection()
+    with reading() as scope:
+        return _computations(list_computations(scope, which))
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>")
+@require("read")
+def computation(cluster_id: str, computation_id: str) -> Item:
+    """Answer with one computation: its task groups, failures and code too."""
+    refuse_unknown()
+    with reading() as scope:
+        found = one_computation(scope, cluster_id, computation_id)
+        if found is None:
+            raise _missing("computation", computation_id)
+        _add_url(found, "computation", cluster_id="cluster", computation_id="id")
+        return dict(represent(found))
+
+
+@blueprint.get("/exceptions")
+@require("read")
+def exceptions() -> Item:
+    """Answer with groups of equal failures by the time they were last seen."""
+    which = selection()
+    with reading() as scope:
+        found = list_exceptions(scope, which)
+        return represent_page(_with_url(found, "exception", fingerprint="fingerprint"))
+
+
+@blueprint.get("/exceptions/<fingerprint>")
+@require("read")
+def exception(fingerprint: str) -> Item:
+    """Answer with one group of equal failures and its newest samples."""
+    refuse_unknown()
+    with reading() as scope:
+        found = one_exception(scope, fingerprint)
+        if found is None:
+            raise _missing("exception", fingerprint)
+        _add_url(found, "exception", fingerprint="fingerprint")
+        return dict(represent(found))
+
+
+@blueprint.get("/events")
+@require("read")
+def events() -> Item:
+    """Answer with allow-listed events by time."""
+    which = selection()
+    with reading() as scope:
+        return represent_page(list_events(scope, which))
+
+
+@blueprint.get("/series")
+@require("read")
+def series() -> Item:
+    """Answer with the lines of one metric of one cluster. Times are milliseconds since 1970.
+
+    ``step`` is the least number of seconds between two points; ``rate=true`` turns counters into
+    their growth per second.
+    """
+    refuse_unknown("cluster", "metric", "since", "until", "step", "rate")
+    cluster_id = required("cluster", "a cluster's id")
+    metric = required("metric", "a metric's name, for example dask.worker.count")
+    until = instant("until") or time.time()
+    since = instant("since") or until - DEFAULT_SERIES_SECONDS
+    if since >= until:
+        raise bad("since", "must be earlier than until")
+    step = number("step", 1.0)
+    if step <= 0:
+        raise bad("step", "must be a positive number of seconds")
+    as_rate = one_of("rate", ("false", "true")) == "true"
+    store: SeriesStore = current_app.extensions["daskscope.series"]
+    lines = store.query(g.workspace, cluster_id, metric, since, until, step)
+    return {"items": [asdict(rate(line) if as_rate else line) for line in lines]}
+
+
+def _existing_cluster(scope: Scope, cluster_id: str) -> Item:
+    found = one_cluster(scope, cluster_id)
+    if found is None:
+        raise _missing("cluster", cluster_id)
+    return found
+
+
+def _missing(what: str, id: str) -> Problem:
+    return Problem(status=404, title="Not found", detail=f"This workspace has no {what} {id!r}.")
+
+
+def _computations(found: Page) -> Item:
+    return represent_page(
+        _with_url(found, "computation", cluster_id="cluster", computation_id="id")
+    )
+
+
+def _with_url(found: Page, endpoint: str, **fields: str) -> Page:
+    for item in found.items:
+        _add_url(item, endpoint, **fields)
+    return found
+
+
+def _add_url(item: dict[str, Any], endpoint: str, **fields: str) -> None:
+    values = {name: item[field] for name, field in fields.items()}
+    item["url"] = page_url(current_app.config["SETTINGS"], endpoint, **values)

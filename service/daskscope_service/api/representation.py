@@ -1,0 +1,44 @@
+"""Rows as JSON: field names as in ``daskscope.protocol``, times as ISO 8601 in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import url_for
+
+from daskscope_service.reads.scope import Item, Page, encode_cursor
+from daskscope_service.settings import Settings
+
+
+def iso(time: float) -> str:
+    """Return seconds since the Unix epoch as ``2026-01-31T12:00:00.250000Z``."""
+    text = datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds")
+    return text.replace("+00:00", "Z")
+
+
+def represent(value: Any) -> Any:
+    """Return ``value`` with the times in it (``at``, ``…_at``) as ISO 8601."""
+    if isinstance(value, dict):
+        return {
+            name: iso(field)
+            if (name == "at" or name.endswith("_at")) and isinstance(field, (int, float))
+            else represent(field)
+            for name, field in value.items()
+        }
+    if isinstance(value, list):
+        return [represent(part) for part in value]
+    return value
+
+
+def represent_page(found: Page) -> Item:
+    """Return the answer of a list."""
+    return {
+        "items": represent(found.items),
+        "next": None if found.next is None else encode_cursor(found.next),
+    }
+
+
+def page_url(settings: Settings, endpoint: str, **values: Any) -> str:
+    """Return the address of a page of this service, for people."""
+    return settings.url + url_for(f"pages.{endpoint}", **values)

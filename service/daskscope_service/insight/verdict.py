@@ -1,0 +1,97 @@
+"""What became of a cluster and of a computation: a word and a sentence.
+
+``lost`` is told by silence, so only the service can tell it. A row is a mapping with the columns of
+its table; ``now`` is the service's clock, in seconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daskscope_service.insight.wording import duration, number, plural
+
+Row = Mapping[str, Any]
+
+#: A cluster is silent after at least this many beats that did not come.
+MISSED_BEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``status`` is one word; ``sentence`` says it in full, ready for a page."""
+
+    status: str
+    sentence: str
+
+
+def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
+    """Return ``running``, ``stopped``, or ``lost``: silent without having stopped."""
+    lasted = duration(cluster_seconds(cluster))
+    if cluster["stopped_at"] is not None:
+        return Verdict("stopped", f"It stopped after {lasted}.")
+    silence = now - cluster["last_seen_at"]
+    if silence > max(silent_after, MISSED_BEATS * cluster["interval"]):
+        return Verdict(
+            "lost",
+            f"It fell silent after {lasted} without saying that it stopped, "
+            f"and was last heard {duration(silence)} ago.",
+        )
+    if cluster["idle_seconds"] is not None:
+        return Verdict("running", f"It is up, and idle for {duration(cluster['idle_seconds'])}.")
+    return Verdict("running", f"It is up, and at work with {plural(cluster['workers'], 'worker')}.")
+
+
+def cluster_seconds(cluster: Row) -> float:
+    """Return how long the cluster was up, as far as is known, in seconds of its own clock."""
+    started_at: float = cluster["started_at"]
+    return max(0.0, last_known(cluster) - started_at)
+
+
+def last_known(cluster: Row) -> float:
+    """Return up to when the cluster is known, by its own clock."""
+    at: float = cluster["status_at"] if cluster["stopped_at"] is None else cluster["stopped_at"]
+    return at
+
+
+def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> Verdict:
+    """Return the computation's own status, or ``lost`` where its cluster went away under it.
+
+    ``seconds`` is how long it ran, as far as is known.
+    """
+    tasks, completed = computation["tasks"], computation["completed"]
+    lasted = duration(seconds)
+    status = computation["status"]
+    if status == "running" and cluster.status != "running":
+        how = "fell silent" if cluster.status == "lost" else "stopped"
+        return Verdict(
+            "lost",
+            f"The cluster {how} while it ran: {number(completed)} of {plural(tasks, 'task')} "
+            f"were done after {lasted}.",
+        )
+    if status == "running":
+        share = f" ({min(completed / tasks, 1):.0%})" if tasks else ""
+        sentence = (
+            f"{number(completed)} of {plural(tasks, 'task')} done{share}, running for {lasted}."
+        )
+    elif status == "finished":
+        sentence = f"Finished: {plural(tasks, 'task')} in {lasted}."
+    elif status == "erred":
+        sentence = (
+            f"Failed after {lasted}: {plural(computation['erred'], 'task run')} erred, "
+            f"{number(completed)} of {plural(tasks, 'task')} done."
+        )
+    else:
+        sentence = f"Cancelled after {lasted}: {number(completed)} of {plural(tasks, 'task')} done."
+    if computation["retried"]:
+        sentence += f" {plural(computation['retried'], 'task')} tried again."
+    return Verdict(status, sentence)
+
+
+def computation_seconds(computation: Row, cluster: Row) -> float:
+    """Return how long it ran, as far as is known, in seconds of its cluster's clock."""
+    started_at: float = computation["started_at"]
+    stopped_at: float | None = computation["stopped_at"]
+    until = last_known(cluster) if stopped_at is None else stopped_at
+    return max(0.0, until - started_at)

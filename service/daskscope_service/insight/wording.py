@@ -1,0 +1,38 @@
+"""Numbers, sizes and durations as people read them: rounded, with a unit."""
+
+from __future__ import annotations
+
+import humanize
+
+
+def number(value: float) -> str:
+    """Return a count with thousands separated: ``12,345``."""
+    return humanize.intcomma(round(value))
+
+
+def size(value: float) -> str:
+    """Return ``value`` bytes with a binary unit: ``1.5 GiB``."""
+    return humanize.naturalsize(value, binary=True, format="%.3g").replace("Bytes", "B")
+
+
+def duration(seconds: float) -> str:
+    """Return ``seconds`` with two units at most: ``340 ms``, ``12.3 s``, ``4 min 5 s``."""
+    if seconds <= 0:
+        return "0 s"
+    if seconds < 0.001:
+        return "< 1 ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for length, unit, part, part_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= length:
+            rest = whole % length // part
+            return f"{whole // length} {unit}" + (f" {rest} {part_unit}" if rest else "")
+    return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+
+
+def plural(value: int, thing: str) -> str:
+    """Return ``1 task`` or ``12,345 tasks``."""
+    return f"{number(value)} {thing}{'' if value == 1 else 's'}"

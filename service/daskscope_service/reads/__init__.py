@@ -1,0 +1,1 @@
+"""Rows as the API and the pages show them: one read function for both."""

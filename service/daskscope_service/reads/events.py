@@ -1,0 +1,34 @@
+"""What happened on clusters: allow-listed events and workers that left."""
+
+from __future__ import annotations
+
+from sqlalchemy import and_
+
+from daskscope_service.db.schema import cluster, event, worker_loss
+from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
+
+#: Worker losses of one cluster that are shown, the newest first.
+MOST_LOSSES = 200
+
+
+def list_events(scope: Scope, selection: Selection) -> Page:
+    """Return events by time. ``message`` is JSON text."""
+    query = scope.select(event, *event.c, cluster.c.name.label("cluster_name")).join(
+        cluster,
+        and_(cluster.c.workspace == event.c.workspace, cluster.c.id == event.c.cluster),
+    )
+    if selection.user is not None:
+        query = query.where(cluster.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(event.c.cluster == selection.cluster)
+    return page(scope, query, selection, event.c.at, "id")
+
+
+def list_worker_losses(scope: Scope, cluster_id: str) -> list[Item]:
+    """Return the workers that left a cluster, the newest first."""
+    return scope.items(
+        scope.select(worker_loss)
+        .where(worker_loss.c.cluster == cluster_id)
+        .order_by(worker_loss.c.at.desc())
+        .limit(MOST_LOSSES)
+    )

@@ -1,0 +1,109 @@
+"""Failures over all clusters, grouped by fingerprint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, and_, func, literal, tuple_
+
+from daskscope_service.db.schema import cluster, failure
+from daskscope_service.reads.scope import Item, Page, Scope, Selection, cut
+
+#: Failures that the page and the API show of one group, the newest first.
+MOST_SAMPLES = 20
+
+_ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == failure.c.cluster)
+
+
+def list_exceptions(scope: Scope, selection: Selection) -> Page:
+    """Return groups of equal failures by the time they were last seen.
+
+    ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are
+    about the chosen ones: ``count`` sums exceptions, ``clusters`` counts clusters, ``users`` names
+    users.
+    """
+    last_at = func.max(failure.c.last_at)
+    query = _chosen(
+        scope.select(
+            failure,
+            failure.c.fingerprint,
+            func.min(failure.c.type).label("type"),
+            func.min(failure.c.function).label("function"),
+            func.sum(failure.c.count).label("count"),
+            func.count(failure.c.cluster.distinct()).label("clusters"),
+            func.min(failure.c.first_at).label("first_at"),
+            last_at.label("last_at"),
+        ),
+        selection,
+    ).group_by(failure.c.fingerprint)
+    if selection.after is not None:
+        at, fingerprint = selection.after
+        query = query.having(
+            tuple_(last_at, failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
+        )
+    query = query.order_by(last_at.desc(), failure.c.fingerprint.desc()).limit(selection.limit + 1)
+    found = cut(scope.items(query), selection.limit, "last_at", "fingerprint")
+    _add_users(scope, selection, found.items)
+    return found
+
+
+def one_exception(scope: Scope, fingerprint: str) -> Item | None:
+    """Return one group with its newest ``samples``, or None where the workspace has no such."""
+    samples = scope.items(
+        scope.select(
+            failure,
+            *failure.c,
+            cluster.c.name.label("cluster_name"),
+            cluster.c.user,
+        )
+        .join(cluster, _ITS_CLUSTER)
+        .where(failure.c.fingerprint == fingerprint)
+        .order_by(failure.c.last_at.desc())
+        .limit(MOST_SAMPLES)
+    )
+    if not samples:
+        return None
+    totals = scope.items(
+        scope.select(
+            failure,
+            func.sum(failure.c.count).label("count"),
+            func.count(failure.c.cluster.distinct()).label("clusters"),
+            func.min(failure.c.first_at).label("first_at"),
+            func.max(failure.c.last_at).label("last_at"),
+        ).where(failure.c.fingerprint == fingerprint)
+    )[0]
+    group = {
+        "fingerprint": fingerprint,
+        "type": samples[0]["type"],
+        "function": samples[0]["function"],
+        **totals,
+        "samples": samples,
+    }
+    _add_users(scope, Selection(), [group])
+    return group
+
+
+def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
+    if selection.user is not None:
+        query = query.join(cluster, _ITS_CLUSTER).where(cluster.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(failure.c.cluster == selection.cluster)
+    if selection.since is not None:
+        query = query.where(failure.c.last_at >= selection.since)
+    if selection.until is not None:
+        query = query.where(failure.c.last_at < selection.until)
+    return query
+
+
+def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
+    query = scope.select(failure, failure.c.fingerprint, cluster.c.user)
+    if selection.user is None:
+        query = query.join(cluster, _ITS_CLUSTER)
+    query = _chosen(query, selection).where(
+        failure.c.fingerprint.in_([group["fingerprint"] for group in groups])
+    )
+    users: dict[str, list[str]] = {}
+    for fingerprint, user in scope.connection.execute(query.distinct().order_by(cluster.c.user)):
+        users.setdefault(fingerprint, []).append(user)
+    for group in groups:
+        group["users"] = users.get(group["fingerprint"], [])

@@ -1,0 +1,117 @@
+"""Who reads, and which rows of a list: what every read function takes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from flask import current_app, g
+from sqlalchemy import Connection, FromClause, Select, tuple_
+from sqlalchemy.sql.elements import ColumnElement
+
+from daskscope_service.db.engine import current_engine
+from daskscope_service.db.rows import select_in
+
+#: Rows of a list that one request gets at most.
+MOST_ROWS = 1000
+
+Item = dict[str, Any]
+Position = tuple[float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One reader: a connection, the workspace that it may see, and what tells silence."""
+
+    connection: Connection
+    workspace: str
+    now: float
+    silent_after: float
+
+    def select(self, table: FromClause, *columns: Any) -> Select[Any]:
+        """Return a query of ``columns`` (default: all) in this reader's workspace."""
+        return select_in(self.workspace, table, *columns)
+
+    def items(self, query: Select[Any]) -> list[Item]:
+        """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``."""
+        return [
+            {key: value for key, value in row.items() if key not in ("workspace", "seq")}
+            for row in self.connection.execute(query).mappings()
+        ]
+
+
+@contextmanager
+def reading() -> Iterator[Scope]:
+    """Open a read for the workspace of the request."""
+    settings = current_app.config["SETTINGS"]
+    with current_engine().connect() as connection:
+        yield Scope(connection, g.workspace, time.time(), settings.silent_after)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of a list, newest first. Times are seconds since the Unix epoch.
+
+    ``after`` is the position of the last row that the reader has.
+    """
+
+    since: float | None = None
+    until: float | None = None
+    user: str | None = None
+    cluster: str | None = None
+    limit: int = 100
+    after: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a list, and the position after which it goes on, or None at its end."""
+
+    items: list[Item]
+    next: Position | None
+
+
+def page(
+    scope: Scope, query: Select[Any], selection: Selection, at: ColumnElement[Any], id: str
+) -> Page:
+    """Return a page of ``query``, newest first by ``at``, then by the column ``id``.
+
+    ``query`` must select both under the names of their columns.
+    """
+    key = query.selected_columns[id]
+    if selection.since is not None:
+        query = query.where(at >= selection.since)
+    if selection.until is not None:
+        query = query.where(at < selection.until)
+    if selection.after is not None:
+        query = query.where(tuple_(at, key) < tuple_(*selection.after))
+    query = query.order_by(at.desc(), key.desc()).limit(selection.limit + 1)
+    return cut(scope.items(query), selection.limit, at.key or "", id)
+
+
+def cut(items: list[Item], limit: int, at: str, id: str) -> Page:
+    """Return the first ``limit`` of ``items``, of which one more was asked for."""
+    if len(items) <= limit:
+        return Page(items, None)
+    last = items[limit - 1]
+    return Page(items[:limit], (last[at], last[id]))
+
+
+def encode_cursor(position: Position) -> str:
+    """Return ``position`` as text for an address."""
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
+
+
+def decode_cursor(text: str) -> Position:
+    """Return the position in ``text``. Raises ValueError if it is none."""
+    try:
+        at, id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        return float(at), str(id)
+    except (binascii.Error, TypeError) as error:
+        raise ValueError(f"not a cursor: {text!r}") from error

@@ -1,0 +1,61 @@
+"""How time series are read, whatever keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+#: No line that a store returns has many more points than this: a chart has no more pixels.
+MOST_POINTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One series. ``times`` are milliseconds since the Unix epoch, rising; ``values`` go with them.
+
+    ``kind`` is ``gauge``, ``counter`` (a running total) or ``rate`` (per second). ``field`` is
+    ``value``, or for histograms ``count``, ``sum``, or a bucket's upper bound. A step in which
+    nothing was measured has no point.
+    """
+
+    attributes: dict[str, str]
+    field: str
+    kind: str
+    unit: str
+    times: list[int]
+    values: list[float]
+
+
+class SeriesStore(Protocol):
+    """Time-series reads."""
+
+    def query(
+        self, workspace: str, cluster: str, metric: str, since: float, until: float, step: float
+    ) -> list[Line]:
+        """Return the lines of ``metric``, one point per ``step`` seconds: mean, or last total.
+
+        ``since`` and ``until`` are seconds since the Unix epoch. A store may widen ``step`` so that
+        a line stays within :data:`MOST_POINTS`.
+        """
+
+
+def widened(since: float, until: float, step: float) -> int:
+    """Return ``step`` in milliseconds, made wide enough for :data:`MOST_POINTS`."""
+    return max(1000, round(step * 1000), round((until - since) * 1000 / MOST_POINTS))
+
+
+def rate(line: Line) -> Line:
+    """Return a counter as its growth per second; other lines as they are.
+
+    A total that fell was started anew, so all of it has grown since.
+    """
+    if line.kind != "counter":
+        return line
+    times: list[int] = []
+    values: list[float] = []
+    for i in range(1, len(line.times)):
+        before, after = line.values[i - 1], line.values[i]
+        grown = after - before if after >= before else after
+        times.append(line.times[i])
+        values.append(grown * 1000 / (line.times[i] - line.times[i - 1]))
+    return replace(line, kind="rate", times=times, values=values)
