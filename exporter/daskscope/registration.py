@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
-import importlib.metadata
+import importlib
 import logging
 import warnings
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ _NOTHING_IS_RECORDED = (
 )
 
 _NOT_ON_SCHEDULER = """\
-the scheduler at {address} cannot import daskscope. One of these helps:
+the scheduler at {address} cannot import daskscope ({reason}). One of these helps:
   1. install it where the scheduler runs, in its environment or image:
          pip install daskscope=={version}
   2. let Dask install it there, then register again:
@@ -136,14 +137,19 @@ def register(client: Client | None = None, **overrides: Any) -> Any:
 
 async def _register(client: Client, chosen: Settings) -> Registration:
     try:
-        # A function of the standard library, to be run by name: nothing of ours is needed there
-        # yet, and should it fail, the scheduler logs nothing but it. The token goes only to a
-        # scheduler that can unpack it.
-        await client._run_on_scheduler(importlib.metadata.version, "daskscope")
-    except importlib.metadata.PackageNotFoundError:
-        address = client.scheduler.address if client.scheduler else "?"
+        # By name, functions of the standard library alone: nothing of ours is needed there yet, the
+        # import does not block the scheduler's loop, and should it fail, the scheduler's log shows
+        # no more than this. The token goes only to a scheduler that can unpack it.
+        await client._run_on_scheduler(
+            asyncio.to_thread, importlib.import_module, "daskscope.plugin"
+        )
+    except ImportError as error:
         raise NotOnScheduler(
-            _NOT_ON_SCHEDULER.format(address=address, version=__version__)
+            _NOT_ON_SCHEDULER.format(
+                address=client.scheduler.address if client.scheduler else "",
+                reason=error,
+                version=__version__,
+            )
         ) from None
     me = Registrant(environment.user(), environment.host(), client.id)
     installed: Installed = await client._run_on_scheduler(install, chosen, me)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from distributed.scheduler import ALL_TASK_STATES
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import (
@@ -18,11 +20,8 @@ from opentelemetry.sdk.metrics.export import (
     MetricExportResult,
     MetricsData,
     PeriodicExportingMetricReader,
-    ResourceMetrics,
-    ScopeMetrics,
 )
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from daskscope import names
 from daskscope.emit.providers import SCOPE
@@ -47,7 +46,7 @@ class Metrics:
         self._send_failures = send_failures
         by_environment = "OTEL_METRIC_EXPORT_INTERVAL" in os.environ
         self._reader = PeriodicExportingMetricReader(
-            _WithDurations(exporter, self._durations, resource),
+            _WithDurations(exporter, self._durations),
             export_interval_millis=None if by_environment else interval * 1000,
         )
         self._provider = MeterProvider(
@@ -129,28 +128,27 @@ class _WithDurations(MetricExporter):
         self,
         exporter: MetricExporter,
         points: Callable[[int], list[HistogramDataPoint]],
-        resource: Resource,
     ) -> None:
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._exporter = exporter
         self._points = points
-        self._resource = resource
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
         points = self._points(time.time_ns())
-        if points:
+        if points and metrics_data.resource_metrics:
             metric = Metric(
                 names.TASK_DURATION.name,
                 names.TASK_DURATION.help,
                 names.TASK_DURATION.unit,
                 Histogram(points, AggregationTemporality.CUMULATIVE),
             )
-            scope = ScopeMetrics(InstrumentationScope(SCOPE, __version__), [metric], "")
-            metrics_data = MetricsData(
-                [*metrics_data.resource_metrics, ResourceMetrics(self._resource, [scope], "")]
-            )
+            # Into the one scope there is: the encoder keeps one entry per resource and scope.
+            ours = metrics_data.resource_metrics[0]
+            scope = ours.scope_metrics[0]
+            scope = replace(scope, metrics=[*scope.metrics, metric])
+            metrics_data = MetricsData([replace(ours, scope_metrics=[scope])])
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
@@ -158,6 +156,11 @@ class _WithDurations(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
         self._exporter.shutdown(timeout_millis, **kwargs)
+
+
+def _states(attribute: str, known: Iterable[str], counts: Mapping[str, int]) -> Values:
+    # A state that is left out would stay at its last value for whoever reads the series.
+    return _each(attribute, {**dict.fromkeys(known, 0), **counts})
 
 
 def _each(attribute: str, values: Mapping[str, float]) -> Values:
@@ -186,13 +189,15 @@ def _task_output(snapshot: Cleared) -> Values:
 
 #: Where each metric's values are found in a snapshot.
 _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
-    names.WORKER_COUNT: lambda s: _each(names.WORKER_STATE, s.workers.states),
+    names.WORKER_COUNT: lambda s: _states(
+        names.WORKER_STATE, ("running", "paused"), s.workers.states
+    ),
     names.WORKER_THREADS: lambda s: _one(s.workers.threads),
     names.WORKER_TIME: lambda s: _each(names.WORKER_STATE, s.workers.seconds),
     names.WORKER_LOSS: lambda s: _each(names.WORKER_LOSS_REASON, s.losses_by_reason),
     names.MEMORY_LIMIT: lambda s: _one(s.workers.memory_limit),
     names.MEMORY_USED: lambda s: _each(names.MEMORY_KIND, s.workers.memory),
-    names.TASK_COUNT: lambda s: _each(names.TASK_STATE, s.status.tasks),
+    names.TASK_COUNT: lambda s: _states(names.TASK_STATE, ALL_TASK_STATES, s.status.tasks),
     names.TASK_COMPLETED: _task_completed,
     names.TASK_TIME: _task_time,
     names.TASK_OUTPUT: _task_output,

@@ -37,6 +37,7 @@ class _Known:
     threads: int
     memory_used: int | None = None
     reason: str = ""
+    announced: bool = False
 
 
 class Workers:
@@ -71,6 +72,7 @@ class Workers:
             self._removed(message)
         elif action == "closing-worker" and topic in self._known:
             self._known[topic].reason = str(message.get("reason") or "")
+            self._known[topic].announced = True
         elif topic == "worker-restart-memory" and message.get("worker") in self._known:
             self._known[message["worker"]].reason = "out of memory"
 
@@ -82,7 +84,8 @@ class Workers:
         self._accrue()
         self._threads -= known.threads
         now = time()
-        expected = bool(message.get("expected"))
+        # Dask expects only workers that it retired itself; one that said goodbye was closed too.
+        expected = bool(message.get("expected")) or known.announced
         reason = known.reason or ("closed" if expected else "lost connection")
         self._reasons[reason].value += 1
         self._lost += 1

@@ -1,0 +1,7 @@
+"""``daskscope demo``: the service, a Dask cluster and real work on it, all on this machine."""
+
+from __future__ import annotations
+
+from daskscope_service.demo.command import demo
+
+__all__ = ["demo"]

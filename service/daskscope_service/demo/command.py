@@ -1,0 +1,231 @@
+"""The command: starts the parts, runs the work in rounds, and ends them all."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import requests
+from distributed import Client, LocalCluster
+
+import daskscope
+from daskscope_service.accounts import sign_in, tokens
+from daskscope_service.db.engine import DEFAULT_WORKSPACE, open_database
+from daskscope_service.demo import workload
+from daskscope_service.settings import Settings
+
+#: Seconds for the service to start; it has to import itself and make its database.
+START_SECONDS = 60
+#: Seconds for the service to end before it is made to.
+STOP_SECONDS = 3
+
+
+class Screen:
+    """Tells a person what happens, line by line; a bar moves where the output is a terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._moves = stream.isatty()
+        self._label = ""
+        self._began = 0.0
+
+    def line(self, text: str = "") -> None:
+        """Write a line."""
+        click.echo(text, file=self._stream)
+
+    def step(self, label: str, done: float | None) -> None:
+        """Begin a step, or say how much of it is done."""
+        if done is None:
+            self._label, self._began = label, time.monotonic()
+            self._write("" if self._moves else "\n")
+        elif self._moves:
+            filled = round(done * 24)
+            self._write(f"  {'━' * filled}{'─' * (24 - filled)} {done:4.0%}")
+
+    def done(self, result: str) -> None:
+        """End a step with what came of it."""
+        took = time.monotonic() - self._began
+        start = f"\r  ✓ {self._label}\x1b[K" if self._moves else "    done"
+        click.echo(f"{start}: {result} ({took:.1f} s)", file=self._stream)
+
+    def _write(self, rest: str) -> None:
+        start = "\r" if self._moves else ""
+        click.echo(f"{start}  … {self._label}{rest}", file=self._stream, nl=False)
+        self._stream.flush()
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the service. Default: a free one.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="End after so long. Default: Ctrl-C.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the database, kept. Default: a fresh one, removed at the end.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One line of JSON (url, token, workspace) once ready."
+)
+def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json: bool) -> None:
+    """Try daskscope out: the service, a Dask cluster and real work on it, on this machine.
+
+    \b
+    Starts the service on its embedded store, a cluster of two worker processes, registers it, and
+    works in rounds until Ctrl-C: it parses the Python files that are installed here (some do not
+    parse), joins tables, decomposes a matrix, and leaves the cluster idle now and then. Open the
+    address that it prints and watch.
+
+    \b
+    For example, for a script that wants a minute of real data:
+      daskscope demo --seconds 60 --json
+    """
+    # What a script reads goes to standard output, what a person reads beside it.
+    screen = Screen(sys.stderr if as_json else sys.stdout)
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ExitStack() as parts:
+        try:
+            if data_dir is None:
+                data_dir = Path(tempfile.mkdtemp(prefix="daskscope-demo-"))
+                parts.callback(shutil.rmtree, data_dir, ignore_errors=True)
+            screen.line("daskscope demo: starting the service and a cluster of two workers …")
+            settings = Settings(data_dir=data_dir, port=port or _free_port())
+            parts.enter_context(_service(settings))
+            token, link = _token_and_link(settings)
+            client = parts.enter_context(_cluster(settings, token))
+            if as_json:
+                ready = {"url": settings.url, "token": token, "workspace": DEFAULT_WORKSPACE}
+                click.echo(json.dumps(ready))
+                sys.stdout.flush()
+            screen.line(f"Ready: {settings.url}  Sign in: {link}")
+            screen.line("Ctrl-C ends it." if seconds is None else f"Ends after {seconds:g} s.")
+            if seconds is not None:
+                alarm = threading.Timer(seconds, _thread.interrupt_main)
+                alarm.daemon = True
+                alarm.start()
+                parts.callback(alarm.cancel)
+            _work(client, screen)
+        except KeyboardInterrupt:
+            screen.line()
+            screen.line("daskscope demo: ending …")
+            # A second Ctrl-C must not leave a process behind.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _work(client: Client, screen: Screen) -> None:
+    files = workload.source_files()
+    for round_number in range(1, sys.maxsize):
+        screen.line(f"Round {round_number}")
+        parsed, failed = workload.parse_files(client, files, screen.step)
+        screen.done(f"{len(parsed):,} parsed, {failed} raised an exception")
+        client.log_event(workload.TOPIC, {"round": round_number, "parsed": len(parsed)})
+        table = workload.join_names(parsed, screen.step)
+        top = ", ".join(f"{row.name} in {row.package}" for row in table.itertuples(index=False))
+        screen.done(f"most used are {top}")
+        screen.done(f"the largest singular value is {workload.array_work(screen.step):.1f}")
+        workload.pause(screen.step)
+        screen.done("daskscope counts the idle time")
+        rows = workload.dataframe_work(screen.step)
+        screen.done(f"{rows:,} rows")
+
+
+@contextmanager
+def _service(settings: Settings) -> Iterator[None]:
+    command = [sys.executable, "-m", "daskscope_service.cli", "serve"]
+    command += ["--port", str(settings.port), "--data-dir", str(settings.data_dir)]
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C reaches only the demo, which ends its parts in order.
+            start_new_session=True,
+        )
+        try:
+            if not _answers(f"{settings.url}/readyz", process):
+                output.seek(0)
+                raise click.ClickException(f"the service did not start:\n{output.read()}")
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _answers(url: str, process: subprocess.Popen[Any]) -> bool:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if requests.get(url, timeout=5).ok:
+                return True
+        except requests.ConnectionError:
+            time.sleep(0.05)
+    return False
+
+
+def _token_and_link(settings: Settings) -> tuple[str, str]:
+    engine = open_database(settings)
+    try:
+        token = tokens.create(
+            engine, workspace=DEFAULT_WORKSPACE, label="demo", scopes=tokens.SCOPES
+        )
+        return token, sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _cluster(settings: Settings, token: str) -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2,
+            # One each: Python 3.11 fails at times when two threads parse at once.
+            threads_per_worker=1,
+            memory_limit="2GiB",
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(
+            client,
+            endpoint=settings.url,
+            token=token,
+            name="demo",
+            interval="2s",
+            tags={"project": "demo"},
+            events__allow=[*_allowed(), workload.TOPIC],
+        )
+        yield client
+
+
+def _allowed() -> list[str]:
+    import dask.config
+
+    return list(dask.config.get("daskscope.events.allow"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
