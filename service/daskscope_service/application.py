@@ -5,10 +5,12 @@ from __future__ import annotations
 from flask import Flask, Response, request
 
 from daskscope_service.accounts import access
-from daskscope_service.api import health, heartbeats, reads
+from daskscope_service.api import health, heartbeats, otlp, reads
 from daskscope_service.db.engine import open_database
 from daskscope_service.ingest.body import drain
 from daskscope_service.ingest.heartbeat import BeatStore
+from daskscope_service.ingest.otlp import LogStore, SpanStore
+from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.pages import views
 from daskscope_service.problems import install as install_problems
@@ -41,11 +43,14 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.writer"] = writer
     app.extensions["daskscope.beats"] = BeatStore(engine, writer)
     app.extensions["daskscope.series"] = EmbeddedSeries(engine)
+    app.extensions["daskscope.metrics"] = MetricStore(engine, writer)
+    app.extensions["daskscope.spans"] = SpanStore(engine, writer)
+    app.extensions["daskscope.logs"] = LogStore(engine, writer)
     install_problems(app)
     access.install(app, settings.url)
     app.after_request(_finish)
-    for blueprint in (heartbeats.blueprint, reads.blueprint, health.blueprint, views.blueprint):
-        app.register_blueprint(blueprint)
+    for part in (heartbeats, otlp, reads, health, views):
+        app.register_blueprint(part.blueprint)
     return app
 
 

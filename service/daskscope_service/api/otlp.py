@@ -1,0 +1,99 @@
+"""``POST /v1/metrics|traces|logs``: OTLP over HTTP, kept in the service's own database."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from flask import Blueprint, Response, current_app, g, request
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from daskscope_service.accounts.access import require
+from daskscope_service.ingest.body import read_body
+from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
+from daskscope_service.ingest.points import MetricStore
+from daskscope_service.ingest.writer import Writer
+from daskscope_service.problems import Problem
+
+blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
+
+_PROTOBUF = "application/x-protobuf"
+
+M = TypeVar("M", bound=Message)
+Contra = TypeVar("Contra", contravariant=True)
+
+
+class _Store(Protocol[Contra]):
+    def keep(self, request: Contra, workspace: str) -> Outcome: ...
+
+
+@blueprint.post("/metrics")
+@require("ingest")
+def post_metrics() -> Response:
+    """Store the points of a request for good."""
+    store: MetricStore = current_app.extensions["daskscope.metrics"]
+    outcome = _keep(ExportMetricsServiceRequest(), store)
+    answer = ExportMetricsServiceResponse()
+    if outcome.rejected:
+        answer.partial_success.rejected_data_points = outcome.rejected
+        answer.partial_success.error_message = outcome.reason
+    return _answer(answer)
+
+
+@blueprint.post("/traces")
+@require("ingest")
+def post_traces() -> Response:
+    """Store the spans of a request for good."""
+    store: SpanStore = current_app.extensions["daskscope.spans"]
+    outcome = _keep(ExportTraceServiceRequest(), store)
+    answer = ExportTraceServiceResponse()
+    if outcome.rejected:
+        answer.partial_success.rejected_spans = outcome.rejected
+        answer.partial_success.error_message = outcome.reason
+    return _answer(answer)
+
+
+@blueprint.post("/logs")
+@require("ingest")
+def post_logs() -> Response:
+    """Store the log records of a request for good."""
+    store: LogStore = current_app.extensions["daskscope.logs"]
+    outcome = _keep(ExportLogsServiceRequest(), store)
+    answer = ExportLogsServiceResponse()
+    if outcome.rejected:
+        answer.partial_success.rejected_log_records = outcome.rejected
+        answer.partial_success.error_message = outcome.reason
+    return _answer(answer)
+
+
+def _keep(message: M, store: _Store[M]) -> Outcome:
+    if request.mimetype != _PROTOBUF:
+        raise Problem(
+            415,
+            f"Content-Type {request.mimetype or 'is missing'}: OTLP is understood as {_PROTOBUF} "
+            "only (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf).",
+        )
+    writer: Writer = current_app.extensions["daskscope.writer"]
+    with writer.place():
+        body = read_body(request, current_app.config["SETTINGS"].max_body_bytes)
+        try:
+            message.ParseFromString(body)
+        except DecodeError as error:
+            name = message.DESCRIPTOR.full_name
+            raise Problem(400, f"The body is not a {name}: {error}.") from None
+        return store.keep(message, g.workspace)
+
+
+def _answer(message: Message) -> Response:
+    return Response(message.SerializeToString(), content_type=_PROTOBUF)

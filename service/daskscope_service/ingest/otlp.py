@@ -1,0 +1,161 @@
+"""What OTLP's signals have in common, and the rows of spans and log records.
+
+A resource is known by its cluster alone (``dask.cluster.id``): the other resource attributes are in
+the heartbeat. Sent twice, all of it is kept once.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from sqlalchemy import Engine, Table
+
+from daskscope import names
+from daskscope_service.db import schema
+from daskscope_service.db.engine import Upsert
+from daskscope_service.ingest.writer import Writer
+
+_STATUS = {
+    Status.STATUS_CODE_UNSET: "unset",
+    Status.STATUS_CODE_OK: "ok",
+    Status.STATUS_CODE_ERROR: "error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many items of a request were not kept, and why, in words; 0 and "" if all were."""
+
+    rejected: int = 0
+    reason: str = ""
+
+
+class SpanStore:
+    """Where spans are kept."""
+
+    def __init__(self, engine: Engine, writer: Writer) -> None:
+        self._writer = writer
+        self._upsert = _upsert(engine, schema.span)
+
+    def keep(self, request: ExportTraceServiceRequest, workspace: str) -> Outcome:
+        """Store the spans of ``request`` for good. Raises what :meth:`Writer.write` raises."""
+        rows: list[tuple[Any, ...]] = []
+        rejected = 0
+        for group in request.resource_spans:
+            cluster = cluster_of(group.resource)
+            for scope in group.scope_spans:
+                for span in scope.spans:
+                    if len(span.trace_id) == 16 and len(span.span_id) == 8:
+                        rows.append(_span_row(span, workspace, cluster))
+                    else:
+                        rejected += 1
+        self._writer.write({self._upsert: rows})
+        reason = "a span's trace id has 16 bytes, its span id 8" if rejected else ""
+        return Outcome(rejected, reason)
+
+
+class LogStore:
+    """Where log records are kept."""
+
+    def __init__(self, engine: Engine, writer: Writer) -> None:
+        self._writer = writer
+        self._upsert = _upsert(engine, schema.log_record)
+
+    def keep(self, request: ExportLogsServiceRequest, workspace: str) -> Outcome:
+        """Store the records of ``request`` for good. Raises what :meth:`Writer.write` raises."""
+        rows: list[tuple[Any, ...]] = []
+        rejected = 0
+        for group in request.resource_logs:
+            cluster = cluster_of(group.resource)
+            for scope in group.scope_logs:
+                for record in scope.log_records:
+                    if record.time_unix_nano or record.observed_time_unix_nano:
+                        rows.append(_log_row(record, workspace, cluster))
+                    else:
+                        rejected += 1
+        self._writer.write({self._upsert: rows})
+        return Outcome(rejected, "a log record needs a time" if rejected else "")
+
+
+def cluster_of(resource: Resource) -> str:
+    """Return the id of the cluster that ``resource`` is, or "" where it names none."""
+    for attribute in resource.attributes:
+        if attribute.key == names.CLUSTER_ID:
+            return str(attribute.value.string_value)
+    return ""
+
+
+def plain(value: AnyValue) -> Any:
+    """Return ``value`` as what JSON knows; bytes as base64."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "array_value":
+        return [plain(item) for item in value.array_value.values]
+    if kind == "kvlist_value":
+        return _object(value.kvlist_value.values)
+    content = getattr(value, kind)
+    return base64.b64encode(content).decode() if kind == "bytes_value" else content
+
+
+def text(value: AnyValue) -> str:
+    """Return ``value`` as text: a string as it is, anything else as JSON."""
+    content = plain(value)
+    return content if isinstance(content, str) else json(content)
+
+
+def json(value: Any) -> str:
+    """Return ``value`` as JSON text; numbers that JSON lacks become null."""
+    return msgspec.json.encode(value).decode()
+
+
+def _object(attributes: Iterable[KeyValue]) -> dict[str, Any]:
+    return {attribute.key: plain(attribute.value) for attribute in attributes}
+
+
+def _span_row(span: Span, workspace: str, cluster: str) -> tuple[Any, ...]:
+    return (
+        workspace,
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex() or None,
+        cluster,
+        span.name,
+        span.start_time_unix_nano / 1e9,
+        span.end_time_unix_nano / 1e9,
+        _STATUS.get(span.status.code, "unset"),
+        json(_object(span.attributes)),
+    )
+
+
+def _log_row(record: LogRecord, workspace: str, cluster: str) -> tuple[Any, ...]:
+    attributes = _object(record.attributes)
+    content = cluster.encode() + b"\n" + record.SerializeToString(deterministic=True)
+    return (
+        workspace,
+        hashlib.sha256(content).hexdigest(),
+        cluster,
+        (record.time_unix_nano or record.observed_time_unix_nano) / 1e9,
+        record.severity_number,
+        record.event_name or str(attributes.get(names.EVENT_NAME, "")),
+        text(record.body),
+        json(attributes),
+        record.trace_id.hex() or None,
+        record.span_id.hex() or None,
+    )
+
+
+def _upsert(engine: Engine, table: Table) -> Upsert:
+    keys = {column.name for column in table.primary_key}
+    return Upsert(engine, table, replace=[c.name for c in table.columns if c.name not in keys])

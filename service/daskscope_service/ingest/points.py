@@ -1,0 +1,245 @@
+"""OTLP metrics to rows: a point is a series' id, a time in milliseconds and a number.
+
+Of a histogram, its count, its sum and each bucket are series of their own; buckets count all that
+lies at or below their bound, as Prometheus does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+)
+from sqlalchemy import Engine
+
+from daskscope_service.db import schema
+from daskscope_service.db.engine import Upsert
+from daskscope_service.db.rows import select_in
+from daskscope_service.ingest.otlp import Outcome, cluster_of, json, text
+from daskscope_service.ingest.writer import Writer
+
+#: Series whose ids a process remembers. Beyond it, it forgets all and asks the database again.
+_MOST_REMEMBERED = 200_000
+
+#: How many attribute sets one query asks for: databases bound the number of parameters.
+_ASKED_AT_ONCE = 500
+
+_CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+_NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_MS = 1_000_000
+
+
+class _Series(NamedTuple):
+    """What makes a series, and with ``kind`` and ``unit`` what is stored of it."""
+
+    cluster: str
+    metric: str
+    field: str
+    kind: str
+    unit: str
+    attributes: str
+
+
+#: The attributes of a point as sent, and for histograms the bounds: cheap to make and to look up.
+_PointKey = tuple[Any, ...]
+_Ids = dict[_PointKey, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Decoded:
+    """A request's points, as far as their series are known, and the series that are not."""
+
+    rows: list[tuple[int, int, float]] = field(default_factory=list)
+    unknown: list[tuple[_Ids, _PointKey, list[_Series]]] = field(default_factory=list)
+    kept: int = 0
+    seen: int = 0
+
+
+class MetricStore:
+    """Where metrics are kept."""
+
+    def __init__(self, engine: Engine, writer: Writer) -> None:
+        self._engine = engine
+        self._writer = writer
+        self._points = Upsert(engine, schema.point, replace=["value"])
+        self._series = Upsert(
+            engine,
+            schema.series,
+            key=["workspace", "cluster", "metric", "field", "attributes"],
+            columns=["workspace", *_Series._fields],
+        )
+        # What is forgotten is asked again: only speed depends on it.
+        self._known: dict[tuple[str, str, str, bool], _Ids] = {}
+        self._remembered = 0
+
+    def keep(self, request: ExportMetricsServiceRequest, workspace: str) -> Outcome:
+        """Store the points of ``request`` for good. Raises what :meth:`Writer.write` raises."""
+        decoded = self._decode(request, workspace)
+        while decoded.unknown:  # more than once only if another thread made room meanwhile
+            self._learn(decoded.unknown, workspace)
+            decoded = self._decode(request, workspace)
+        decoded.rows.sort()  # in the order of the table: neighbours go to the same page
+        self._writer.write({self._points: decoded.rows})
+        rejected = decoded.seen - decoded.kept
+        if not rejected:
+            return Outcome()
+        return Outcome(
+            rejected, "only finite numbers of gauges, sums and histograms with bounds are kept"
+        )
+
+    def _decode(self, request: ExportMetricsServiceRequest, workspace: str) -> _Decoded:
+        decoded = _Decoded()
+        for group in request.resource_metrics:
+            cluster = cluster_of(group.resource)
+            for scope in group.scope_metrics:
+                for metric in scope.metrics:
+                    kind = metric.WhichOneof("data")
+                    is_histogram = kind == "histogram"
+                    family = (workspace, cluster, metric.name, is_histogram)
+                    known = self._known.get(family)
+                    if known is None:
+                        known = self._known.setdefault(family, {})
+                    if kind == "gauge":
+                        _numbers(metric.gauge.data_points, metric, "gauge", cluster, known, decoded)
+                    elif kind == "sum":
+                        total = metric.sum
+                        grows = total.is_monotonic and (
+                            total.aggregation_temporality == _CUMULATIVE
+                        )
+                        kept_as = "counter" if grows else "gauge"
+                        _numbers(total.data_points, metric, kept_as, cluster, known, decoded)
+                    elif is_histogram:
+                        _histograms(metric.histogram, metric, cluster, known, decoded)
+                    elif kind is not None:
+                        decoded.seen += len(getattr(metric, kind).data_points)
+        return decoded
+
+    def _learn(
+        self, unknown: Sequence[tuple[_Ids, _PointKey, list[_Series]]], workspace: str
+    ) -> None:
+        # The series are committed before anything refers to them, here or in another process.
+        wanted = {one for _, _, series in unknown for one in series}
+        self._writer.write({self._series: [(workspace, *one) for one in sorted(wanted)]})
+        ids = self._ids(wanted, workspace)
+        if self._remembered > _MOST_REMEMBERED:
+            self._known.clear()
+            self._remembered = 0
+        for known, key, series in unknown:
+            known[key] = tuple(ids[one[:3] + one[5:]] for one in series)
+            self._remembered += len(series)
+
+    def _ids(self, wanted: Iterable[_Series], workspace: str) -> dict[tuple[str, ...], int]:
+        table = schema.series
+        attributes: dict[tuple[str, str], set[str]] = {}
+        for one in wanted:
+            attributes.setdefault((one.cluster, one.metric), set()).add(one.attributes)
+        ids: dict[tuple[str, ...], int] = {}
+        with self._engine.connect() as connection:
+            for (cluster, metric), texts in attributes.items():
+                ordered = sorted(texts)
+                for first in range(0, len(ordered), _ASKED_AT_ONCE):
+                    statement = select_in(
+                        workspace, table, table.c.id, table.c.field, table.c.attributes
+                    ).where(
+                        table.c.cluster == cluster,
+                        table.c.metric == metric,
+                        table.c.attributes.in_(ordered[first : first + _ASKED_AT_ONCE]),
+                    )
+                    for id, name, found in connection.execute(statement):
+                        ids[cluster, metric, name, found] = id
+        return ids
+
+
+def _numbers(
+    points: Iterable[NumberDataPoint],
+    metric: Metric,
+    kind: str,
+    cluster: str,
+    known: _Ids,
+    decoded: _Decoded,
+) -> None:
+    # The hot loop: every name in it is looked up for every point.
+    add = decoded.rows.append
+    finite = math.isfinite
+    seen = kept = 0
+    for point in points:
+        seen += 1
+        # One of the two is set, and the other one then reads as 0.
+        value = point.as_double or point.as_int
+        if not finite(value) or point.flags & _NO_VALUE or not point.time_unix_nano:
+            continue
+        kept += 1
+        key = tuple([attribute.SerializeToString() for attribute in point.attributes])
+        ids = known.get(key)
+        if ids is None:
+            series = _Series(
+                cluster, metric.name, "value", kind, metric.unit, _sorted(point.attributes)
+            )
+            decoded.unknown.append((known, key, [series]))
+        else:
+            add((ids[0], point.time_unix_nano // _MS, value))
+    decoded.seen += seen
+    decoded.kept += kept
+
+
+def _histograms(
+    histogram: Histogram, metric: Metric, cluster: str, known: _Ids, decoded: _Decoded
+) -> None:
+    kind = "counter" if histogram.aggregation_temporality == _CUMULATIVE else "gauge"
+    for point in histogram.data_points:
+        decoded.seen += 1
+        bounds = tuple(point.explicit_bounds)
+        if (
+            len(point.bucket_counts) != len(bounds) + 1
+            or not math.isfinite(point.sum)
+            or point.flags & _NO_VALUE
+            or not point.time_unix_nano
+        ):
+            continue
+        decoded.kept += 1
+        key = (bounds, *[attribute.SerializeToString() for attribute in point.attributes])
+        ids = known.get(key)
+        if ids is None:
+            attributes = _sorted(point.attributes)
+            fields = ["count", "sum", *map(_bound, bounds), "+Inf"]
+            unit = metric.unit
+            series = [_Series(cluster, metric.name, f, kind, unit, attributes) for f in fields]
+            decoded.unknown.append((known, key, series))
+            continue
+        time = point.time_unix_nano // _MS
+        decoded.rows += [
+            (id, time, value) for id, value in zip(ids, _values(point), strict=True)
+            if value is not None
+        ]  # fmt: skip
+
+
+def _values(point: HistogramDataPoint) -> list[float | None]:
+    values: list[float | None] = [point.count, point.sum if point.HasField("sum") else None]
+    total = 0
+    for count in point.bucket_counts:
+        total += count
+        values.append(total)
+    return values
+
+
+def _bound(bound: float) -> str:
+    # As the collector's InfluxDB exporter writes it: 0.1, 10, and not 10.0.
+    return repr(bound).removesuffix(".0")
+
+
+def _sorted(attributes: Iterable[KeyValue]) -> str:
+    # Values as text, as InfluxDB keeps them: they name a series, no one computes with them.
+    return json(dict(sorted((a.key, text(a.value)) for a in attributes)))

@@ -1,0 +1,285 @@
+"""OTLP as the OpenTelemetry SDK sends it lands in the service's tables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import requests
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import Meter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import Status, StatusCode, set_span_in_context
+from sqlalchemy import select
+
+from daskscope_service.db import schema
+from tests.service_process import ServiceProcess
+
+CLUSTER = "Scheduler-1"
+RESOURCE = Resource({"service.name": "dask", "dask.cluster.id": CLUSTER})
+
+
+class Sender:
+    """One workspace of the service, as a sender of OTLP and its reader see it."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.service = service
+        self.workspace = f"w-{uuid.uuid4().hex[:8]}"
+        self.headers = {"Authorization": f"Bearer {service.token(workspace=self.workspace)}"}
+
+    def arguments(self, signal: str) -> dict[str, Any]:
+        return {
+            "endpoint": f"{self.service.url}/v1/{signal}",
+            "headers": self.headers,
+            "compression": Compression.Gzip,
+        }
+
+    def post(self, signal: str, body: bytes, **headers: str) -> requests.Response:
+        return requests.post(
+            f"{self.service.url}/v1/{signal}",
+            data=body,
+            headers={"Content-Type": "application/x-protobuf", **self.headers, **headers},
+            timeout=30,
+        )
+
+    def measure(self, record: Callable[[Meter], None], times: int = 1) -> None:
+        """Let ``record`` measure with the SDK, and export that ``times`` times."""
+        reader = PeriodicExportingMetricReader(
+            OTLPMetricExporter(**self.arguments("metrics")), export_interval_millis=math.inf
+        )
+        provider = MeterProvider([reader], RESOURCE, shutdown_on_exit=False)
+        record(provider.get_meter("test"))
+        for _ in range(times):
+            provider.force_flush()
+        provider.shutdown()
+
+    def points(self) -> dict[tuple[str, str, str], list[tuple[str, float]]]:
+        """Return (kind, value) of all points, by (metric, field, attributes)."""
+        table, point = schema.series, schema.point
+        statement = (
+            select(table, point.c.value)
+            .join(point, point.c.series == table.c.id)
+            .where(table.c.workspace == self.workspace, table.c.cluster == CLUSTER)
+            .order_by(point.c.time)
+        )
+        found: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
+        with self.service.engine.connect() as connection:
+            for row in connection.execute(statement):
+                key = (row.metric, row.field, row.attributes)
+                found.setdefault(key, []).append((row.kind, row.value))
+        return found
+
+    def rows(self, table: Any) -> list[dict[str, Any]]:
+        with self.service.engine.connect() as connection:
+            found = connection.execute(select(table).where(table.c.workspace == self.workspace))
+            return [dict(row) for row in found.mappings()]
+
+
+@pytest.fixture
+def sender(shared_service: ServiceProcess) -> Sender:
+    return Sender(shared_service)
+
+
+def metrics_request(*metrics: Metric) -> ExportMetricsServiceRequest:
+    request = ExportMetricsServiceRequest()
+    group = request.resource_metrics.add()
+    attribute = group.resource.attributes.add(key="dask.cluster.id")
+    attribute.value.string_value = CLUSTER
+    group.scope_metrics.add().metrics.extend(metrics)
+    return request
+
+
+def test_gauges_and_sums_are_stored_with_kind_unit_and_sorted_attributes(sender: Sender) -> None:
+    def record(meter: Meter) -> None:
+        meter.create_counter("dask.task.completed", "{task}").add(3, {"b": "2", "a": "1"})
+        meter.create_up_down_counter("dask.worker.count").add(4.0)
+        meter.create_gauge("dask.cluster.idle", "s").set(1.5, {"n": 7})
+
+    sender.measure(record)
+
+    assert sender.points() == {
+        ("dask.task.completed", "value", '{"a":"1","b":"2"}'): [("counter", 3.0)],
+        ("dask.worker.count", "value", "{}"): [("gauge", 4.0)],
+        ("dask.cluster.idle", "value", '{"n":"7"}'): [("gauge", 1.5)],
+    }
+    units = {row["metric"]: row["unit"] for row in sender.rows(schema.series)}
+    assert units["dask.task.completed"] == "{task}"
+
+
+def test_a_histogram_is_stored_as_count_sum_and_cumulative_buckets(sender: Sender) -> None:
+    def record(meter: Meter) -> None:
+        histogram = meter.create_histogram(
+            "dask.task.duration", "s", explicit_bucket_boundaries_advisory=[0.1, 1.0, 10.0]
+        )
+        for seconds in (0.05, 0.5, 0.7, 20.0):
+            histogram.record(seconds)
+
+    sender.measure(record)
+
+    stored = {name: points[0] for (_, name, _), points in sender.points().items()}
+    assert stored == {
+        "count": ("counter", 4.0),
+        "sum": ("counter", 21.25),
+        "0.1": ("counter", 1.0),
+        "1": ("counter", 3.0),
+        "10": ("counter", 3.0),
+        "+Inf": ("counter", 4.0),
+    }
+
+
+def test_series_are_kept_apart_by_workspace_and_found_again(
+    sender: Sender, shared_service: ServiceProcess
+) -> None:
+    other = Sender(shared_service)
+
+    def record(meter: Meter) -> None:
+        meter.create_counter("n").add(1.0)
+
+    sender.measure(record, times=3)
+    other.measure(record)
+
+    assert len(sender.rows(schema.series)) == len(other.rows(schema.series)) == 1
+    (points,) = sender.points().values()
+    assert len(points) >= 3  # shutdown exports once more
+    assert len(other.points()) == 1
+
+
+def test_the_same_points_twice_are_stored_once(sender: Sender) -> None:
+    metric = Metric(name="m")
+    for time, value in ((1_000_000_000, 1.0), (2_000_000_000, 2.0)):
+        metric.gauge.data_points.add(time_unix_nano=time, as_double=value)
+    body = metrics_request(metric).SerializeToString()
+
+    assert sender.post("metrics", body).ok
+    assert sender.post("metrics", body).ok
+
+    assert sender.points() == {("m", "value", "{}"): [("gauge", 1.0), ("gauge", 2.0)]}
+
+
+def test_what_cannot_be_kept_is_counted_in_the_answer_and_the_rest_is_kept(sender: Sender) -> None:
+    gauge = Metric(name="g")
+    gauge.gauge.data_points.add(time_unix_nano=10**9, as_double=math.nan)
+    gauge.gauge.data_points.add(time_unix_nano=2 * 10**9, as_double=math.inf)
+    gauge.gauge.data_points.add(time_unix_nano=3 * 10**9, flags=1)
+    gauge.gauge.data_points.add(as_double=1.0)  # without a time
+    gauge.gauge.data_points.add(time_unix_nano=4 * 10**9, as_int=0)
+    exponential = Metric(name="e")
+    exponential.exponential_histogram.data_points.add(time_unix_nano=10**9)
+
+    answer = sender.post("metrics", metrics_request(gauge, exponential).SerializeToString())
+
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"] == "application/x-protobuf"
+    partial = ExportMetricsServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_data_points == 5
+    assert partial.error_message
+    assert sender.points() == {("g", "value", "{}"): [("gauge", 0.0)]}
+
+
+def test_spans_are_stored(sender: Sender) -> None:
+    provider = TracerProvider(resource=RESOURCE, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(**sender.arguments("traces"))))
+    tracer = provider.get_tracer("test")
+    with tracer.start_as_current_span("dask.computation", attributes={"n": 3}) as parent:
+        with tracer.start_as_current_span("dask.task_group") as child:
+            child.set_status(Status(StatusCode.ERROR, "no"))
+    provider.shutdown()
+
+    spans = {row["name"]: row for row in sender.rows(schema.span)}
+    outer, inner = spans["dask.computation"], spans["dask.task_group"]
+    assert outer["trace_id"] == f"{parent.get_span_context().trace_id:032x}"
+    assert (outer["parent_span_id"], outer["status"]) == (None, "unset")
+    assert outer["attributes"] == {"n": 3}
+    assert outer["cluster"] == CLUSTER
+    assert inner["parent_span_id"] == outer["span_id"]
+    assert inner["status"] == "error"
+    assert outer["started_at"] <= inner["started_at"] <= inner["stopped_at"] <= outer["stopped_at"]
+
+
+def test_a_span_with_a_broken_id_is_refused_and_the_others_kept(sender: Sender) -> None:
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    spans.add(trace_id=b"short", span_id=b"12345678", name="bad")
+    spans.add(trace_id=b"1234567890123456", span_id=b"12345678", name="good")
+
+    answer = sender.post("traces", request.SerializeToString())
+
+    partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_spans == 1
+    assert [row["name"] for row in sender.rows(schema.span)] == ["good"]
+
+
+def test_log_records_are_stored_with_event_and_trace(sender: Sender) -> None:
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("test")
+    provider = LoggerProvider(resource=RESOURCE, shutdown_on_exit=False)
+    provider.add_log_record_processor(
+        SimpleLogRecordProcessor(OTLPLogExporter(**sender.arguments("logs")))
+    )
+    span = tracer.start_span("s")
+    provider.get_logger("test").emit(
+        LogRecord(
+            timestamp=1_700_000_000_500_000_000,
+            context=set_span_in_context(span),
+            severity_number=SeverityNumber.ERROR,
+            body="division by zero",
+            attributes={"event.name": "dask.exception", "tags": ["a", "b"]},
+        )
+    )
+    provider.shutdown()
+
+    (row,) = sender.rows(schema.log_record)
+    assert row["at"] == 1_700_000_000.5
+    assert row["severity"] == 17
+    assert row["event_name"] == "dask.exception"
+    assert row["body"] == "division by zero"
+    assert row["attributes"] == {"event.name": "dask.exception", "tags": ["a", "b"]}
+    assert row["trace_id"] == f"{span.get_span_context().trace_id:032x}"
+    assert row["cluster"] == CLUSTER
+
+
+def test_the_same_log_record_twice_is_stored_once(sender: Sender) -> None:
+    request = ExportLogsServiceRequest()
+    record = request.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=10**18)
+    record.body.kvlist_value.values.add(key="k").value.int_value = 5
+    record.event_name = "dask.event"
+    for _ in range(2):
+        assert sender.post("logs", request.SerializeToString()).ok
+    (row,) = sender.rows(schema.log_record)
+    assert json.loads(row["body"]) == {"k": 5}
+    assert row["event_name"] == "dask.event"
+
+
+@pytest.mark.parametrize("signal", ["metrics", "traces", "logs"])
+def test_what_is_not_otlp_is_refused(sender: Sender, signal: str) -> None:
+    assert sender.post(signal, b"\xff\xff not protobuf").status_code == 400
+    assert sender.post(signal, b"{}", **{"Content-Type": "application/json"}).status_code == 415
+    bomb = gzip.compress(b"\0" * (64 * 1024 * 1024))
+    assert sender.post(signal, bomb, **{"Content-Encoding": "gzip"}).status_code == 413
+    answer = requests.post(f"{sender.service.url}/v1/{signal}", data=b"", timeout=30)
+    assert answer.status_code == 401
+    assert answer.headers["Content-Type"] == "application/problem+json"
