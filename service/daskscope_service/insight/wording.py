@@ -23,7 +23,7 @@ def duration(seconds: float) -> str:
         return "< 1 ms"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 99.95:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     for length, unit, part, part_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):

@@ -9,9 +9,8 @@ from daskscope_service.insight.time import time_parts
 from daskscope_service.insight.wording import duration, number
 
 #: Dask's task states in the order of the bar, each with the words for it and its colour's name.
+#: ``released`` and ``forgotten`` are told apart by whether the tasks ran: see :func:`state_bar`.
 _STATES: tuple[tuple[str, str, str], ...] = (
-    ("forgotten", "done, forgotten", "done"),
-    ("released", "done, released", "done"),
     ("memory", "in memory", "memory"),
     ("processing", "processing", "active"),
     ("queued", "queued", "waiting"),
@@ -32,23 +31,27 @@ class Segment:
     share: float
 
 
-def state_bar(states: Mapping[str, int], tasks: int, completed: int) -> list[Segment]:
-    """Return the tasks by state. What never ran and is gone is not shown as done."""
-    counts = {name: count for name, count in states.items() if count > 0}
-    whole = sum(counts.values())
-    words = {name: (label, colour) for name, label, colour in _STATES}
-    order = [name for name, _, _ in _STATES if name in counts]
-    order += sorted(counts.keys() - words.keys())
+def state_bar(states: Mapping[str, int], completed: int) -> list[Segment]:
+    """Return the tasks by state.
+
+    Dask releases, and then forgets, tasks that ran and tasks that were given up alike: as many as
+    ``completed`` says are done, the rest was not run.
+    """
+    gone = states.get("released", 0) + states.get("forgotten", 0)
+    done = min(gone, max(completed - states.get("memory", 0), 0))
+    parts = [("done", "done", done)]
+    parts += [(label, colour, states.get(name, 0)) for name, label, colour in _STATES]
+    known = {"released", "forgotten", *(name for name, _, _ in _STATES)}
+    parts += [(name, "other", states[name]) for name in sorted(states.keys() - known)]
+    parts.append(("not run", "released", gone - done))
+    whole = sum(count for _, _, count in parts)
     segments: list[Segment] = []
     start = 0.0
-    for name in order:
-        label, colour = words.get(name, (name, "other"))
-        if colour == "done" and completed < tasks:
-            # Dask releases what is done and what was given up alike.
-            label, colour = name, "released"
-        share = 100 * counts[name] / whole
-        segments.append(Segment(label, number(counts[name]), colour, start, share))
-        start += share
+    for label, colour, count in parts:
+        if count > 0:
+            share = 100 * count / whole
+            segments.append(Segment(label, number(count), colour, start, share))
+            start += share
     return segments
 
 

@@ -19,13 +19,15 @@ _WIDTH, _HEIGHT = 300.0, 60.0
 class Source:
     """Lines of one metric: one per value of the attribute ``split``, or one in all.
 
-    ``stacked`` lines stand on each other; the others are drawn over them.
+    ``stacked`` lines stand on each other, except those of the values ``beside``, which are no part
+    of the sum. The others are drawn over them.
     """
 
     metric: str
     split: str | None
     label: str
     stacked: bool = True
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ CHARTS = (
         "Memory of the workers",
         "bytes",
         (
-            Source(names.MEMORY_USED.name, names.MEMORY_KIND, ""),
+            Source(names.MEMORY_USED.name, names.MEMORY_KIND, "", beside=("spilled",)),  # on disk
             Source(names.MEMORY_LIMIT.name, None, "limit", stacked=False),
         ),
     ),
@@ -92,8 +94,11 @@ def sparklines(
 
 
 def _sparkline(chart: Chart, lines: list[Line], since: float, until: float) -> Sparkline | None:
+    source = chart.sources[0]
     total: dict[int, float] = {}
     for line in lines:
+        if line.attributes.get(source.split or "") in source.beside:
+            continue
         for time, value in zip(line.times, line.values, strict=True):
             total[time] = total.get(time, 0.0) + value
     if not total:

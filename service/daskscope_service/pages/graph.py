@@ -104,7 +104,7 @@ def _node(group: Item, x: float, y: float) -> Node:
         colour = "active" if completed or group["states"].get("processing") else "waiting"
     return Node(
         name=group["name"],
-        label=middle(group["prefix"], 22),
+        label=middle(group["prefix"], 20),
         note=f"{number(completed)} / {number(tasks)}",
         colour=colour,
         x=x,

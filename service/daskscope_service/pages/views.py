@@ -83,6 +83,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
     store = current_app.extensions["daskscope.series"]
     return _page(
         "cluster.html",
+        moving=found["status"] == "running",
         cluster=found,
         computations=computations,
         failures=failures,
@@ -96,6 +97,8 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
             "charts": charts.for_script(),
             "since": since,
             "until": until,
+            "started_at": found["started_at"],
+            "span": SPANS[span],
             "live": found["status"] == "running",
         },
     )
@@ -122,7 +125,12 @@ def computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
         found = one_computation(scope, cluster_id, computation_id)
     if found is None:
         raise _missing("computation", computation_id)
-    return _page("computation.html", computation=found, graph=layout(found["task_groups"]))
+    return _page(
+        "computation.html",
+        moving=found["status"] == "running",
+        computation=found,
+        graph=layout(found["task_groups"]),
+    )
 
 
 @blueprint.get("/exceptions")

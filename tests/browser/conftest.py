@@ -1,0 +1,67 @@
+"""A real browser, and a service with a workspace full of data for it to look at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.watch import Site
+from tests.seed import seed
+from tests.service_process import ServiceProcess
+
+#: Debian's package; Playwright brings none of its own here.
+CHROMIUM = "/usr/bin/chromium"
+
+_ARGUMENTS = (
+    "--no-sandbox",  # runs as root in containers
+    "--disable-gpu",
+    "--no-first-run",
+    # Nothing may be asked of the network.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium without a window."""
+    if shutil.which(CHROMIUM) is None:
+        reason = f"{CHROMIUM} is missing; on Debian: apt install chromium"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, headless=True, args=list(_ARGUMENTS)
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service with the seeded workspace ``team`` and the empty workspace ``new``."""
+    with ServiceProcess(tmp_path_factory.mktemp("browser")) as service:
+        seeded = seed(service.engine, "team", time.time())
+        yield Site(
+            url=service.url,
+            token=service.token(workspace="team"),
+            empty_token=service.token(workspace="new"),
+            seeded=seeded,
+        )
+
+
+@pytest.fixture(scope="session")
+def gallery() -> Path:
+    """Where screenshots of all pages are left, to be looked at."""
+    folder = Path(__file__).with_name("gallery")
+    folder.mkdir(exist_ok=True)
+    return folder

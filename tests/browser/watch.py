@@ -1,0 +1,82 @@
+"""Opens pages and notes all that goes wrong while they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from playwright.sync_api import Browser, Page, Response
+
+from tests.seed import Seeded
+
+#: How far the page is wider than the window, and what in it is to blame.
+_OVERFLOW = """() => {
+  const width = document.documentElement.clientWidth;
+  const wide = [...document.body.querySelectorAll("*")].filter(
+    (e) => e.getBoundingClientRect().right > width + 1 && !e.closest(".scroll, pre, .code, .skip"));
+  const over = document.documentElement.scrollWidth - width;
+  return over > 0 ? [over, ...wide.slice(0, 5).map((e) => e.outerHTML.slice(0, 120))] : [];
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A running service: a workspace full of data, and one without any."""
+
+    url: str
+    token: str
+    empty_token: str
+    seeded: Seeded
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A page, and what went wrong on it so far."""
+
+    page: Page
+    trouble: list[str]
+
+    def overflow(self) -> list[object]:
+        """Return by how much the page is too wide, and because of what; [] where it is not."""
+        found: list[object] = self.page.evaluate(_OVERFLOW)
+        return found
+
+
+@contextmanager
+def watched(
+    browser: Browser,
+    site: Site,
+    *,
+    token: str | None,
+    width: int = 1280,
+    scheme: Literal["light", "dark"] = "light",
+    javascript: bool = True,
+) -> Iterator[Watched]:
+    """Open a window, signed in with ``token`` if there is one."""
+    context = browser.new_context(
+        base_url=site.url,
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        java_script_enabled=javascript,
+        timezone_id="UTC",
+    )
+    context.set_default_timeout(20_000)
+    trouble: list[str] = []
+
+    def answered(response: Response) -> None:
+        if response.status >= 400:
+            trouble.append(f"{response.status} {response.url}")
+
+    try:
+        if token is not None:
+            context.request.post("/sign-in", form={"token": token})
+        page = context.new_page()
+        page.on("console", lambda m: trouble.append(m.text) if m.type != "log" else None)
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("requestfailed", lambda request: trouble.append(f"failed: {request.url}"))
+        page.on("response", answered)
+        yield Watched(page, trouble)
+    finally:
+        context.close()

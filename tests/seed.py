@@ -1,0 +1,181 @@
+"""A workspace full of what real teams' clusters report, for tests and screenshots of pages.
+
+Everything is written straight into the tables, so that a cluster can be in any state, lost ones
+too, without waiting for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from tests.seed_texts import FEATURES, KILLED_TRACEBACK, PARSE_TRACEBACK, TRAIN, VALUE_TRACEBACK
+from tests.seed_writer import GIB, SeedWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """Ids of what is worth looking at."""
+
+    running: str
+    stopped: str
+    lost: str
+    secretive: str
+    computations: dict[str, tuple[str, str]]
+    fingerprints: tuple[str, ...]
+
+
+def seed(engine: Engine, workspace: str, now: float) -> Seeded:
+    """Fill ``workspace`` as of ``now``, in seconds since the Unix epoch."""
+    writer = SeedWriter(workspace, now)
+    running = writer.cluster(
+        "Scheduler-5a1c7e02-9d0f-4a37-8a55-0c5c1e1b7f10",
+        name="features-nightly",
+        user="maria.lindqvist",
+        started=-5400,
+        workers=24,
+        tags={"team": "recommendations", "environment": "production", "ticket": "REC-1841"},
+    )
+    writer.cluster(
+        "Scheduler-77b0",
+        name="dask-gateway.9f2d7c5b1e3a4f0c8d6b2a1908f7e6d5-interactive-notebook-session",
+        kind="GatewayCluster",
+        user="jupyter-chidinma.okonkwo-adeyemi@analytics.example.org",
+        host="dask-scheduler-9f2d7c5b1e3a4f0c8d6b2a1908f7e6d5-0.dask-gateway.svc.cluster.local",
+        started=-86400 * 9,
+        workers=2,
+        idle=19_400.0,
+    )
+    writer.cluster("Scheduler-idle", name="empty", user="li", started=-40, workers=0, idle=38.0)
+    stopped = writer.cluster(
+        "Scheduler-e1",
+        name="train-eu-west",
+        user="tomas",
+        started=-30_000,
+        stopped=-26_380,
+        workers=64,
+    )
+    lost = writer.cluster(
+        "Scheduler-aa31",
+        name="adhoc-geo",
+        user="maria.lindqvist",
+        started=-14_000,
+        heard=-9_100,
+        workers=8,
+    )
+    secretive = writer.cluster(
+        "Scheduler-s3",
+        name="payroll",
+        user="finance-batch",
+        started=-7200,
+        stopped=-6900,
+        workers=4,
+    )
+    for day in range(2, 9):
+        writer.cluster(
+            f"Scheduler-n{day}",
+            name="features-nightly",
+            user="maria.lindqvist",
+            started=-86400.0 * day,
+            stopped=-86400.0 * day + 3300 + 120 * day,
+            workers=24,
+        )
+
+    features = writer.code("/home/maria/pipelines/features/build_features.py", 41, FEATURES)
+    train = writer.code("/srv/train/jobs/train_eu.py", 88, TRAIN, cut=True)
+    computations = {
+        "running": writer.computation(running, "run", "running", -190, None, features, call=58),
+        "finished": writer.computation(running, "fin", "finished", -900, -655, features, call=48),
+        "erred": writer.computation(running, "err", "erred", -2400, -2310, features, call=64),
+        "cancelled": writer.computation(
+            running, "can", "cancelled", -3000, -2950, features, call=64
+        ),
+        "lost": writer.computation(lost, "lost", "running", -9400, None, train, call=93),
+        "secretive": writer.computation(secretive, "secret", "erred", -7100, -7000, None, call=12),
+        "trained": writer.computation(
+            stopped, "train", "finished", -29_500, -26_500, train, call=93
+        ),
+        "tiny": writer.computation(stopped, "tiny", "finished", -29_900, -29_899.8, (), call=1),
+    }
+    for i in range(30):
+        start = -5200 + 60 * i
+        writer.computation(
+            running, f"loop-{i}", "finished", start, start + 7 + i % 5, features, call=48
+        )
+
+    fingerprints = ("1:9f31c0aa52", "1:0b7de11c4e", "1:77aa01d3f5")
+    writer.failure(
+        computations["erred"],
+        fingerprints[0],
+        "ValueError",
+        "parse_events",
+        "could not convert string to float: '12,4 km'",
+        VALUE_TRACEBACK,
+        12,
+        -2330,
+    )
+    writer.failure(
+        computations["erred"],
+        fingerprints[1],
+        "SyntaxError",
+        "parse_module",
+        "invalid syntax (legacy_etl.py, line 214)",
+        PARSE_TRACEBACK,
+        3,
+        -2315,
+    )
+    writer.failure(
+        computations["lost"],
+        fingerprints[2],
+        "KilledWorker",
+        "read_parquet",
+        KILLED_TRACEBACK,
+        None,
+        1,
+        -9200,
+    )
+    writer.failure(
+        computations["secretive"],
+        "1:5ec4e7",
+        "PermissionError",
+        "load_salaries",
+        None,
+        None,
+        4,
+        -7010,
+    )
+    writer.failure(
+        (stopped, ""),
+        fingerprints[0],
+        "ValueError",
+        "parse_events",
+        "could not convert string to float: 'n/a'",
+        VALUE_TRACEBACK,
+        2,
+        -28_000,
+    )
+
+    writer.loss(running, "w1", "features-worker-17", "out of memory", False, -2100, 14, 15.7 * GIB)
+    writer.loss(running, "w2", "features-worker-03", "closed", True, -1200, 0, 2.1 * GIB)
+    writer.loss(lost, "w3", "tcp://10.4.12.7:41023", "lost connection", False, -9150, 3, None)
+    writer.event(running, "e1", "progress", {"partition": 118, "of": 240, "note": "half way"}, -300)
+    writer.event(
+        running,
+        "e2",
+        "invalid-worker-transition",
+        {
+            "key": "('read-parquet-fused-assign-2f9c0b4f1d7a4e0e9a41d1a4b0c6', 118)",
+            "worker": "tcp://10.4.12.7:41023",
+            "start": "memory",
+            "finish": "fetch",
+            "story": [["memory", "released"], ["released", "forgotten"]] * 4,
+        },
+        -1500,
+    )
+
+    writer.series(running, -5400, 0, workers=24)
+    writer.series(stopped, -30_000, -26_380, workers=64)
+    writer.series(lost, -14_000, -9_100, workers=8)
+    writer.write(engine)
+    return Seeded(running, stopped, lost, secretive, computations, fingerprints)

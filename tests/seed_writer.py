@@ -1,0 +1,345 @@
+"""Rows as services keep them, made from the little that a test wants to say. See tests.seed."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+from sqlalchemy import Engine, Table, insert
+
+from daskscope import names
+from daskscope.protocol import code_hash
+from daskscope_service.db import schema
+from daskscope_service.db.engine import make_workspace, writing
+
+GIB = 2**30
+Rows = list[dict[str, Any]]
+
+
+class SeedWriter:
+    """Collects rows; :meth:`write` puts them into the tables. Times are seconds from ``now``."""
+
+    def __init__(self, workspace: str, now: float) -> None:
+        self._workspace = workspace
+        self._now = now
+        self._rows: dict[Table, Rows] = {}
+        self._clusters: dict[str, dict[str, Any]] = {}
+        self._chance = random.Random(7)
+
+    def write(self, engine: Engine) -> None:
+        with writing(engine) as connection:
+            make_workspace(connection, self._workspace)
+            for table, rows in self._rows.items():
+                connection.execute(insert(table), rows)
+
+    def _add(self, table: Table, **values: Any) -> None:
+        self._rows.setdefault(table, []).append({"workspace": self._workspace, **values})
+
+    def cluster(
+        self,
+        id: str,
+        *,
+        name: str,
+        user: str,
+        started: float,
+        workers: int,
+        stopped: float | None = None,
+        heard: float | None = None,
+        idle: float | None = None,
+        kind: str = "LocalCluster",
+        host: str = "dask-01.internal",
+        tags: dict[str, str] | None = None,
+    ) -> str:
+        last = stopped if stopped is not None else heard if heard is not None else -3.0
+        self._clusters[id] = {"user": user}
+        self._add(
+            schema.cluster,
+            id=id,
+            seq=100,
+            name=name,
+            kind=kind,
+            user=user,
+            host=host,
+            started_at=self._now + started,
+            stopped_at=None if stopped is None else self._now + stopped,
+            interval=10.0,
+            environment={
+                "python": "3.12.7",
+                "python_path": "/opt/conda/envs/features-2026.11/bin/python",
+                "operating_system": "Linux",
+                "architecture": "x86_64",
+                "packages": {
+                    "dask": "2026.8.0",
+                    "distributed": "2026.8.0",
+                    "numpy": "2.3.4",
+                    "pandas": "2.3.3",
+                    "pyarrow": "21.0.0",
+                    "msgpack": "1.1.2",
+                    "tornado": "6.5.2",
+                    "cloudpickle": "3.1.2",
+                },
+            },
+            tags=tags or {},
+            first_seen_at=self._now + started + 1,
+            last_seen_at=self._now + last,
+            status_at=self._now + last,
+            workers=0 if stopped is not None else workers,
+            threads=0 if stopped is not None else workers * 4,
+            memory_used=0 if stopped is not None else int(workers * 9.3 * GIB),
+            memory_limit=workers * 16 * GIB,
+            worker_seconds={"busy": 82_000.0, "idle": 41_000.0, "paused": 12.0},
+            tasks={"memory": 412, "processing": 96, "waiting": 2210},
+            clients=1,
+            idle_seconds=idle,
+            peak_workers=workers,
+            peak_threads=workers * 4,
+            peak_memory_used=int(workers * 13.9 * GIB),
+            drops={"event": 12, "task group": 3} if name == "features-nightly" else {},
+        )
+        return id
+
+    def code(self, file: str, first_line: int, text: str, cut: bool = False) -> tuple[str, str]:
+        hash = code_hash(file, first_line, cut, text)
+        self._add(schema.code, hash=hash, file=file, text=text, first_line=first_line, cut=cut)
+        return file, hash
+
+    def computation(
+        self,
+        cluster: str,
+        id: str,
+        status: str,
+        started: float,
+        stopped: float | None,
+        code: tuple[str, str] | tuple[()] | None,
+        call: int,
+    ) -> tuple[str, str]:
+        """``code`` is a file and its hash, () for no frame at all, None for code not sent."""
+        tasks = 4_812 if status != "finished" else 1_204
+        share = {"running": 0.62, "finished": 1.0, "erred": 0.81, "cancelled": 0.23}[status]
+        frames: Rows = []
+        if code is None:
+            frames = [{"file": "/opt/payroll/run.py", "line": call, "code": None}]
+        elif code:
+            file, hash = code
+            entry = "/opt/conda/envs/features-2026.11/lib/python3.12/site-packages/luigi/worker.py"
+            frames = [{"file": entry, "line": 203, "code": None}]
+            frames += [{"file": file, "line": call, "code": hash}]
+        totals = self._groups(cluster, id, status, tasks, share, started, stopped)
+        self._add(
+            schema.computation,
+            cluster=cluster,
+            id=id,
+            seq=100,
+            status=status,
+            user=self._clusters[cluster]["user"],
+            started_at=self._now + started,
+            stopped_at=None if stopped is None else self._now + stopped,
+            **totals,
+            retried=4 if status == "running" else 0,
+            frames=frames,
+            spans=["nightly", "features"],
+            trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
+        )
+        return cluster, id
+
+    def _groups(
+        self,
+        cluster: str,
+        id: str,
+        status: str,
+        tasks: int,
+        share: float,
+        started: float,
+        stopped: float | None,
+    ) -> dict[str, Any]:
+        shape: list[tuple[str, float, tuple[str, ...], int]] = [
+            ("read-parquet", 0.24, (), 31 * GIB),
+            ("read-csv", 0.06, (), GIB // 3),
+            ("parse_events", 0.24, ("read-parquet",), 28 * GIB),
+            ("assign-rename-fillna-fused-with-a-long-name", 0.2, ("parse_events",), 27 * GIB),
+            (
+                "hash-join-p2p",
+                0.16,
+                ("assign-rename-fillna-fused-with-a-long-name", "read-csv"),
+                12 * GIB,
+            ),
+            ("groupby-agg", 0.08, ("hash-join-p2p",), GIB // 2),
+            ("to-parquet", 0.02, ("groupby-agg",), 0),
+        ]
+        whole: dict[str, Any] = {
+            "completed": 0,
+            "erred": 0,
+            "tasks": 0,
+            "states": {},
+            "seconds": {},
+        }
+        left = round(tasks * share)
+        keys = {prefix: f"{prefix}-{id}1c9b" for prefix, *_ in shape}
+        for prefix, part, needs, output in shape:
+            size = round(tasks * part)
+            done = min(size, left)
+            left -= done
+            rest = size - done
+            states: dict[str, int] = {"released": done}
+            erred = 0
+            if status == "running":
+                active = min(rest, 96)
+                states |= {"memory": done // 3, "processing": active, "waiting": rest - active}
+                states["released"] = done - done // 3
+            elif status == "erred":
+                erred = rest if prefix != "read-csv" else 0
+                states["erred"] = erred
+            else:
+                states["released"] = size
+            states = {name: count for name, count in states.items() if count}
+            seconds = {"compute": done * 1.37, "transfer": done * 0.31} if done else {}
+            if prefix == "hash-join-p2p" and done:
+                seconds |= {"disk-write": done * 0.4, "disk-read": done * 0.22}
+            self._add(
+                schema.task_group,
+                cluster=cluster,
+                computation=id,
+                name=keys[prefix],
+                seq=100,
+                prefix=prefix,
+                tasks=size,
+                completed=done,
+                erred=erred,
+                states=states,
+                seconds=seconds,
+                output_bytes=int(output * done / size) if size else 0,
+                dependencies=[keys[other] for other in needs],
+                durations=[0] * (len(names.DURATION_BOUNDS) + 1),
+                shortest=0.021 if done else None,
+                longest=14.2 if done else None,
+                started_at=self._now + started if done else None,
+                stopped_at=self._now + stopped if stopped is not None and done else None,
+            )
+            whole["tasks"] += size
+            whole["completed"] += done
+            whole["erred"] += erred
+            for field, values in (("states", states), ("seconds", seconds)):
+                for name, value in values.items():
+                    whole[field][name] = whole[field].get(name, 0) + value
+        return whole
+
+    def failure(
+        self,
+        where: tuple[str, str],
+        fingerprint: str,
+        type: str,
+        function: str,
+        message: str | None,
+        traceback: str | None,
+        count: int,
+        last: float,
+    ) -> None:
+        self._add(
+            schema.failure,
+            cluster=where[0],
+            computation=where[1],
+            fingerprint=fingerprint,
+            seq=100,
+            type=type,
+            function=function,
+            message=message,
+            traceback=traceback,
+            count=count,
+            first_at=self._now + last - 40,
+            last_at=self._now + last,
+            worker="tcp://10.4.12.7:41023",
+        )
+
+    def loss(
+        self,
+        cluster: str,
+        id: str,
+        name: str,
+        reason: str,
+        expected: bool,
+        at: float,
+        processing: int,
+        memory: float | None,
+    ) -> None:
+        self._add(
+            schema.worker_loss,
+            cluster=cluster,
+            id=id,
+            seq=100,
+            address="tcp://10.4.12.7:41023",
+            name=name,
+            at=self._now + at,
+            reason=reason,
+            expected=expected,
+            processing=processing,
+            memory_used=None if memory is None else int(memory),
+            lifetime=3104.0,
+        )
+
+    def event(self, cluster: str, id: str, topic: str, message: Any, at: float) -> None:
+        self._add(
+            schema.event,
+            cluster=cluster,
+            id=id,
+            seq=100,
+            at=self._now + at,
+            topic=topic,
+            message=json.dumps(message),
+            cut=False,
+        )
+
+    def series(self, cluster: str, since: float, until: float, workers: int) -> None:
+        """Worker, memory and task series every ten seconds, with a gap of five minutes."""
+        times = [since + 10 * i for i in range(int((until - since) // 10))]
+        times = [t for t in times if not since + 2500 < t < since + 2800]
+
+        def wave(period: float, low: float, high: float) -> list[float]:
+            values = (0.5 + 0.5 * math.sin(2 * math.pi * t / period) for t in times)
+            return [
+                low + (high - low) * v + self._chance.uniform(0, (high - low) / 12) for v in values
+            ]
+
+        grown = [min(1.0, (t - since) / 400 + 0.1) for t in times]
+        lines: list[tuple[names.Metric, str | None, list[float]]] = [
+            (names.WORKER_COUNT, "running", [float(round(workers * g) - 1) for g in grown]),
+            (names.WORKER_COUNT, "paused", [float(g == 1.0) for g in grown]),
+            (names.MEMORY_LIMIT, None, [round(workers * g) * 16.0 * GIB for g in grown]),
+            (names.MEMORY_USED, "managed", [v * workers * GIB for v in wave(1900, 1, 8)]),
+            (names.MEMORY_USED, "unmanaged", [v * workers * GIB for v in wave(700, 1, 2.5)]),
+            (
+                names.MEMORY_USED,
+                "spilled",
+                [max(0.0, v) * workers * GIB for v in wave(1900, -3, 2)],
+            ),
+            (names.TASK_COUNT, "processing", [float(round(v)) for v in wave(600, 0, workers * 4)]),
+            (names.TASK_COUNT, "memory", [float(round(v)) for v in wave(1900, 40, 600)]),
+            (
+                names.TASK_COUNT,
+                "waiting",
+                [float(round(max(0.0, v))) for v in wave(1300, -400, 2400)],
+            ),
+        ]
+        for metric, value, values in lines:
+            attributes = {metric.attributes[0]: value} if value is not None else {}
+            number = self._series_id(cluster, metric, attributes)
+            self._rows.setdefault(schema.point, []).extend(
+                {"series": number, "time": round((self._now + t) * 1000), "value": v}
+                for t, v in zip(times, values, strict=True)
+            )
+
+    def _series_id(self, cluster: str, metric: names.Metric, attributes: dict[str, str]) -> int:
+        # Far above what the service hands out by itself, and apart for each workspace.
+        number = 1_000_000 + self._chance.randrange(10**9)
+        self._add(
+            schema.series,
+            id=number,
+            cluster=cluster,
+            metric=metric.name,
+            field="value",
+            kind="gauge",
+            unit=metric.unit,
+            attributes=json.dumps(attributes, sort_keys=True),
+        )
+        return number
