@@ -12,7 +12,7 @@ from daskscope_service.reads.scope import Item
 #: A drawing of more groups than this would show nothing.
 MOST_NODES = 60
 
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 168, 44, 48, 14, 4
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 160, 44, 36, 14, 4
 
 
 @dataclass(frozen=True, slots=True)

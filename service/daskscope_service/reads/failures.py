@@ -20,7 +20,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
 
     ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are
     about the chosen ones: ``count`` sums exceptions, ``clusters`` counts clusters, ``users`` names
-    users.
+    users, ``message`` is that of the last one, None where it was not sent.
     """
     last_at = func.max(failure.c.last_at)
     query = _chosen(
@@ -44,6 +44,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
     query = query.order_by(last_at.desc(), failure.c.fingerprint.desc()).limit(selection.limit + 1)
     found = cut(scope.items(query), selection.limit, "last_at", "fingerprint")
     _add_users(scope, selection, found.items)
+    _add_messages(scope, found.items)
     return found
 
 
@@ -76,6 +77,7 @@ def one_exception(scope: Scope, fingerprint: str) -> Item | None:
         "fingerprint": fingerprint,
         "type": samples[0]["type"],
         "function": samples[0]["function"],
+        "message": samples[0]["message"],
         **totals,
         "samples": samples,
     }
@@ -107,3 +109,13 @@ def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
         users.setdefault(fingerprint, []).append(user)
     for group in groups:
         group["users"] = users.get(group["fingerprint"], [])
+
+
+def _add_messages(scope: Scope, groups: list[Item]) -> None:
+    last = [(group["fingerprint"], group["last_at"]) for group in groups]
+    query = scope.select(failure, failure.c.fingerprint, failure.c.message).where(
+        tuple_(failure.c.fingerprint, failure.c.last_at).in_(last)
+    )
+    messages = {row.fingerprint: row.message for row in scope.connection.execute(query)}
+    for group in groups:
+        group["message"] = messages.get(group["fingerprint"])
