@@ -13,6 +13,7 @@ from daskscope import names
 from daskscope.protocol import code_hash
 from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
+from tests.seed_groups import task_groups
 
 GIB = 2**30
 Rows = list[dict[str, Any]]
@@ -126,7 +127,19 @@ class SeedWriter:
             entry = "/opt/conda/envs/features-2026.11/lib/python3.12/site-packages/luigi/worker.py"
             frames = [{"file": entry, "line": 203, "code": None}]
             frames += [{"file": file, "line": call, "code": hash}]
-        totals = self._groups(cluster, id, status, tasks, share, started, stopped)
+        groups, totals = task_groups(id, status, tasks, share)
+        for group in groups:
+            ran = group["completed"] > 0
+            started_at = self._now + started + 0.01 * groups.index(group)
+            self._add(
+                schema.task_group,
+                cluster=cluster,
+                computation=id,
+                seq=100,
+                **group,
+                started_at=started_at if ran else None,
+                stopped_at=None if stopped is None or not ran else self._now + stopped,
+            )
         self._add(
             schema.computation,
             cluster=cluster,
@@ -143,87 +156,6 @@ class SeedWriter:
             trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
         )
         return cluster, id
-
-    def _groups(
-        self,
-        cluster: str,
-        id: str,
-        status: str,
-        tasks: int,
-        share: float,
-        started: float,
-        stopped: float | None,
-    ) -> dict[str, Any]:
-        shape: list[tuple[str, float, tuple[str, ...], int]] = [
-            ("read-parquet", 0.24, (), 31 * GIB),
-            ("read-csv", 0.06, (), GIB // 3),
-            ("parse_events", 0.24, ("read-parquet",), 28 * GIB),
-            ("assign-rename-fillna-fused-with-a-long-name", 0.2, ("parse_events",), 27 * GIB),
-            (
-                "hash-join-p2p",
-                0.16,
-                ("assign-rename-fillna-fused-with-a-long-name", "read-csv"),
-                12 * GIB,
-            ),
-            ("groupby-agg", 0.08, ("hash-join-p2p",), GIB // 2),
-            ("to-parquet", 0.02, ("groupby-agg",), 0),
-        ]
-        whole: dict[str, Any] = {
-            "completed": 0,
-            "erred": 0,
-            "tasks": 0,
-            "states": {},
-            "seconds": {},
-        }
-        left = round(tasks * share)
-        keys = {prefix: f"{prefix}-{id}1c9b" for prefix, *_ in shape}
-        for prefix, part, needs, output in shape:
-            size = round(tasks * part)
-            done = min(size, left)
-            left -= done
-            rest = size - done
-            states: dict[str, int] = {"released": done}
-            erred = 0
-            if status == "running":
-                active = min(rest, 96)
-                states |= {"memory": done // 3, "processing": active, "waiting": rest - active}
-                states["released"] = done - done // 3
-            elif status == "erred":
-                erred = rest if prefix != "read-csv" else 0
-                states["erred"] = erred
-            else:
-                states["released"] = size
-            states = {name: count for name, count in states.items() if count}
-            seconds = {"compute": done * 1.37, "transfer": done * 0.31} if done else {}
-            if prefix == "hash-join-p2p" and done:
-                seconds |= {"disk-write": done * 0.4, "disk-read": done * 0.22}
-            self._add(
-                schema.task_group,
-                cluster=cluster,
-                computation=id,
-                name=keys[prefix],
-                seq=100,
-                prefix=prefix,
-                tasks=size,
-                completed=done,
-                erred=erred,
-                states=states,
-                seconds=seconds,
-                output_bytes=int(output * done / size) if size else 0,
-                dependencies=[keys[other] for other in needs],
-                durations=[0] * (len(names.DURATION_BOUNDS) + 1),
-                shortest=0.021 if done else None,
-                longest=14.2 if done else None,
-                started_at=self._now + started if done else None,
-                stopped_at=self._now + stopped if stopped is not None and done else None,
-            )
-            whole["tasks"] += size
-            whole["completed"] += done
-            whole["erred"] += erred
-            for field, values in (("states", states), ("seconds", seconds)):
-                for name, value in values.items():
-                    whole[field][name] = whole[field].get(name, 0) + value
-        return whole
 
     def failure(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.watch import Site
 from tests.seed import seed
@@ -28,6 +28,10 @@ _ARGUMENTS = (
     "--disable-sync",
     "--disable-quic",
 )
+
+
+# Longer than a few of the pages' own updates, on a busy machine too.
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with ServiceProcess(tmp_path_factory.mktemp("browser")) as service:
         seeded = seed(service.engine, "team", time.time())
         yield Site(
-            url=service.url,
+            service=service,
             token=service.token(workspace="team"),
             empty_token=service.token(workspace="new"),
             seeded=seeded,

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from playwright.sync_api import Browser, Page, Response
+from playwright.sync_api import Browser, Page, Request, Response
 
 from tests.seed import Seeded
+from tests.service_process import ServiceProcess
 
 #: How far the page is wider than the window, and what in it is to blame.
 _OVERFLOW = """() => {
@@ -23,9 +24,9 @@ _OVERFLOW = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A running service: a workspace full of data, and one without any."""
+    """A running service: tokens of a workspace full of data, and of one without any."""
 
-    url: str
+    service: ServiceProcess
     token: str
     empty_token: str
     seeded: Seeded
@@ -56,7 +57,7 @@ def watched(
 ) -> Iterator[Watched]:
     """Open a window, signed in with ``token`` if there is one."""
     context = browser.new_context(
-        base_url=site.url,
+        base_url=site.service.url,
         viewport={"width": width, "height": 900},
         color_scheme=scheme,
         java_script_enabled=javascript,
@@ -69,13 +70,18 @@ def watched(
         if response.status >= 400:
             trouble.append(f"{response.status} {response.url}")
 
+    def failed(request: Request) -> None:
+        # Aborted is what was still under way when the reader left the page.
+        if request.failure != "net::ERR_ABORTED":
+            trouble.append(f"{request.failure} {request.url}")
+
     try:
         if token is not None:
             context.request.post("/sign-in", form={"token": token})
         page = context.new_page()
         page.on("console", lambda m: trouble.append(m.text) if m.type != "log" else None)
         page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("requestfailed", lambda request: trouble.append(f"failed: {request.url}"))
+        page.on("requestfailed", failed)
         page.on("response", answered)
         yield Watched(page, trouble)
     finally:

@@ -100,4 +100,4 @@ def refuse_unknown(*known: str) -> None:
 
 def bad(name: str, what: str) -> Problem:
     """Return the problem with the parameter ``name``."""
-    return Problem(status=400, title="Bad parameter", detail=f"The parameter {name} {what}.")
+    return Problem(400, f"The parameter {name} {what}.", title="Bad parameter", parameter=name)

@@ -5,6 +5,7 @@ The script draws the same charts out of :func:`for_script` and ``/api/v1/series`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -13,6 +14,7 @@ from daskscope_service.insight.wording import number, size
 from daskscope_service.series.store import Line, SeriesStore
 
 _WIDTH, _HEIGHT = 300.0, 60.0
+_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def sparklines(
         _sparkline(
             chart,
             store.query(
-                workspace, cluster, chart.sources[0].metric, since, until, (until - since) / 100
+                workspace, cluster, chart.sources[0].metric, since, until, (until - since) / _STEPS
             ),
             since,
             until,
@@ -105,9 +107,11 @@ def _sparkline(chart: Chart, lines: list[Line], since: float, until: float) -> S
         return None
     words: Callable[[float], str] = size if chart.unit == "bytes" else number
     highest = max(total.values())
-    points = [
-        f"{min(max(time / 1000 - since, 0) / (until - since), 1) * _WIDTH:.1f} "
-        f"{_HEIGHT - (value / highest if highest else 0) * (_HEIGHT - 2) - 1:.1f}"
-        for time, value in sorted(total.items())
-    ]
-    return Sparkline(chart, "M" + "L".join(points), words(total[max(total)]), words(highest))
+    path, before = "", -math.inf
+    for time, value in sorted(total.items()):
+        x = min(max(time / 1000 - since, 0) / (until - since), 1) * _WIDTH
+        y = _HEIGHT - (value / highest if highest else 0) * (_HEIGHT - 2) - 1
+        # No line is drawn through a time in which nothing was measured.
+        path += f"{'L' if x - before < 3 * _WIDTH / _STEPS else 'M'}{x:.1f} {y:.1f}"
+        before = x
+    return Sparkline(chart, path, words(total[max(total)]), words(highest))

@@ -1,0 +1,93 @@
+"""Pages that stay open: they follow what happens, and leave alone what the reader does."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.watch import Site, watched
+from tests.service.beats import make_beat, make_cluster, post
+
+
+def test_a_first_cluster_arrives_by_itself(browser: Browser, site: Site) -> None:
+    token = site.service.token(workspace="arrival")
+    with watched(browser, site, token=token) as window:
+        window.page.goto("/")
+        expect(
+            window.page.get_by_role("heading", name="No cluster has reported yet")
+        ).to_be_visible()
+        assert post(site.service.url, token, make_beat(make_cluster(name="the-first"))).ok
+        expect(window.page.get_by_role("link", name="the-first")).to_be_visible()
+        assert window.trouble == []
+
+
+def test_an_update_keeps_scroll_focus_and_what_was_opened(browser: Browser, site: Site) -> None:
+    cluster, id = site.seeded.computations["running"]
+    with watched(browser, site, token=site.token) as window:
+        page = window.page
+        page.goto(f"/clusters/{cluster}/computations/{id}")
+        page.locator("#frame-1 summary").click()
+        page.locator("#frame-2 summary").click()
+        page.locator("#frame-1 summary").focus()
+        page.mouse.wheel(0, 300)
+        page.wait_for_function("scrollY > 100")
+        scrolled = page.evaluate("scrollY")
+        before = page.locator("#updated").inner_text()
+        expect(page.locator("#updated")).not_to_have_text(before)
+        assert page.evaluate("scrollY") == scrolled
+        assert page.evaluate("document.activeElement.closest('details').id") == "frame-1"
+        expect(page.locator("#frame-1")).to_have_attribute("open", "")
+        expect(page.locator("#frame-2")).not_to_have_attribute("open", "")
+        assert window.trouble == []
+
+
+def test_charts_live_through_updates_and_are_redrawn(browser: Browser, site: Site) -> None:
+    with watched(browser, site, token=site.token) as window:
+        page = window.page
+        page.goto(f"/clusters/{site.seeded.running}")
+        page.wait_for_selector("#charts[data-drawn]")
+        assert page.locator("#charts canvas").count() == 3
+        drawn = page.get_attribute("#charts", "data-drawn")
+        before = page.locator("#updated").inner_text()
+        expect(page.locator("#updated")).not_to_have_text(before)
+        expect(page.locator("#charts")).not_to_have_attribute("data-drawn", drawn or "")
+        assert page.locator("#charts canvas").count() == 3
+        assert window.trouble == []
+
+
+def test_an_ended_session_leads_to_the_sign_in_page(browser: Browser, site: Site) -> None:
+    with watched(browser, site, token=site.token) as window:
+        window.page.goto("/")
+        window.page.context.clear_cookies()
+        window.page.wait_for_url("**/sign-in?next=*")
+        window.page.get_by_label("Token").fill(site.token)
+        window.page.get_by_role("button", name="Sign in").click()
+        expect(window.page.get_by_role("heading", name="Clusters")).to_be_visible()
+        assert window.trouble == []
+
+
+def test_an_old_page_says_so_when_the_service_is_away(browser: Browser, site: Site) -> None:
+    with watched(browser, site, token=site.token) as window:
+        window.page.goto("/")
+        window.page.route("**/*", lambda route: route.abort())
+        expect(window.page.get_by_text("this may be old")).to_be_visible()
+        window.page.unroute("**/*")
+        expect(window.page.get_by_text("this may be old")).to_be_hidden()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
+def test_a_reader_gets_from_the_clusters_to_a_traceback(
+    browser: Browser, site: Site, javascript: bool
+) -> None:
+    with watched(browser, site, token=site.token, javascript=javascript) as window:
+        page = window.page
+        page.goto("/")
+        page.locator(f"#cluster-{site.seeded.running}").get_by_role("link").click()
+        page.get_by_role("row", name="erred").get_by_role("link").click()
+        expect(page.get_by_text("could not convert string to float").first).to_be_visible()
+        page.get_by_role("link", name="Where else it happened").first.click()
+        expect(page.get_by_text("train-eu-west")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        page.goto("/exceptions")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert window.trouble == []

@@ -1,0 +1,119 @@
+"""Verdicts, wording and time, as pure functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daskscope_service.insight.time import seconds_of, time_parts
+from daskscope_service.insight.verdict import (
+    Verdict,
+    cluster_verdict,
+    computation_seconds,
+    computation_verdict,
+)
+from daskscope_service.insight.wording import duration, plural, size
+
+CLUSTER: dict[str, Any] = {
+    "started_at": 1000.0,
+    "stopped_at": None,
+    "status_at": 1100.0,
+    "last_seen_at": 5000.0,  # another clock
+    "interval": 10.0,
+    "idle_seconds": None,
+    "workers": 4,
+}
+COMPUTATION: dict[str, Any] = {
+    "status": "running",
+    "started_at": 1050.0,
+    "stopped_at": None,
+    "tasks": 200,
+    "completed": 50,
+    "erred": 0,
+    "retried": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("interval", "silence", "status"),
+    [(10, 59, "running"), (10, 61, "lost"), (60, 179, "running"), (60, 181, "lost")],
+)
+def test_a_cluster_is_lost_when_silent_for_long_and_for_three_beats(
+    interval: float, silence: float, status: str
+) -> None:
+    verdict = cluster_verdict(CLUSTER | {"interval": interval}, 5000 + silence, 60)
+    assert verdict.status == status
+
+
+def test_a_stopped_cluster_is_never_lost() -> None:
+    verdict = cluster_verdict(CLUSTER | {"stopped_at": 1090.0}, 10**9, 60)
+    assert verdict == Verdict("stopped", "It stopped after 1 min 30 s.")
+
+
+@pytest.mark.parametrize(
+    ("own", "cluster", "status"),
+    [
+        ("running", "running", "running"),
+        ("running", "lost", "lost"),
+        ("running", "stopped", "lost"),
+        ("finished", "lost", "finished"),
+        ("erred", "lost", "erred"),
+        ("cancelled", "stopped", "cancelled"),
+    ],
+)
+def test_a_computation_is_lost_only_if_its_cluster_went_while_it_ran(
+    own: str, cluster: str, status: str
+) -> None:
+    verdict = computation_verdict(COMPUTATION | {"status": own}, Verdict(cluster, ""), 5.0)
+    assert verdict.status == status
+
+
+def test_a_computation_without_tasks_is_told_without_a_share() -> None:
+    empty = COMPUTATION | {"tasks": 0, "completed": 0}
+    sentence = computation_verdict(empty, Verdict("running", ""), 0.0).sentence
+    assert sentence == "0 of 0 tasks done, running for 0 s."
+
+
+def test_a_running_computation_lasts_by_its_clusters_clock() -> None:
+    assert computation_seconds(COMPUTATION, CLUSTER) == 50.0
+    assert computation_seconds(COMPUTATION | {"stopped_at": 1051.5}, CLUSTER) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.0004, "< 1 ms"),
+        (0.25, "250 ms"),
+        (0.9996, "1.0 s"),
+        (12.34, "12.3 s"),
+        (59.97, "1 min"),
+        (90, "1 min 30 s"),
+        (3600, "1 h"),
+        (3720, "1 h 2 min"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_sizes_and_counts_have_units() -> None:
+    assert size(0) == "0 B"
+    assert size(1536 * 2**20) == "1.5 GiB"
+    assert plural(1, "task") == "1 task"
+    assert plural(12345, "task") == "12,345 tasks"
+
+
+def test_time_adds_up_in_a_fixed_order() -> None:
+    parts = time_parts({"transfer": 1.0, "unheard-of": 1.0, "compute": 2.0, "disk-read": 0.0})
+    assert [part.activity for part in parts] == ["compute", "transfer", "unheard-of"]
+    assert sum(part.share for part in parts) == pytest.approx(1)
+    assert [part.start for part in parts] == pytest.approx([0, 0.5, 0.75])
+
+
+def test_what_was_not_measured_is_not_zero() -> None:
+    assert seconds_of({"compute": 2.0}, "transfer") is None
+    assert seconds_of({"disk-read": 0.0}, "disk-read", "disk-write") == 0.0
+    assert time_parts({}) == []

@@ -1,0 +1,104 @@
+"""What pages are made of, without a browser: bars, graphs, names, vendored files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskscope_service import pages
+from daskscope_service.pages.bars import state_bar
+from daskscope_service.pages.filters import ago, middle
+from daskscope_service.pages.graph import layout
+from daskscope_service.series.store import Line, rate
+
+VENDOR = Path(str(pages.__file__)).parent / "static" / "vendor"
+
+
+def _group(name: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    defaults = {"prefix": name, "tasks": 4, "completed": 4, "erred": 0, "states": {}}
+    return {"name": name, "dependencies": list(needs), **(defaults | fields)}
+
+
+def test_vendored_files_are_those_of_their_packages() -> None:
+    rows = re.findall(
+        r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", (VENDOR / "VENDOR.md").read_text(), re.M
+    )
+    files = {file.name for file in VENDOR.iterdir()} - {"VENDOR.md"}
+    assert {name for name, _ in rows} == files
+    for name, digest in rows:
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest
+
+
+def test_templates_hold_no_inline_script_or_style() -> None:
+    for template in (VENDOR.parents[1] / "templates").iterdir():
+        text = template.read_text()
+        assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|hx-on|https?://", text), (
+            template
+        )
+        for script in re.findall(r"<script[^>]*>", text):
+            assert "src=" in script or 'type="application/json"' in script, template
+
+
+def test_released_tasks_that_never_ran_are_not_done() -> None:
+    segments = state_bar({"released": 10, "memory": 2}, completed=5)
+    assert [(s.label, s.amount) for s in segments] == [
+        ("done", "3"),
+        ("in memory", "2"),
+        ("not run", "7"),
+    ]
+    assert sum(s.share for s in segments) == pytest.approx(100)
+
+
+def test_a_state_that_dask_adds_is_shown_by_its_name() -> None:
+    assert [s.label for s in state_bar({"stolen": 1}, 0)] == ["stolen"]
+    assert state_bar({}, 0) == []
+
+
+def test_groups_stand_behind_what_they_need() -> None:
+    graph = layout([_group("c", "a", "b"), _group("a"), _group("b", "a"), _group("d", "gone")])
+    assert graph is not None
+    x = {node.name: node.x for node in graph.nodes}
+    assert x["a"] < x["b"] < x["c"]
+    assert len(graph.edges) == 3
+
+
+def test_a_circle_of_groups_is_drawn_too() -> None:
+    graph = layout([_group("a", "b"), _group("b", "a"), _group("c", "c")])
+    assert graph is not None
+    assert len(graph.nodes) == 3
+
+
+def test_no_graph_where_it_would_tell_nothing() -> None:
+    assert layout([]) is None
+    assert layout([_group("a")]) is None
+    assert layout([_group("a"), _group("b")]) is None
+    assert layout([_group(str(i), "0") for i in range(200)]) is None
+
+
+def test_long_names_keep_both_ends() -> None:
+    assert middle("short", 10) == "short"
+    assert middle("0123456789abc", 10) == "01234…9abc"
+    assert len(middle("x" * 99, 36)) == 36
+
+
+def test_times_are_told_with_one_unit() -> None:
+    assert [ago(1000 - s, 1000) for s in (-3, 4, 59, 61, 7300, 200_000)] == [
+        "just now",
+        "just now",
+        "59 s ago",
+        "1 min ago",
+        "2 h ago",
+        "2 d ago",
+    ]
+
+
+def test_a_counter_becomes_a_rate_also_over_a_restart() -> None:
+    line = Line({}, "value", "counter", "s", [0, 10_000, 20_000, 30_000], [5.0, 25.0, 4.0, 4.0])
+    assert rate(line).values == [2.0, 0.4, 0.0]
+    assert rate(line).kind == "rate"
+    gauge = Line({}, "value", "gauge", "s", [0], [5.0])
+    assert rate(gauge) is gauge

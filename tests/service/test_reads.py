@@ -1,0 +1,237 @@
+"""What the API tells, over a seeded workspace: lists, one of each, bad parameters, borders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+import requests
+
+from daskscope import names
+from tests.seed import Seeded, seed
+from tests.service_process import ServiceProcess
+
+Get = Callable[..., Any]
+NOW = time.time()
+
+
+@pytest.fixture(scope="module")
+def seeded(shared_service: ServiceProcess) -> Seeded:
+    return seed(shared_service.engine, "reads", NOW)
+
+
+@pytest.fixture(scope="module")
+def token(shared_service: ServiceProcess, seeded: Seeded) -> str:
+    return shared_service.token(scopes=["read"], workspace="reads")
+
+
+@pytest.fixture
+def get(shared_service: ServiceProcess, token: str) -> Get:
+    def ask(path: str, status: int = 200, **parameters: Any) -> Any:
+        answer = requests.get(
+            f"{shared_service.url}/api/v1/{path}",
+            params=parameters,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30,
+        )
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    return ask
+
+
+def _all(get: Get, path: str, **parameters: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    page = get(path, **parameters)
+    found += page["items"]
+    while page["next"]:
+        page = get(path, cursor=page["next"], **parameters)
+        assert page["items"]
+        found += page["items"]
+    return found
+
+
+def test_clusters_come_newest_first_with_what_became_of_them(get: Get, seeded: Seeded) -> None:
+    clusters = get("clusters")["items"]
+    started = [item["started_at"] for item in clusters]
+    assert started == sorted(started, reverse=True)
+    status = {item["id"]: item["status"] for item in clusters}
+    assert status[seeded.running] == "running"
+    assert status[seeded.stopped] == "stopped"
+    assert status[seeded.lost] == "lost"
+
+
+def test_a_cluster_tells_its_times_counts_and_page(get: Get, seeded: Seeded) -> None:
+    cluster = get(f"clusters/{seeded.running}")
+    assert cluster["started_at"].endswith("Z")
+    assert datetime.fromisoformat(cluster["started_at"]).timestamp() == pytest.approx(NOW - 5400)
+    assert cluster["stopped_at"] is None
+    assert cluster["computations"] == 34
+    assert cluster["failures"] == 15
+    assert cluster["url"].endswith(f"/clusters/{seeded.running}")
+    assert [loss["id"] for loss in cluster["worker_losses"]] == ["w2", "w1"]
+    assert "workspace" not in cluster
+
+
+@pytest.mark.parametrize("path", ["clusters", "computations", "exceptions", "events"])
+def test_pages_of_a_list_join_to_the_whole(get: Get, path: str) -> None:
+    whole = get(path, limit=1000)
+    assert whole["next"] is None
+    assert _all(get, path, limit=3) == whole["items"]
+    assert _all(get, path, limit=1) == whole["items"]
+
+
+def test_lists_are_chosen_by_user_cluster_and_time(get: Get, seeded: Seeded) -> None:
+    assert {c["user"] for c in get("clusters", user="tomas")["items"]} == {"tomas"}
+    assert len(get("clusters", cluster=seeded.lost)["items"]) == 1
+    recent = get("clusters", since=NOW - 5500)["items"]
+    iso = datetime.fromtimestamp(NOW - 5500).astimezone().isoformat()
+    assert recent == get("clusters", since=iso)["items"]
+    older = get("clusters", until=NOW - 5500)["items"]
+    assert len(recent) == 2
+    assert len(recent) + len(older) == len(get("clusters")["items"])
+    assert {c["cluster"] for c in get("computations", user="tomas")["items"]} == {seeded.stopped}
+    assert {e["fingerprint"] for e in get("exceptions", user="tomas")["items"]} == {
+        seeded.fingerprints[0]
+    }
+    assert get("events", cluster=seeded.lost)["items"] == []
+    assert len(get("events", user="maria.lindqvist")["items"]) == 2
+
+
+def test_computations_of_a_cluster_name_it_and_their_call(get: Get, seeded: Seeded) -> None:
+    items = get(f"clusters/{seeded.running}/computations", limit=1)["items"]
+    assert items[0]["cluster_name"] == "features-nightly"
+    assert items[0]["call"] == "per_user = per_user.persist()"
+    assert items[0]["status"] == "running"
+
+
+def test_a_running_computation_of_a_lost_cluster_is_lost(get: Get, seeded: Seeded) -> None:
+    cluster, id = seeded.computations["lost"]
+    computation = get(f"clusters/{cluster}/computations/{id}")
+    assert computation["status"] == "lost"
+    assert "fell silent" in computation["sentence"]
+    assert computation["duration"] == pytest.approx(300)
+
+
+def test_a_computation_has_its_groups_failures_and_code(get: Get, seeded: Seeded) -> None:
+    cluster, id = seeded.computations["erred"]
+    computation = get(f"clusters/{cluster}/computations/{id}")
+    assert len(computation["task_groups"]) == 7
+    assert {f["type"] for f in computation["failures"]} == {"ValueError", "SyntaxError"}
+    outer, inner = computation["frames"]
+    assert outer["text"] is None
+    assert (
+        inner["text"].splitlines()[inner["line"] - inner["first_line"]].endswith('"retries": 2})')
+    )
+
+
+def test_what_was_not_sent_is_null(get: Get, seeded: Seeded) -> None:
+    cluster, id = seeded.computations["secretive"]
+    computation = get(f"clusters/{cluster}/computations/{id}")
+    assert computation["failures"][0]["message"] is None
+    assert computation["failures"][0]["traceback"] is None
+    assert computation["frames"][0]["text"] is None
+    assert computation["call"] is None
+
+
+def test_equal_failures_of_clusters_are_one_exception(get: Get, seeded: Seeded) -> None:
+    found = get(f"exceptions/{seeded.fingerprints[0]}")
+    assert found["count"] == 14
+    assert found["clusters"] == 2
+    assert found["users"] == ["maria.lindqvist", "tomas"]
+    assert [s["cluster_name"] for s in found["samples"]] == ["features-nightly", "train-eu-west"]
+    listed = {e["fingerprint"]: e for e in get("exceptions")["items"]}[seeded.fingerprints[0]]
+    assert listed["message"] == "could not convert string to float: '12,4 km'"
+    assert listed["count"] == 14
+
+
+def test_series_come_down_sampled_with_their_attributes(get: Get, seeded: Seeded) -> None:
+    lines = get(
+        "series",
+        cluster=seeded.running,
+        metric=names.WORKER_COUNT.name,
+        since=NOW - 5400,
+        until=NOW,
+    )["items"]
+    assert {line["attributes"][names.WORKER_STATE] for line in lines} == {"running", "paused"}
+    for line in lines:
+        assert 300 < len(line["times"]) <= 501
+        assert line["times"] == sorted(line["times"])
+    coarse = get(
+        "series",
+        cluster=seeded.running,
+        metric=names.WORKER_COUNT.name,
+        since=NOW - 5400,
+        until=NOW,
+        step=600,
+    )["items"]
+    assert len(coarse[0]["times"]) <= 10
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "named"),
+    [
+        ("clusters", {"limit": 0}, "limit"),
+        ("clusters", {"limit": 1001}, "limit"),
+        ("clusters", {"limit": "many"}, "limit"),
+        ("clusters", {"limit": "nan"}, "limit"),
+        ("clusters", {"since": "yesterday"}, "since"),
+        ("clusters", {"since": "1e300"}, "since"),
+        ("clusters", {"since": 20, "until": 10}, "until"),
+        ("clusters", {"cursor": "%%%"}, "cursor"),
+        ("clusters", {"cursor": "bnVsbA"}, "cursor"),
+        ("clusters", {"cursor": "WzEsMiwzXQ"}, "cursor"),
+        ("clusters", {"limt": 5}, "limt"),
+        ("computations", {"until": "2026-13-01"}, "until"),
+        ("series", {"metric": "dask.worker.count"}, "cluster"),
+        ("series", {"cluster": "x"}, "metric"),
+        ("series", {"cluster": "x", "metric": "m", "step": -1}, "step"),
+        ("series", {"cluster": "x", "metric": "m", "rate": "yes"}, "rate"),
+        ("series", {"cluster": "x", "metric": "m", "since": 5, "until": 4}, "since"),
+    ],
+)
+def test_a_bad_parameter_is_named(
+    get: Get, path: str, parameters: dict[str, Any], named: str
+) -> None:
+    problem = get(path, 400, **parameters)
+    assert f"parameter {named} " in problem["detail"]
+    assert problem["parameter"] == named
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["clusters/no", "clusters/no/computations", "clusters/no/computations/c", "exceptions/no"],
+)
+def test_what_is_not_there_is_not_found(get: Get, path: str) -> None:
+    assert "no" in get(path, 404)["detail"]
+
+
+def test_another_workspace_sees_none_of_it(shared_service: ServiceProcess, seeded: Seeded) -> None:
+    session = requests.Session()
+    other = shared_service.token(scopes=["read"], workspace="reads-other")
+    session.headers["Authorization"] = f"Bearer {other}"
+    api = f"{shared_service.url}/api/v1"
+    for path in ("clusters", "computations", "exceptions", "events"):
+        assert session.get(f"{api}/{path}", timeout=30).json()["items"] == []
+    query: dict[str, str | float] = {
+        "cluster": seeded.running,
+        "metric": names.WORKER_COUNT.name,
+        "since": NOW - 5400,
+    }
+    assert session.get(f"{api}/series", params=query, timeout=30).json()["items"] == []
+    cluster, id = seeded.computations["erred"]
+    for path in (
+        f"clusters/{seeded.running}",
+        f"clusters/{seeded.running}/computations",
+        f"clusters/{cluster}/computations/{id}",
+        f"exceptions/{seeded.fingerprints[0]}",
+    ):
+        assert session.get(f"{api}/{path}", timeout=30).status_code == 404
+    pages = requests.Session()
+    pages.post(f"{shared_service.url}/sign-in", data={"token": other}, timeout=30)
+    assert pages.get(f"{shared_service.url}/", timeout=30).status_code == 200
+    answer = pages.get(f"{shared_service.url}/clusters/{seeded.running}", timeout=30)
+    assert answer.status_code == 404
