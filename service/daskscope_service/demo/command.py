@@ -202,7 +202,7 @@ def _cluster(settings: Settings, token: str) -> Iterator[Client]:
             # One each: Python 3.11 fails at times when two threads parse at once.
             threads_per_worker=1,
             memory_limit="2GiB",
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,

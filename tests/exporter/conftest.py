@@ -1,0 +1,74 @@
+"""A cluster of real processes, and a server that records what its plugin sends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+import daskscope
+from daskscope.plugin import NAME
+from tests.exporter.recorder import Recorder
+
+TOKEN = "dsk_test_0123456789abcdef"
+
+Register = Callable[..., daskscope.Registration]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the developer's own settings out."""
+    for name in list(os.environ):
+        if name.startswith(("OTEL_", "DASK_DASKSCOPE")):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    with Recorder() as recorder:
+        yield recorder
+
+
+def start_cluster() -> LocalCluster:
+    """Return a cluster of one worker process with two threads."""
+    return LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=50)
+
+
+@pytest.fixture(scope="session")
+def _shared_cluster() -> Iterator[LocalCluster]:
+    with start_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """A cluster: the shared one, or one of the test's own if it is marked ``own_cluster``."""
+    if request.node.get_closest_marker("own_cluster"):
+        with start_cluster() as cluster:
+            yield cluster
+        return
+    cluster = request.getfixturevalue("_shared_cluster")
+    yield cluster
+    # It stops beating as soon as it sees that it is gone.
+    cluster.scheduler.plugins.pop(NAME, None)
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def register(client: Client, recorder: Recorder) -> Register:
+    """``daskscope.register`` for that cluster and recorder, beating ten times a second."""
+
+    def register(**settings: Any) -> daskscope.Registration:
+        given = {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms", **settings}
+        registration: daskscope.Registration = daskscope.register(client, **given)
+        return registration
+
+    return register

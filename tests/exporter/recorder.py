@@ -1,0 +1,204 @@
+"""A real HTTP server that takes what a plugin sends, and misbehaves when told to."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self, TypeVar
+
+import msgspec
+
+from daskscope import protocol
+
+Row = TypeVar("Row")
+Key = TypeVar("Key", bound=Hashable)
+
+#: The longest that a test waits for something that should happen.
+PATIENCE = 20.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it came; ``body`` is decompressed."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Recorder:
+    """Answers heartbeats as the service does, and keeps all that it gets.
+
+    ``misbehave`` is a function of the path that returns a status to answer with instead, or
+    ``"hang"`` to answer nothing until :meth:`stop`, or ``"drop"`` to cut the connection, or None.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.refused = 0
+        self.misbehave: Callable[[str], int | str | None] = lambda path: None
+        self.changed = threading.Condition()
+        self.stopping = threading.Event()
+        self._known_code: set[str] = set()
+        recorder = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                recorder.handle(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server; its port refuses connections from then on."""
+        self.stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        if handler.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        how = self.misbehave(handler.path)
+        if how == "hang":
+            self._count_refused()
+            self.stopping.wait()
+            return
+        if how == "drop":
+            self._count_refused()
+            handler.connection.close()
+            return
+        if isinstance(how, int):
+            self._count_refused()
+            self._answer(handler, how, b'{"title": "told to", "detail": "told to misbehave"}')
+            return
+        answer = b""
+        if handler.path == "/api/v1/heartbeats":
+            beat = msgspec.json.decode(body, type=protocol.Heartbeat)
+            self._known_code |= {code.hash for code in beat.code}
+            named = {
+                frame.code
+                for computation in beat.computations
+                for frame in computation.frames
+                if frame.code
+            }
+            answer = protocol.encode(
+                protocol.Reply(
+                    server_time=time.time(),
+                    interval=0.1,
+                    code_wanted=tuple(named - self._known_code),
+                    url=f"{self.url}/clusters/{beat.cluster.id}",
+                )
+            )
+        with self.changed:
+            self.requests.append(Request(handler.path, dict(handler.headers), body))
+            self.changed.notify_all()
+        self._answer(handler, 200, answer)
+
+    def _count_refused(self) -> None:
+        with self.changed:
+            self.refused += 1
+            self.changed.notify_all()
+
+    @staticmethod
+    def _answer(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    # --- what came --------------------------------------------------------------------------------
+
+    @property
+    def beats(self) -> list[protocol.Heartbeat]:
+        return [
+            msgspec.json.decode(request.body, type=protocol.Heartbeat)
+            for request in list(self.requests)
+            if request.path == "/api/v1/heartbeats"
+        ]
+
+    @property
+    def bytes(self) -> bytes:
+        """All that ever left the plugin's process."""
+        return b"\n".join(request.body for request in list(self.requests))
+
+    def computations(self) -> dict[str, protocol.Computation]:
+        return self._latest(lambda beat: beat.computations, lambda row: row.id)
+
+    def groups(self, computation: str) -> dict[str, protocol.TaskGroup]:
+        """The computation's groups by prefix."""
+        rows = self._latest(lambda beat: beat.task_groups, lambda row: (row.computation, row.name))
+        return {row.prefix: row for row in rows.values() if row.computation == computation}
+
+    def failures(self) -> list[protocol.Failure]:
+        rows = self._latest(
+            lambda beat: beat.failures, lambda row: (row.computation, row.fingerprint)
+        )
+        return list(rows.values())
+
+    def events(self) -> list[protocol.Event]:
+        return list(self._latest(lambda beat: beat.events, lambda row: row.id).values())
+
+    def losses(self) -> list[protocol.WorkerLoss]:
+        return list(self._latest(lambda beat: beat.worker_losses, lambda row: row.id).values())
+
+    def code(self) -> dict[str, protocol.Code]:
+        return self._latest(lambda beat: beat.code, lambda row: row.hash)
+
+    def computation(
+        self, fits: Callable[[protocol.Computation], object] = lambda row: True
+    ) -> protocol.Computation:
+        """Wait for a computation that has ended and fits, and return it."""
+        return self.wait_for(
+            lambda: next(
+                (
+                    row
+                    for row in self.computations().values()
+                    if row.status != "running" and fits(row)
+                ),
+                None,
+            ),
+            "a computation that has ended",
+        )
+
+    def wait_for(self, look: Callable[[], Row | None], what: str) -> Row:
+        """Return what ``look`` finds as soon as it finds something."""
+        deadline = time.monotonic() + PATIENCE
+        with self.changed:
+            while True:
+                found = look()
+                if found:
+                    return found
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    beats = [json.loads(protocol.encode(beat)) for beat in self.beats[-2:]]
+                    raise AssertionError(f"never came: {what}; last beats: {beats}")
+                self.changed.wait(left)
+
+    def _latest(
+        self,
+        rows: Callable[[protocol.Heartbeat], tuple[Row, ...]],
+        key: Callable[[Row], Key],
+    ) -> dict[Key, Row]:
+        in_order = sorted(self.beats, key=lambda beat: beat.seq)
+        return {key(row): row for beat in in_order for row in rows(beat)}
