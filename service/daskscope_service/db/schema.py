@@ -167,6 +167,7 @@ failure = Table(
     Column("worker", String),
     Index("failure_by_time", "workspace", "last_at", "fingerprint"),
     Index("failure_by_fingerprint", "workspace", "fingerprint", "last_at"),
+    Index("failure_by_cluster", "workspace", "cluster", "fingerprint", "last_at"),
 )
 
 worker_loss = Table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import func
 
 from daskscope_service.db.schema import cluster, computation, failure
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
@@ -50,9 +50,3 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         for name, counts in by_cluster.items():
             item[name] = counts.get(item["id"], 0)
     return items
-
-
-def has_any_cluster(scope: Scope) -> bool:
-    """Tell whether anything was ever reported to this workspace."""
-    query = scope.select(cluster, cluster.c.id).limit(1)
-    return scope.connection.execute(select(query.exists())).scalar_one()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, and_, func, literal, tuple_
+from sqlalchemy import Select, and_, func, literal, select, tuple_
 
 from daskscope_service.db.schema import cluster, failure
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, cut
@@ -41,10 +41,23 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
         query = query.having(
             tuple_(last_at, failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
         )
-    query = query.order_by(last_at.desc(), failure.c.fingerprint.desc()).limit(selection.limit + 1)
+    groups = (
+        query.order_by(last_at.desc(), failure.c.fingerprint.desc())
+        .limit(selection.limit + 1)
+        .subquery("groups")
+    )
+    message = (
+        scope.select(failure, failure.c.message)
+        .where(failure.c.fingerprint == groups.c.fingerprint, failure.c.last_at == groups.c.last_at)
+        .limit(1)
+        .correlate(groups)
+        .scalar_subquery()
+    )
+    query = select(groups, message.label("message")).order_by(
+        groups.c.last_at.desc(), groups.c.fingerprint.desc()
+    )
     found = cut(scope.items(query), selection.limit, "last_at", "fingerprint")
     _add_users(scope, selection, found.items)
-    _add_messages(scope, found.items)
     return found
 
 
@@ -98,24 +111,21 @@ def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
 
 
 def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
-    query = scope.select(failure, failure.c.fingerprint, cluster.c.user)
-    if selection.user is None:
-        query = query.join(cluster, _ITS_CLUSTER)
-    query = _chosen(query, selection).where(
-        failure.c.fingerprint.in_([group["fingerprint"] for group in groups])
+    # Apart from the join, so that it starts from the few groups and not from all clusters.
+    pairs = (
+        _chosen(scope.select(failure, failure.c.fingerprint, failure.c.cluster), selection)
+        .where(failure.c.fingerprint.in_([group["fingerprint"] for group in groups]))
+        .distinct()
+        .subquery("pairs")
+    )
+    query = (
+        scope.select(cluster, pairs.c.fingerprint, cluster.c.user)
+        .join(pairs, cluster.c.id == pairs.c.cluster)
+        .distinct()
+        .order_by(cluster.c.user)
     )
     users: dict[str, list[str]] = {}
-    for fingerprint, user in scope.connection.execute(query.distinct().order_by(cluster.c.user)):
+    for fingerprint, user in scope.connection.execute(query):
         users.setdefault(fingerprint, []).append(user)
     for group in groups:
         group["users"] = users.get(group["fingerprint"], [])
-
-
-def _add_messages(scope: Scope, groups: list[Item]) -> None:
-    last = [(group["fingerprint"], group["last_at"]) for group in groups]
-    query = scope.select(failure, failure.c.fingerprint, failure.c.message).where(
-        tuple_(failure.c.fingerprint, failure.c.last_at).in_(last)
-    )
-    messages = {row.fingerprint: row.message for row in scope.connection.execute(query)}
-    for group in groups:
-        group["message"] = messages.get(group["fingerprint"])
