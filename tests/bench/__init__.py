@@ -1,0 +1,1 @@
+"""What DESIGN promises of speed and size, measured: ``./dev bench``."""

@@ -1,0 +1,114 @@
+"""Real clusters to measure: a scheduler and a worker, each a process of its own, and a client."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import dask.bag
+from distributed import Client, wait
+from distributed.scheduler import Scheduler
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+
+
+class Cpu(NamedTuple):
+    """Seconds of CPU time of a scheduler."""
+
+    loop: float
+    process: float
+
+    def since(self, earlier: Cpu) -> Cpu:
+        """Return what was used since then."""
+        return Cpu(self.loop - earlier.loop, self.process - earlier.process)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Client]:
+    """Start ``dask scheduler`` and a ``dask worker`` of four threads; end both at the end."""
+    folder.mkdir(parents=True)
+    address = folder / "scheduler.json"
+    where = ["--scheduler-file", str(address)]
+    with ExitStack() as parts:
+        parts.enter_context(_process(folder, "scheduler", *where, "--port", "0", "--no-dashboard"))
+        _wait_for(address)
+        parts.enter_context(
+            _process(folder, "worker", *where, "--nthreads", "4", "--no-nanny", "--no-dashboard")
+        )
+        client = parts.enter_context(Client(scheduler_file=str(address), set_as_default=False))
+        client.wait_for_workers(1, timeout=_START_SECONDS)
+        yield client
+
+
+def run_tasks(client: Client, count: int, first: int) -> None:
+    """Run ``count`` trivial tasks: half as futures, half as one collection; then let them go.
+
+    Dask keeps tasks of the two kinds in different ways, and so does daskscope.
+    """
+    elements = count // 4  # of the collection: two tasks each, one that waits for the other
+    with client.as_current():
+        futures = client.map(operator.neg, range(first, first + count - 2 * elements), pure=False)
+        wait(futures)
+        numbers = range(first, first + elements)
+        bag = client.persist(
+            dask.bag.from_sequence(numbers, npartitions=elements).map(operator.neg)
+        )
+        wait(bag)
+
+
+def cpu(client: Client) -> Cpu:
+    """Return the CPU time of the client's scheduler once it holds no task any more."""
+    used: Cpu = client.run_on_scheduler(_cpu)
+    return used
+
+
+async def _cpu(dask_scheduler: Scheduler) -> Cpu:
+    while dask_scheduler.tasks:
+        await asyncio.sleep(0.005)
+    return Cpu(time.thread_time(), time.process_time())
+
+
+@contextmanager
+def _process(folder: Path, kind: str, *options: str) -> Iterator[None]:
+    # The same for all but for what is measured: no chance in hashing, no settings of the shell's.
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DASK_", "OTEL_", "DASKSCOPE_"))
+    }
+    # From the repository's root: schedulers import what this package sends them.
+    root = Path(__file__).parents[2]
+    with (folder / f"{kind}.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", kind, *options],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=environment | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(root)},
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(file: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not (file.exists() and file.stat().st_size):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the scheduler did not start; see {file.parent}")
+        time.sleep(0.05)

@@ -1,0 +1,137 @@
+"""What daskscope costs a scheduler, against none and against a span per task.
+
+All variants run side by side, each on a cluster of its own, and take turns. Machines are noisy and
+two equal processes differ by a percent or two, so that rounds are compared one by one, the order
+changes with each, and the clusters are made anew every few rounds. A second cluster without
+plugin, the control, shows what is left of the noise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client
+
+import daskscope
+from daskscope.config import settings
+from tests.bench.clusters import Cpu, cluster, cpu, run_tasks
+from tests.bench.hook_timer import seconds_in_hooks, time_hooks
+from tests.bench.results import Figure, record
+from tests.bench.span_per_task import SpanPerTask
+from tests.service_process import ServiceProcess
+
+#: Rounds until the clusters are made anew.
+ROUNDS_PER_SITTING = 10
+
+_NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
+    "no plugin",
+    "no plugin again (noise)",
+    "daskscope",
+    "an SDK span per task",
+)
+_GOALS = {(_DASKSCOPE, "loop"): 1.02, (_DASKSCOPE, "process"): 1.04}
+
+Tell = Callable[[str], None]
+
+
+def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
+    """Run ``rounds`` of ``tasks`` tasks per variant. Return the figures and all that was measured.
+
+    ``tell`` is called with a line for a person who waits.
+    """
+    used: dict[str, list[Cpu]] = {name: [] for name in _VARIANTS}
+    in_hooks: list[float] = []
+    done = 0
+    while done < rounds:
+        sitting = min(ROUNDS_PER_SITTING, rounds - done)
+        tell(f"starting a service and {len(_VARIANTS)} clusters …")
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder, _clusters(folder) as clients:
+            for name, client in clients.items():
+                _round(name, client, tasks, done)  # to warm up
+            for number in range(done, done + sitting):
+                for name in _order(number):
+                    used[name].append(_round(name, clients[name], tasks, number + 1))
+                tell(_line(number + 1, rounds, used))
+            in_hooks += _microseconds_in_hooks(clients[_DASKSCOPE], tasks, rounds=min(sitting, 5))
+        done += sitting
+    figures = _figures(used, in_hooks)
+    return figures, record(figures, rounds=rounds, tasks=tasks, seconds=used)
+
+
+@contextmanager
+def _clusters(folder: str) -> Iterator[dict[str, Client]]:
+    """Start one cluster per variant, and the service that two of them report to."""
+    with ExitStack() as parts:
+        service = parts.enter_context(ServiceProcess(Path(folder, "service")))
+        token = service.token()
+        clients = {
+            name: parts.enter_context(cluster(Path(folder, str(number))))
+            for number, name in enumerate(_VARIANTS)
+        }
+        # It changes a default of this process, for all its clients; see _round.
+        registration = daskscope.register(
+            clients[_DASKSCOPE], endpoint=service.url, token=token, name="bench"
+        )
+        if registration.problem is not None:
+            raise RuntimeError(registration.problem)
+        clients[_SPANS].register_plugin(SpanPerTask(service.url, token))
+        yield clients
+
+
+def _round(variant: str, client: Client, tasks: int, number: int) -> Cpu:
+    before = cpu(client)
+    # The code around a call travels only to the cluster that is registered.
+    frames = settings().code_frames if variant == _DASKSCOPE else 0
+    with dask.config.set({"distributed.diagnostics.computations.nframes": frames}):
+        run_tasks(client, tasks, first=number * tasks)
+    return cpu(client).since(before)
+
+
+def _microseconds_in_hooks(client: Client, tasks: int, rounds: int) -> list[float]:
+    """Return microseconds per task in daskscope's hooks, for each of some more rounds."""
+    client.run_on_scheduler(time_hooks)
+    taken, before = [], 0.0
+    for number in range(rounds):
+        _round(_DASKSCOPE, client, tasks, number)
+        total = client.run_on_scheduler(seconds_in_hooks)
+        taken.append((total - before) / tasks * 1e6)
+        before = total
+    return taken
+
+
+def _line(number: int, rounds: int, used: dict[str, list[Cpu]]) -> str:
+    last = {name: cpus[-1] for name, cpus in used.items()}
+    compared = ", ".join(
+        f"{name} {last[name].loop / last[_NONE].loop:.2f} and "
+        f"{last[name].process / last[_NONE].process:.2f}"
+        for name in (_DASKSCOPE, _SPANS)
+    )
+    return f"round {number} of {rounds}: {compared} × of no plugin (event loop and process)"
+
+
+def _order(number: int) -> list[str]:
+    """Return who goes after whom: A B C D, D C B A, then B C D A, A D C B, and so on."""
+    turn = number // 2 % len(_VARIANTS)
+    order = [*_VARIANTS[turn:], *_VARIANTS[:turn]]
+    return order[::-1] if number % 2 else order
+
+
+def _figures(used: dict[str, list[Cpu]], in_hooks: list[float]) -> list[Figure]:
+    figures = []
+    for what, title in (("loop", "event-loop CPU"), ("process", "process CPU")):
+        seconds = {name: [getattr(one, what) for one in cpus] for name, cpus in used.items()}
+        one, other = seconds[_NONE], seconds[_CONTROL]
+        # Of the two without a plugin the mean, for it varies less than either.
+        base = [sum(pair) / 2 for pair in zip(one, other, strict=True)]
+        figures += [
+            Figure.of_ratios(f"{title}, {name}", seconds[name], base, _GOALS.get((name, what)))
+            for name in (_DASKSCOPE, _SPANS)
+        ]
+        figures.append(Figure.of_ratios(f"{title}, {_CONTROL}", other, one))
+    figures.append(Figure.of_values("in daskscope's hooks, per task", in_hooks, "µs"))
+    return figures

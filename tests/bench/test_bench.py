@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.bench.__main__ import bench
+from tests.bench.results import Figure, table
+
+
+@pytest.mark.timeout(180)
+def test_the_exporter_is_measured_beside_its_goals(tmp_path: Path) -> None:
+    record = tmp_path / "figures.json"
+    arguments = ["exporter", "--rounds", "2", "--tasks", "20", "--json", str(record)]
+
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+
+    assert result.exit_code == 0, result.output
+    rows = {line.split("  ")[0]: line for line in result.stdout.splitlines()}
+    assert "≤ 1.02" in rows["event-loop CPU, daskscope"]
+    assert "≤ 1.04" in rows["process CPU, daskscope"]
+    assert "process CPU, an SDK span per task" in rows
+    assert "µs" in rows["in daskscope's hooks, per task"]
+    assert "round 2 of 2" in result.stderr
+    measured = json.loads(record.read_text())["exporter"]
+    assert len(measured["figures"]) == len(rows) - 2
+    assert {len(rounds) for rounds in measured["seconds"].values()} == {2}
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [([1.0, 1.01, 9.0], "PASS"), ([1.1, 1.1], "over")])
+def test_the_median_is_held_against_the_goal(ours: list[float], verdict: str) -> None:
+    figure = Figure.of_ratios("loop", ours, [1.0] * len(ours), goal=1.02)
+
+    assert figure.verdict == verdict
+    assert table([figure]).endswith(verdict)
