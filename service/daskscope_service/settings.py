@@ -64,11 +64,9 @@ class Settings:
         "DASKSCOPE_SILENT_AFTER",
         "Seconds of silence after which a cluster counts as lost (at least three beats).",
     )
-    threads: int = _setting(
-        16, "DASKSCOPE_THREADS", "Requests that are worked on at the same time."
-    )
+    threads: int = _setting(8, "DASKSCOPE_THREADS", "Requests that are worked on at the same time.")
     queue_size: int = _setting(
-        12,
+        6,
         "DASKSCOPE_QUEUE_SIZE",
         "Requests that may wait to be written; more are told to come again. Fewer than threads "
         "leaves some free for reading while the disk is slow.",

@@ -6,6 +6,7 @@ the token is made. A token belongs to one workspace.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import re
 import secrets
@@ -14,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Engine, bindparam, insert, or_, select, update
+from sqlalchemy import Dialect, Engine, bindparam, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from daskscope_service.accounts.secret import LENGTH, hash_of, new_secret
-from daskscope_service.db.engine import make_workspace, writing
+from daskscope_service.db.engine import Lookup, make_workspace, writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import token as table
 
@@ -60,6 +61,11 @@ _COLUMNS = [column for column in table.columns if column.name != "secret_hash"]
 _BY_ID = select(table.c.secret_hash, *_COLUMNS).where(table.c.id == bindparam("id"))
 
 
+@functools.cache
+def _by_id(dialect: Dialect) -> Lookup:
+    return Lookup(dialect, _BY_ID)
+
+
 def create(
     engine: Engine,
     *,
@@ -81,7 +87,7 @@ def create(
                 id=identifier,
                 workspace=workspace,
                 label=label,
-                scopes=sorted(set(scopes)),
+                scopes=" ".join(sorted(set(scopes))),
                 secret_hash=hash_of(secret),
                 created_at=time.time(),
                 expires_at=expires_at,
@@ -96,8 +102,7 @@ def find(engine: Engine, text: str) -> Token | None:
     if parts is None:
         return None
     identifier, secret = parts.groups()
-    with engine.connect() as connection:
-        row = connection.execute(_BY_ID, {"id": identifier}).first()
+    row = _by_id(engine.dialect).first(engine, id=identifier)
     if row is None or not hmac.compare_digest(row[0], hash_of(secret)):
         return None
     return _token(row[1:])
@@ -140,4 +145,4 @@ def revoke(engine: Engine, workspace: str, identifier: str) -> bool:
 
 def _token(row: Sequence[Any]) -> Token:
     identifier, workspace, label, scopes, *times = row
-    return Token(identifier, workspace, label, tuple(scopes), *times)
+    return Token(identifier, workspace, label, tuple(scopes.split()), *times)

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, current_app, g, request
 
 from daskscope.protocol import MAX_BEAT_BYTES, Reply, encode
 from daskscope_service.accounts.access import require
-from daskscope_service.ingest.body import read_body
+from daskscope_service.ingest.body import receive, unpack
 from daskscope_service.ingest.heartbeat import BeatStore, parse
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.problems import Problem
@@ -22,8 +22,9 @@ def post_heartbeat() -> Response:
     """Store a beat for good, then answer with what the service wants of the cluster."""
     writer: Writer = current_app.extensions["daskscope.writer"]
     beats: BeatStore = current_app.extensions["daskscope.beats"]
+    body = receive(request, MAX_BEAT_BYTES)
     with writer.place():
-        beat = parse(read_body(request, MAX_BEAT_BYTES))
+        beat = parse(unpack(request, body, MAX_BEAT_BYTES))
         meant = beat.cluster.workspace
         if meant is not None and meant != g.workspace:
             raise Problem(

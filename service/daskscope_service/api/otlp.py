@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from daskscope_service.accounts.access import require
-from daskscope_service.ingest.body import read_body
+from daskscope_service.ingest.body import receive, unpack
 from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
@@ -85,10 +85,11 @@ def _keep(message: M, store: _Store[M]) -> Outcome:
             "only (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf).",
         )
     writer: Writer = current_app.extensions["daskscope.writer"]
+    limit = current_app.config["SETTINGS"].max_body_bytes
+    body = receive(request, limit)
     with writer.place():
-        body = read_body(request, current_app.config["SETTINGS"].max_body_bytes)
         try:
-            message.ParseFromString(body)
+            message.ParseFromString(unpack(request, body, limit))
         except DecodeError as error:
             name = message.DESCRIPTOR.full_name
             raise Problem(400, f"The body is not a {name}: {error}.") from None

@@ -10,11 +10,21 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from flask import current_app
-from sqlalchemy import ColumnElement, Connection, Engine, Table, create_engine, event
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    Engine,
+    Select,
+    Table,
+    create_engine,
+    event,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -28,6 +38,10 @@ DEFAULT_WORKSPACE = "default"
 
 #: Seconds that a connection waits for another process that holds SQLite's write lock.
 _BUSY_SECONDS = 10.0
+
+#: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
+_ROWS_AT_ONCE = (1024, 256, 64, 16, 4, 1)
+_MOST_PARAMETERS = 30_000
 
 
 def open_database(settings: Settings) -> Engine:
@@ -48,6 +62,8 @@ def open_database(settings: Settings) -> Engine:
     try:
         # Every request thread may hold a connection, and the writer has one.
         options: dict[str, Any] = {"pool_size": settings.threads + 2, "max_overflow": 8}
+        # The one used last has its statements prepared and its pages at hand.
+        options["pool_use_lifo"] = True
         if url.get_backend_name() == "sqlite":
             if url.database and url.database != ":memory:":
                 _make_private(Path(url.database))
@@ -133,9 +149,10 @@ class Upsert:
             statement = statement.on_conflict_do_nothing(index_elements=key)
         compiled = statement.compile(dialect=engine.dialect, column_keys=list(self.columns))
         self._sql = str(compiled)
-        self._positions: Sequence[str] | None = compiled.positiontup
-        if self._positions is not None and tuple(self._positions) != self.columns:
-            raise AssertionError(f"{table.name}: {self._positions} is not {self.columns}")
+        self._row = f"({', '.join('?' * len(self.columns))})"
+        self._positional = compiled.positiontup is not None
+        if self._positional and tuple(compiled.positiontup or ()) != self.columns:
+            raise AssertionError(f"{table.name}: columns in another order than the table's")
 
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write ``rows``: tuples in the order of ``columns``, JSON columns as JSON text.
@@ -144,11 +161,52 @@ class Upsert:
         """
         if not rows:
             return
-        if self._positions is not None:
-            connection.exec_driver_sql(self._sql, list(rows))
+        if self._positional:
+            self._run_together(connection, rows)
         else:
             named = [dict(zip(self.columns, row, strict=True)) for row in rows]
             connection.exec_driver_sql(self._sql, named)
+
+    def _run_together(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        # SQLite gives up the interpreter's lock for every statement, and a busy service is slow to
+        # give it back: so few statements, of many rows each. Few sizes, to find them prepared.
+        done = 0
+        for size in _ROWS_AT_ONCE:
+            if size > 1 and size * len(self.columns) > _MOST_PARAMETERS:
+                continue
+            sql = self._sql.replace(self._row, ", ".join([self._row] * size), 1)
+            while len(rows) - done >= size:
+                parameters = tuple(chain.from_iterable(rows[done : done + size]))
+                connection.exec_driver_sql(sql, parameters)
+                done += size
+
+
+class Lookup:
+    """A SELECT of one row, compiled once, for what every request asks.
+
+    Past SQLAlchemy's connection, which costs six times what the query does. So it returns what the
+    driver does: do not ask it for columns whose type SQLAlchemy converts, such as JSON.
+    """
+
+    def __init__(self, dialect: Dialect, statement: Select[Any]) -> None:
+        compiled = statement.compile(dialect=dialect)
+        self._sql = str(compiled)
+        self._order: Sequence[str] | None = compiled.positiontup
+
+    def first(self, engine: Engine, **parameters: Any) -> tuple[Any, ...] | None:
+        """Return the first row, or None. ``parameters`` are those of the statement, by name."""
+        order = self._order
+        connection = engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(
+                self._sql, parameters if order is None else [parameters[name] for name in order]
+            )
+            row: tuple[Any, ...] | None = cursor.fetchone()
+            cursor.close()
+            return row
+        finally:
+            connection.close()
 
 
 def _make_private(file: Path) -> None:

@@ -39,7 +39,7 @@ token = Table(
     Column("id", String, primary_key=True),
     Column("workspace", String, nullable=False),
     Column("label", String, nullable=False),
-    Column("scopes", JSON, nullable=False),  # list of "ingest" | "read"
+    Column("scopes", String, nullable=False),  # "ingest", "read", or both with a space between
     Column("secret_hash", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float),

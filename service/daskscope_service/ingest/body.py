@@ -16,26 +16,35 @@ _CHUNK = 64 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-def read_body(request: Request, limit: int) -> bytes:
-    """Return the body of ``request``, decompressed.
+def receive(request: Request, limit: int) -> bytes:
+    """Return the body of ``request`` as it was sent.
 
     Raises
     ------
     Problem
-        413 for more than ``limit`` bytes, compressed or not; 415 for an encoding other than gzip;
-        400 for gzip that is broken or cut off.
+        413 for more than ``limit`` bytes, 415 for an encoding other than gzip.
     """
-    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", ""):
+    if _encoding(request) not in ("identity", "gzip", ""):
         raise Problem(
             415,
-            f"Content-Encoding {encoding!r} is not understood; send gzip, or no encoding.",
+            f"Content-Encoding {_encoding(request)!r} is not understood; send gzip, or none.",
             headers={"Accept-Encoding": "gzip"},
         )
     body = b"" if (request.content_length or 0) > limit else _read(request, limit + 1)
     if len(body) > limit or (request.content_length or 0) > limit:
         raise _too_large(limit)
-    return _gunzip(body, limit) if encoding == "gzip" else body
+    return body
+
+
+def unpack(request: Request, body: bytes, limit: int) -> bytes:
+    """Return the ``body`` that :func:`receive` returned, decompressed.
+
+    Raises
+    ------
+    Problem
+        413 for more than ``limit`` bytes, 400 for gzip that is broken or cut off.
+    """
+    return _gunzip(body, limit) if _encoding(request) == "gzip" else body
 
 
 def drain(request: Request) -> None:
@@ -52,6 +61,10 @@ def _read(request: Request, most: int) -> bytes:
         chunks.append(chunk)
         most -= len(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _encoding(request: Request) -> str:
+    return request.headers.get("Content-Encoding", "identity").strip().lower()
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -41,6 +41,11 @@ _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _MS = 1_000_000
 
+#: The fields of a point that do not tell its series from others.
+_OF_ALL = ("start_time_unix_nano", "time_unix_nano", "exemplars", "flags")
+_OF_NUMBERS = (*_OF_ALL, "as_double", "as_int")
+_OF_HISTOGRAMS = (*_OF_ALL, "count", "sum", "bucket_counts", "min", "max")
+
 
 class _Series(NamedTuple):
     """What makes a series, and with ``kind`` and ``unit`` what is stored of it."""
@@ -53,19 +58,28 @@ class _Series(NamedTuple):
     attributes: str
 
 
-#: The attributes of a point as sent, and for histograms the bounds: cheap to make and to look up.
-_PointKey = tuple[Any, ...]
-_Ids = dict[_PointKey, tuple[int, ...]]
+#: What of a point names its series, as sent: cheap to make and to look up.
+_Ids = dict[bytes, tuple[int, ...]]
+
+
+class _Waiting(NamedTuple):
+    """A point of series whose ids are not known yet; it gets them from ``known[key]``."""
+
+    known: _Ids
+    key: bytes
+    series: list[_Series]
+    time: int
+    values: list[float | None]
 
 
 @dataclass(slots=True)
 class _Decoded:
-    """A request's points, as far as their series are known, and the series that are not."""
+    """A request's points: rows where their series are known, and the others."""
 
     rows: list[tuple[int, int, float]] = field(default_factory=list)
-    unknown: list[tuple[_Ids, _PointKey, list[_Series]]] = field(default_factory=list)
-    kept: int = 0
+    waiting: list[_Waiting] = field(default_factory=list)
     seen: int = 0
+    kept: int = 0
 
 
 class MetricStore:
@@ -86,11 +100,15 @@ class MetricStore:
         self._remembered = 0
 
     def keep(self, request: ExportMetricsServiceRequest, workspace: str) -> Outcome:
-        """Store the points of ``request`` for good. Raises what :meth:`Writer.write` raises."""
+        """Store the points of ``request`` for good; ``request`` is used up.
+
+        Raises what :meth:`Writer.write` raises.
+        """
         decoded = self._decode(request, workspace)
-        while decoded.unknown:  # more than once only if another thread made room meanwhile
-            self._learn(decoded.unknown, workspace)
-            decoded = self._decode(request, workspace)
+        if decoded.waiting:
+            self._learn(decoded.waiting, workspace)
+            for known, key, _, time, values in decoded.waiting:
+                decoded.rows += _rows(known[key], time, values)
         decoded.rows.sort()  # in the order of the table: neighbours go to the same page
         self._writer.write({self._points: decoded.rows})
         rejected = decoded.seen - decoded.kept
@@ -127,18 +145,19 @@ class MetricStore:
                         decoded.seen += len(getattr(metric, kind).data_points)
         return decoded
 
-    def _learn(
-        self, unknown: Sequence[tuple[_Ids, _PointKey, list[_Series]]], workspace: str
-    ) -> None:
+    def _learn(self, waiting: Sequence[_Waiting], workspace: str) -> None:
         # The series are committed before anything refers to them, here or in another process.
-        wanted = {one for _, _, series in unknown for one in series}
+        wanted = {one for point in waiting for one in point.series}
         self._writer.write({self._series: [(workspace, *one) for one in sorted(wanted)]})
         ids = self._ids(wanted, workspace)
         if self._remembered > _MOST_REMEMBERED:
             self._known.clear()
             self._remembered = 0
-        for known, key, series in unknown:
-            known[key] = tuple(ids[one[:3] + one[5:]] for one in series)
+        for point in waiting:
+            series = point.series
+            point.known[point.key] = tuple(
+                ids[one.cluster, one.metric, one.field, one.attributes] for one in series
+            )
             self._remembered += len(series)
 
     def _ids(self, wanted: Iterable[_Series], workspace: str) -> dict[tuple[str, ...], int]:
@@ -177,20 +196,21 @@ def _numbers(
     seen = kept = 0
     for point in points:
         seen += 1
+        time = point.time_unix_nano // _MS
         # One of the two is set, and the other one then reads as 0.
         value = point.as_double or point.as_int
-        if not finite(value) or point.flags & _NO_VALUE or not point.time_unix_nano:
+        if not finite(value) or point.flags & _NO_VALUE or not time:
             continue
         kept += 1
-        key = tuple([attribute.SerializeToString() for attribute in point.attributes])
+        key = _series_key(point, _OF_NUMBERS)
         ids = known.get(key)
-        if ids is None:
-            series = _Series(
-                cluster, metric.name, "value", kind, metric.unit, _sorted(point.attributes)
-            )
-            decoded.unknown.append((known, key, [series]))
-        else:
-            add((ids[0], point.time_unix_nano // _MS, value))
+        if ids is not None:
+            add((ids[0], time, value))
+            continue
+        series = _Series(
+            cluster, metric.name, "value", kind, metric.unit, _sorted(point.attributes)
+        )
+        decoded.waiting.append(_Waiting(known, key, [series], time, [value]))
     decoded.seen += seen
     decoded.kept += kept
 
@@ -201,29 +221,41 @@ def _histograms(
     kind = "counter" if histogram.aggregation_temporality == _CUMULATIVE else "gauge"
     for point in histogram.data_points:
         decoded.seen += 1
-        bounds = tuple(point.explicit_bounds)
+        time = point.time_unix_nano // _MS
         if (
-            len(point.bucket_counts) != len(bounds) + 1
+            len(point.bucket_counts) != len(point.explicit_bounds) + 1
             or not math.isfinite(point.sum)
             or point.flags & _NO_VALUE
-            or not point.time_unix_nano
+            or not time
         ):
             continue
         decoded.kept += 1
-        key = (bounds, *[attribute.SerializeToString() for attribute in point.attributes])
+        values = _values(point)
+        key = _series_key(point, _OF_HISTOGRAMS)
         ids = known.get(key)
-        if ids is None:
-            attributes = _sorted(point.attributes)
-            fields = ["count", "sum", *map(_bound, bounds), "+Inf"]
-            unit = metric.unit
-            series = [_Series(cluster, metric.name, f, kind, unit, attributes) for f in fields]
-            decoded.unknown.append((known, key, series))
+        if ids is not None:
+            decoded.rows += _rows(ids, time, values)
             continue
-        time = point.time_unix_nano // _MS
-        decoded.rows += [
-            (id, time, value) for id, value in zip(ids, _values(point), strict=True)
-            if value is not None
-        ]  # fmt: skip
+        attributes = _sorted(point.attributes)
+        fields = ["count", "sum", *map(_bound, point.explicit_bounds), "+Inf"]
+        series = [_Series(cluster, metric.name, f, kind, metric.unit, attributes) for f in fields]
+        decoded.waiting.append(_Waiting(known, key, series, time, values))
+
+
+def _series_key(point: NumberDataPoint | HistogramDataPoint, others: Sequence[str]) -> bytes:
+    # What is left of a point without ``others`` is its attributes (and a histogram's bounds). To
+    # serialize that in one call is twice as fast as to look at each attribute.
+    for name in others:
+        point.ClearField(name)  # type: ignore[arg-type]
+    key: bytes = point.SerializeToString()
+    return key
+
+
+def _rows(
+    ids: Sequence[int], time: int, values: Sequence[float | None]
+) -> list[tuple[int, int, float]]:
+    pairs = zip(ids, values, strict=True)
+    return [(id, time, value) for id, value in pairs if value is not None]
 
 
 def _values(point: HistogramDataPoint) -> list[float | None]:
