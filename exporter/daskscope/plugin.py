@@ -34,7 +34,7 @@ logger = logging.getLogger("daskscope")
 NAME = "daskscope"
 
 #: Seconds that closing may take, whatever hangs.
-CLOSE_DEADLINE = 4.0
+CLOSE_DEADLINE = 3.0
 #: Seconds that a client which registers waits to hear whether the service takes its beats.
 ANSWER_DEADLINE = 2.0
 
@@ -196,7 +196,7 @@ class _Running:
         self._report = Background("daskscope-report", self.sender.send, self.sender.close, drops)
         self._emit: Background[Cleared] | None = None
         if settings.otlp_enabled and not disabled_by_environment():
-            emitter = Emitter(settings, lambda: self.sender.failures)
+            emitter = Emitter(settings, lambda: self.sender.failures, self.sender.is_well)
             self._emit = Background("daskscope-emit", emitter.emit, emitter.shutdown, drops)
         self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
         self._unwatch = watch_graphs(scheduler) if settings.code_transmit else None

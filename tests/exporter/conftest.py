@@ -34,7 +34,9 @@ def recorder() -> Iterator[Recorder]:
 
 def start_cluster() -> LocalCluster:
     """Return a cluster of one worker process with two threads."""
-    return LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=50)
+    return LocalCluster(
+        n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=False
+    )
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +46,11 @@ def _shared_cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
-    """A cluster: the shared one, or one of the test's own if it is marked ``own_cluster``."""
+def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[LocalCluster]:
+    """A cluster: the shared one, or one of the test's own if it is marked ``own_cluster``.
+
+    It asks for the recorder only so that the recorder outlives it.
+    """
     if request.node.get_closest_marker("own_cluster"):
         with start_cluster() as cluster:
             yield cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -85,7 +86,7 @@ class Recorder:
             return
         if how == "drop":
             self._count_refused()
-            handler.connection.close()
+            handler.connection.shutdown(socket.SHUT_RDWR)
             return
         if isinstance(how, int):
             self._count_refused()

@@ -24,12 +24,18 @@ MAX_ENDED = 5_000
 class Emitter:
     """Turns cleared snapshots into metrics, spans and log events. Runs in a thread of its own.
 
-    ``send_failures`` returns what others count of failed requests, by what was sent.
+    ``send_failures`` returns what others count of failed requests, by what was sent;
+    ``service_is_well`` whether heartbeats arrive.
     """
 
-    def __init__(self, settings: Settings, send_failures: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        send_failures: Callable[[], Mapping[str, int]],
+        service_is_well: Callable[[], bool],
+    ) -> None:
         self._settings = settings
-        self._exporters = Exporters(settings)
+        self._exporters = Exporters(settings, service_is_well)
         self._others_failures = send_failures
         self._parts: tuple[Metrics, Traces, Logs] | None = None
         self._open: OrderedDict[str, tuple[Span, dict[str, protocol.TaskGroup]]] = OrderedDict()

@@ -54,8 +54,10 @@ class Exporters:
     with its token.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, service_is_well: Callable[[], bool]) -> None:
+        """``service_is_well`` returns whether heartbeats arrive: if not, that was warned of."""
         self._settings = settings
+        self._service_is_well = service_is_well
         self.failures: Counter[str] = Counter()
         self._warned = False
 
@@ -87,14 +89,14 @@ class Exporters:
 
         def failed() -> None:
             self.failures[signal] += 1
-            if not self._warned:
+            elsewhere = _variable(signal, "ENDPOINT")
+            if not self._warned and (elsewhere or self._service_is_well()):
                 self._warned = True
-                where = _variable(signal, "ENDPOINT") or self._settings.endpoint
                 logger.warning(
                     "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; "
                     "totals are sent again, this is the only warning.",
                     signal,
-                    where,
+                    elsewhere or self._settings.endpoint,
                     _quiet.last or "no answer",
                 )
 

@@ -68,6 +68,10 @@ class Sender:
             if not self._pending.rows_wait():
                 break
 
+    def is_well(self) -> bool:
+        """Return whether the service took the last beat."""
+        return self.first_answer.is_set() and self.problem is None
+
     def close(self) -> None:
         """Let go of connections."""
         self._session.close()

@@ -1,0 +1,300 @@
+"""How the plugin gets into a scheduler, and what its user is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dask.config
+import pytest
+from distributed import Client, LocalCluster
+
+import daskscope
+from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.recorder import Recorder
+from tests.service_process import free_port
+
+
+def inc(x: int) -> int:
+    return x + 1
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(getattr(daskscope, name) is not None for name in daskscope.__all__)
+    assert daskscope.__all__ == sorted(daskscope.__all__, key=lambda name: (name.islower(), name))
+
+
+def test_the_result_shows_the_page(register: Register, recorder: Recorder) -> None:
+    registration = register()
+    url = f"{recorder.url}/clusters/{registration.cluster_id}"
+    assert repr(registration) == f"<daskscope: {url}>"
+    assert f'<a href="{url}"' in registration._repr_html_()
+
+
+def test_settings_come_from_configuration_and_environment(
+    client: Client, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_DASKSCOPE__TOKEN", TOKEN)
+    monkeypatch.setenv("DASK_DASKSCOPE__INTERVAL", "100ms")
+    with dask.config.set({"daskscope.endpoint": recorder.url, "daskscope.tags": {"a": "b"}}):
+        dask.config.refresh()
+        dask.config.set({"daskscope.endpoint": recorder.url, "daskscope.tags": {"a": "b"}})
+        daskscope.register(client)
+    beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
+    monkeypatch.undo()
+    dask.config.refresh()
+    assert beat.cluster.tags == {"a": "b"}
+    assert recorder.requests[0].headers["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_without_a_token_one_warning_and_no_plugin(client: Client) -> None:
+    with pytest.warns(UserWarning, match="daskscope token create") as warnings:
+        registration = daskscope.register(client)
+    assert len(warnings) == 1
+    assert "no token" in repr(registration)
+    assert client.submit(inc, 1).result() == 2
+
+
+def test_disabled_does_nothing(register: Register, recorder: Recorder) -> None:
+    assert "disabled" in repr(register(disabled=True))
+    assert not recorder.requests
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("endpoint", "localhost:8690", "daskscope.endpoint is 'localhost:8690'; it must be"),
+        ("interval", "often", "daskscope.interval is 'often'; it must be a duration"),
+        ("tags", ["a"], "daskscope.tags"),
+        ("computation__code__transmit", "no", "daskscope.computation.code.transmit"),
+        ("scrub", ["("], "daskscope.scrub"),
+        ("tokn", "x", "no setting 'tokn'; there are: endpoint, token"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    register: Register, setting: str, value: object, message: str
+) -> None:
+    with pytest.raises(daskscope.ConfigurationError) as error:
+        register(**{setting: value})
+    assert message in str(error.value)
+
+
+def test_a_token_of_the_wrong_type_is_not_shown(register: Register) -> None:
+    with pytest.raises(daskscope.ConfigurationError) as error:
+        register(token=["dsk_secret"])
+    assert "dsk_secret" not in str(error.value)
+
+
+def test_without_a_client_the_error_says_so() -> None:
+    with pytest.raises(daskscope.ConfigurationError, match="no Dask client"):
+        daskscope.register(token=TOKEN)
+
+
+def test_registering_twice_gives_one_plugin_and_tells_nothing_new(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    assert repr(register()) == repr(register())
+    assert len({beat.seq for beat in recorder.beats}) == len(recorder.beats)
+    assert [beat.phase for beat in recorder.beats].count("start") == 1
+
+
+def test_the_second_one_hears_whose_settings_are_in_force(
+    cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    with Client(cluster) as second:
+        registration = daskscope.register(
+            second, endpoint=recorder.url, token=TOKEN, computation__code__transmit=False
+        )
+    user = recorder.beats[0].cluster.user
+    assert f"settings of {user}@" in repr(registration)
+
+
+def test_two_that_register_at_once_get_one_plugin(
+    cluster: LocalCluster, recorder: Recorder
+) -> None:
+    async def both() -> None:
+        settings = {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms"}
+        async with (
+            Client(cluster.scheduler_address, asynchronous=True) as one,
+            Client(cluster.scheduler_address, asynchronous=True) as other,
+        ):
+            first, second = await asyncio.gather(
+                daskscope.register(one, **settings), daskscope.register(other, **settings)
+            )
+        assert first.url == second.url
+
+    asyncio.run(both())
+    recorder.wait_for(lambda: len(recorder.beats) > 5, "some beats")
+    assert [beat.phase for beat in recorder.beats].count("start") == 1
+    seqs = [beat.seq for beat in recorder.beats]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+
+
+# --- schedulers of their own ----------------------------------------------------------------------
+
+
+@contextmanager
+def _dask(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", *arguments]
+        if arguments[0] != "worker"
+        else [sys.executable, "-m", "distributed.cli.dask_worker", *arguments[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=20)
+        finally:
+            process.kill()
+
+
+def _scheduler_arguments(port: int) -> list[str]:
+    return ["--host", "127.0.0.1", "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
+
+
+def test_a_preloaded_scheduler_reports_without_a_client_that_registers(recorder: Recorder) -> None:
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    options = [
+        "--preload", "daskscope",
+        "--daskscope-endpoint", recorder.url,
+        "--daskscope-interval", "100ms",
+        "--daskscope-name", "by-preload",
+        "--daskscope-events-allow", "mine",
+        "--daskscope-computation-code-transmit", "false",
+    ]  # fmt: skip
+    with (
+        _dask(*_scheduler_arguments(port), *options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler,
+        _dask("worker", address, "--nworkers", "1", "--nthreads", "1", "--no-dashboard"),
+        Client(address, timeout=30) as client,
+    ):
+        assert client.submit(inc, 1).result(timeout=30) == 2
+        client.log_event("mine", "hello")
+        assert recorder.computation().frames == ()
+        recorder.wait_for(recorder.events, "the event")
+        client.close()
+        scheduler.send_signal(signal.SIGINT)
+        assert scheduler.wait(20) == 0
+
+    first, last = recorder.beats[0], max(recorder.beats, key=lambda beat: beat.seq)
+    assert (first.phase, last.phase) == ("start", "stop")
+    assert first.cluster.name == "by-preload"
+    assert first.cluster.kind == "dask scheduler"
+    assert [beat.phase for beat in recorder.beats].count("start") == 1
+
+
+def test_a_preload_with_wrong_settings_leaves_a_scheduler_that_runs() -> None:
+    port = free_port()
+    with _dask(
+        *_scheduler_arguments(port),
+        *("--preload", "daskscope", "--daskscope-interval", "often"),
+        DASK_DASKSCOPE__TOKEN=TOKEN,
+    ) as scheduler:
+        with Client(f"tcp://127.0.0.1:{port}", timeout=30) as client:
+            assert client.scheduler_info()["id"]
+        scheduler.send_signal(signal.SIGINT)
+        output, _ = scheduler.communicate(timeout=20)
+    assert "daskscope.interval is 'often'" in output
+    assert TOKEN not in output
+
+
+def test_a_scheduler_without_the_package_gives_three_ways_out_and_logs_no_token(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        textwrap.dedent(
+            """
+            import sys
+
+            class Hide:
+                def find_spec(self, name, path=None, target=None):
+                    if name.split(".")[0] == "daskscope":
+                        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+            sys.meta_path.insert(0, Hide())
+            """
+        )
+    )
+    port = free_port()
+    with _dask(*_scheduler_arguments(port), PYTHONPATH=str(tmp_path)) as scheduler:
+        with Client(f"tcp://127.0.0.1:{port}", timeout=30) as client:
+            with pytest.raises(daskscope.NotOnScheduler) as error:
+                daskscope.register(client, token=TOKEN)
+        scheduler.send_signal(signal.SIGINT)
+        output, _ = scheduler.communicate(timeout=20)
+    message = str(error.value)
+    assert f"tcp://127.0.0.1:{port}" in message
+    for way in ("pip install daskscope==", "PipInstall", "--preload daskscope"):
+        assert way in message
+    assert TOKEN not in output
+
+
+def test_a_script_that_just_ends_still_tells_that_its_cluster_stopped(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            from distributed import Client
+            import daskscope
+
+            if __name__ == "__main__":
+                client = Client(
+                    n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+                )
+                print(daskscope.register(endpoint={recorder.url!r}, token={TOKEN!r}, interval="1h"))
+                print(client.submit(sum, [1, 2]).result())
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert recorder.url in done.stdout
+    last = max(recorder.beats, key=lambda beat: beat.seq)
+    assert last.phase == "stop"
+    assert [row.status for row in recorder.computations().values()] == ["finished"]
+
+
+def test_hooks_that_fail_are_counted_and_never_logged(
+    client: Client, register: Register, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    register()
+    caplog.set_level(logging.INFO, logger="distributed")
+    client.run_on_scheduler(_break_the_observer)
+    assert client.gather(client.map(inc, range(10))) == list(range(1, 11))
+
+    recorder.wait_for(
+        lambda: next((b for b in recorder.beats if b.drops.get("internal error", 0) >= 10), None),
+        "a beat that counts the errors",
+    )
+    assert "Plugin failed" not in caplog.text
+
+
+def _break_the_observer(dask_scheduler: object) -> None:
+    plugin = dask_scheduler.plugins["daskscope"]  # type: ignore[attr-defined]
+    # Snapshots go on: they are what tells of it.
+    from daskscope.observe.computations import Computations
+
+    class Broken(Computations):
+        def transition(self, *args: object) -> None:
+            raise RuntimeError("broken")
+
+    plugin._running.observer._computations = Broken(plugin._running.observer._prefixes)

@@ -1,0 +1,165 @@
+"""A service that is missing or misbehaves changes nothing for the user but one warning."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+from distributed import Client, LocalCluster
+
+from daskscope import protocol
+from daskscope.plugin import CLOSE_DEADLINE
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.service_process import free_port
+
+
+def inc(x: int) -> int:
+    return x + 1
+
+
+def _heartbeats(how: int | str) -> Callable[[str], int | str | None]:
+    return lambda path: how if path == "/api/v1/heartbeats" else None
+
+
+def _warnings(caplog: pytest.LogCaptureFixture, endpoint: str) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+        and record.name.startswith(("daskscope", "opentelemetry", "urllib3"))
+        and endpoint in record.getMessage()
+    ]
+
+
+@pytest.mark.parametrize("how", [500, 503, 429, "drop"])
+def test_beats_are_kept_and_sent_again_when_the_service_is_back(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    how: int | str,
+) -> None:
+    register()
+    recorder.misbehave = _heartbeats(how)
+    client.submit(inc, 1).result()
+    refused = recorder.refused
+    recorder.wait_for(lambda: recorder.refused > refused + 1, "two refused beats")
+    assert not recorder.computations()
+
+    recorder.misbehave = lambda path: None
+    assert recorder.computation().status == "finished"
+    (warning,) = _warnings(caplog, recorder.url)
+    assert "only warning" in warning
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_token_is_told_once_with_what_to_do(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+) -> None:
+    recorder.misbehave = lambda path: status
+    registration = register()
+    recorder.wait_for(lambda: recorder.refused >= 3, "three refused beats")
+
+    assert client.submit(inc, 1).result() == 2
+    assert "daskscope token create" in repr(registration)
+    (warning,) = _warnings(caplog, recorder.url)
+    assert "daskscope token create" in warning
+
+
+def test_no_service_at_all(
+    client: Client, register: Register, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    registration = register(endpoint=endpoint)
+
+    assert client.submit(inc, 1).result() == 2
+    assert "daskscope serve" in repr(registration)
+    assert len(_warnings(caplog, endpoint)) == 1
+
+
+def test_something_else_at_the_address(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    recorder.misbehave = lambda path: 200
+    registration = register(otlp__enabled=False)
+    assert "is not a daskscope service" in repr(registration)
+    assert client.submit(inc, 1).result() == 2
+
+
+def test_a_beat_that_is_never_understood_holds_up_nothing(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    recorder.misbehave = _heartbeats(400)
+    client.submit(inc, 1).result()
+    recorder.wait_for(lambda: recorder.refused >= 2, "refused beats")
+    recorder.misbehave = lambda path: None
+
+    beat = recorder.wait_for(
+        lambda: next((b for b in recorder.beats if b.drops.get("refused row")), None),
+        "a beat that counts what was refused",
+    )
+    assert beat.drops["refused row"] >= 1
+    client.submit(inc, 2).result()
+    recorder.computation()
+
+
+def test_a_service_that_finds_beats_too_large_gets_smaller_ones(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    recorder.misbehave = _heartbeats(500)
+    for number in range(12):
+        client.submit(inc, number, pure=False).result()
+    refused = recorder.refused
+    recorder.wait_for(lambda: recorder.refused > refused, "another refused beat")
+    sizes = iter([413, 413])
+    recorder.misbehave = lambda path: next(sizes, None) if "heartbeats" in path else None
+
+    recorder.wait_for(
+        lambda: sum(row.completed for row in recorder.computations().values()) == 12,
+        "all computations",
+    )
+
+
+@pytest.mark.own_cluster
+@pytest.mark.parametrize("how", ["hang", 500])
+def test_closing_ends_within_its_deadline_whatever_hangs(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder, how: int | str
+) -> None:
+    register()
+    recorder.misbehave = lambda path: how
+    client.submit(inc, 1).result()
+    refused = recorder.refused
+    recorder.wait_for(lambda: recorder.refused > refused, "a beat that hangs")
+    client.close()
+
+    began = time.monotonic()
+    cluster.close()
+    # Not how fast: only that what hangs (for ten seconds and more) is not waited for.
+    assert time.monotonic() - began < CLOSE_DEADLINE + 4
+
+
+@pytest.mark.own_cluster
+def test_the_last_beat_tells_that_the_cluster_has_stopped(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(interval="1h")
+    client.submit(inc, 1).result()
+    client.close()
+    cluster.close()
+
+    assert next(beat.phase for beat in recorder.beats) == "start"
+    last = max(recorder.beats, key=lambda beat: beat.seq)
+    assert last.phase == "stop"
+    assert last.status.stopped_at is not None
+    assert last.status.peak_workers == 1
+    assert last.cluster.kind == "LocalCluster"
+    assert last.protocol == protocol.PROTOCOL
