@@ -84,7 +84,8 @@ class SeedWriter:
             },
             tags=tags or {},
             first_seen_at=self._now + started + 1,
-            last_seen_at=self._now + last,
+            # What runs keeps running for as long as a slow walk through all pages takes.
+            last_seen_at=self._now + (3600 if stopped is None and heard is None else last),
             status_at=self._now + last,
             workers=0 if stopped is not None else workers,
             threads=0 if stopped is not None else workers * 4,

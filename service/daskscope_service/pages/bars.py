@@ -13,7 +13,7 @@ from daskscope_service.insight.wording import duration, number
 _STATES: tuple[tuple[str, str, str], ...] = (
     ("memory", "in memory", "memory"),
     ("processing", "processing", "active"),
-    ("queued", "queued", "waiting"),
+    ("queued", "queued", "queued"),
     ("waiting", "waiting", "waiting"),
     ("no-worker", "without a worker", "warn"),
     ("erred", "erred", "bad"),

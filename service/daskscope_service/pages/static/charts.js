@@ -103,7 +103,10 @@
   }
 
   async function draw(chart, when) {
-    const all = (await Promise.all(chart.sources.map((source) => lines(source, when)))).flat();
+    const found = (await Promise.all(chart.sources.map((source) => lines(source, when)))).flat();
+    // States that no task or worker was in would only fill the legend.
+    const seen = found.filter((line) => [...line.points.values()].some((value) => value > 0));
+    const all = seen.length ? seen : found;
     const box = document.querySelector(`#chart-${chart.id} .plot`);
     if (!all.length || !box) return;
     const columns = table(all);
