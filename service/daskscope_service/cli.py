@@ -115,24 +115,21 @@ def serve(**options: Any) -> None:
 
     Each option can also be set by the environment variable in brackets.
     """
-    with _database(options) as (settings, engine):
-        from daskscope_service.accounts import sign_in, tokens
+    with _extra("service"):
+        from daskscope_service.accounts import sign_in
         from daskscope_service.db.engine import DEFAULT_WORKSPACE
         from daskscope_service.server import check_address
         from daskscope_service.server import serve as run
-
+    with _database(options) as (settings, engine):
         check_address(settings)
         link = sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
-        first = not tokens.list_in(engine, DEFAULT_WORKSPACE)
     # The database is closed again: its connections must not pass into the serving process.
-    data = f" --data-dir {settings.data_dir}" if options.get("data_dir") else ""
+    data = "in the database given" if settings.database_url else settings.data_dir
+    same_data = f" --data-dir {settings.data_dir}" if options.get("data_dir") else ""
     click.echo(f"daskscope {__version__} on {settings.url}")
-    click.echo(f"  sign in   {link}  (works for one hour)")
-    click.echo(
-        f"  data      {settings.data_dir if not settings.database_url else 'in the database given'}"
-    )
-    hint = "make a token" if first else "more tokens"
-    click.echo(f"  {hint:9} daskscope token create --label NAME{data}", nl=True)
+    click.echo(f"  sign in  {link}  (works for one hour)")
+    click.echo(f"  data     {data}")
+    click.echo(f"  tokens   daskscope token create --label NAME{same_data}")
     sys.stdout.flush()
     run(settings)
     click.echo("daskscope stopped")

@@ -1,0 +1,180 @@
+"""``daskscope serve``, ``token`` and ``user`` as a user types them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import requests
+
+from tests.service.beats import make_beat, post
+from tests.service_process import ServiceProcess
+
+
+def daskscope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "daskscope_service.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def test_serve_says_where_it_is_and_what_to_do_next(service: ServiceProcess) -> None:
+    assert service.url in service.output
+    assert f"{service.url}/sign-in?code=" in service.output
+    assert str(service.data_dir) in service.output
+    assert f"daskscope token create --label NAME --data-dir {service.data_dir}" in service.output
+
+
+def test_the_database_is_for_its_owner_alone(service: ServiceProcess) -> None:
+    post(service.url, service.token(), make_beat())
+    files = list(service.data_dir.iterdir())
+    assert len(files) == 3
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("how", ["TERM", "INT"])
+def test_serve_ends_cleanly_with_a_request_under_way(
+    service: ServiceProcess, how: Literal["TERM", "INT"]
+) -> None:
+    token = service.token()
+    stop = threading.Event()
+
+    def send() -> list[int]:
+        codes: list[int] = []
+        with requests.Session() as session:
+            while not stop.is_set():
+                try:
+                    answer = session.post(
+                        f"{service.url}/api/v1/heartbeats",
+                        headers={"Authorization": f"Bearer {token}"},
+                        data=b"{}",
+                        timeout=10,
+                    )
+                except requests.ConnectionError:
+                    return codes
+                codes.append(answer.status_code)
+        return codes
+
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(send)
+        try:
+            while not sending.done() and not post(service.url, token, make_beat()).ok:
+                pass
+            assert service.stop(how) == 0
+        finally:
+            stop.set()
+        assert set(sending.result(30)) <= {400, 503}
+    assert "Traceback" not in service.output
+    with pytest.raises(requests.ConnectionError):
+        requests.get(service.url, timeout=5)
+
+
+def test_a_taken_port_is_said_and_nothing_is_started(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    done = daskscope("serve", "--port", service.port, "--data-dir", tmp_path / "other")
+    assert done.returncode == 1
+    assert f"port {service.port}" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = daskscope("token", "create", "--data-dir", tmp_path / "file" / "data")
+    assert done.returncode == 1
+    assert "DASKSCOPE_DATA_DIR" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
+    (tmp_path / "daskscope.db").write_text("not a database at all" * 100)
+    done = daskscope("token", "create", "--data-dir", tmp_path)
+    assert done.returncode == 1
+    assert "not a database" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_is_made_listed_and_revoked(service: ServiceProcess) -> None:
+    where = ("--data-dir", service.data_dir, "--workspace", "finance")
+    made = daskscope("token", "create", "--label", "nightly", "--scope", "ingest", *where)
+    assert made.returncode == 0, made.stderr
+    token = made.stdout.strip()
+    identifier = token.split("_")[1]
+    assert post(service.url, token, make_beat()).ok
+
+    listed = daskscope("token", "list", *where).stdout
+    assert token not in listed
+    (line,) = [line for line in listed.splitlines() if identifier in line]
+    assert line.split()[1:3] == ["active", "ingest"]
+    assert "nightly" in line
+    assert identifier not in daskscope("token", "list", *where[:2]).stdout  # another workspace
+
+    assert daskscope("token", "revoke", identifier, *where).returncode == 0
+    assert post(service.url, token, make_beat()).status_code == 401
+    assert "revoked" in daskscope("token", "list", *where).stdout
+    unknown = daskscope("token", "revoke", "nosuch", *where)
+    assert unknown.returncode == 1
+    assert "daskscope token list" in unknown.stderr
+
+
+def test_a_token_can_expire(service: ServiceProcess) -> None:
+    where = ("--data-dir", service.data_dir)
+    made = daskscope("token", "create", "--days", "0.0000001", *where)
+    assert post(service.url, made.stdout.strip(), make_beat()).status_code == 401
+    assert "expired" in daskscope("token", "list", *where).stdout
+
+
+def test_a_fresh_sign_in_link_can_be_had(service: ServiceProcess) -> None:
+    where = ("--data-dir", service.data_dir)
+    done = daskscope("user", "sign-in", "--public-url", "https://monitor.example", *where)
+    assert done.stdout.startswith("https://monitor.example/sign-in?code=")
+    code = done.stdout.strip().partition("code=")[2]
+    session = requests.Session()
+    assert session.get(f"{service.url}/sign-in?code={code}", timeout=30).ok
+    assert session.get(f"{service.url}/api/v1/clusters", timeout=30).ok
+
+
+def test_the_cookie_is_for_https_alone_where_users_come_by_https(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path, public_url="https://monitor.example") as service:
+        code = service.sign_in_link.partition("code=")[2]
+        answer = requests.get(
+            f"{service.url}/sign-in?code={code}", allow_redirects=False, timeout=30
+        )
+        assert "Secure" in answer.headers["Set-Cookie"]
+
+
+@pytest.mark.parametrize(
+    "command", ["", "serve", "token", "token create", "token list", "token revoke", "user sign-in"]
+)
+def test_help_is_there(command: str) -> None:
+    done = daskscope(*command.split(), "--help")
+    assert done.returncode == 0
+    assert "Usage: daskscope" in done.stdout
+
+
+def test_the_version_is_told() -> None:
+    assert daskscope("--version").stdout.startswith("daskscope, version ")
+
+
+@pytest.mark.parametrize("module", ["flask", "sqlalchemy", "granian"])
+def test_a_missing_extra_is_named(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text(
+        f"raise ModuleNotFoundError('no such module', name={module!r})"
+    )
+    done = daskscope("serve", "--data-dir", tmp_path / "data", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "pip install 'daskscope[service]'" in done.stderr
+    assert "Traceback" not in done.stderr

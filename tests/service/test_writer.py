@@ -1,0 +1,134 @@
+"""The writer acknowledges only what is committed, and one failure is one batch's alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, select
+from sqlalchemy.exc import OperationalError
+
+from daskscope_service.db import schema
+from daskscope_service.db.engine import Upsert, open_database, writing
+from daskscope_service.ingest.writer import Rows, Writer
+from daskscope_service.problems import Problem
+from daskscope_service.settings import Settings
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(Settings(data_dir=tmp_path))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def writer(engine: Engine) -> Iterator[Writer]:
+    writer = Writer(engine, capacity=4)
+    yield writer
+    writer.close()
+
+
+def names(engine: Engine) -> set[str]:
+    with engine.connect() as connection:
+        return set(connection.execute(select(schema.workspace.c.id)).scalars()) - {"default"}
+
+
+def write_together(writer: Writer, engine: Engine, batches: list[Rows]) -> list[Exception | None]:
+    """Write ``batches`` from a thread each, all in the queue before the first is taken."""
+    errors: list[Exception | None] = [None] * len(batches)
+
+    def write(index: int) -> None:
+        try:
+            writer.write(batches[index])
+        except Exception as error:
+            errors[index] = error
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(len(batches))]
+    with writing(engine):  # the writer waits for the lock
+        blocker = threading.Thread(target=writer.write, args=({},))
+        blocker.start()
+        for thread in threads:
+            thread.start()
+    for thread in (*threads, blocker):
+        thread.join(30)
+        assert not thread.is_alive()
+    return errors
+
+
+def test_what_is_acknowledged_is_committed(writer: Writer, engine: Engine) -> None:
+    writer.write({Upsert(engine, schema.workspace): [("a", 1.0)]})
+    assert names(engine) == {"a"}
+
+
+def test_one_bad_batch_does_not_take_the_others_with_it(writer: Writer, engine: Engine) -> None:
+    upsert = Upsert(engine, schema.workspace)
+    batches: list[Rows] = [
+        {upsert: [("a", 1.0)]},
+        {upsert: [("b", None)]},  # the column must not be empty
+        {upsert: [("c", 1.0)]},
+    ]
+    errors = write_together(writer, engine, batches)
+
+    assert [error is None for error in errors] == [True, False, True]
+    assert not isinstance(errors[1], Problem)  # sending it again would not help
+    assert names(engine) == {"a", "c"}
+    writer.write({upsert: [("d", 1.0)]})  # the thread is still there
+    assert names(engine) == {"a", "c", "d"}
+
+
+def test_more_rows_than_one_statement_holds_are_written(writer: Writer, engine: Engine) -> None:
+    rows = [(f"w{number}", 1.0) for number in range(2777)]
+    writer.write({Upsert(engine, schema.workspace): rows})
+    assert len(names(engine)) == 2777
+
+
+def test_a_full_queue_is_a_429_that_says_when_to_come_again(writer: Writer) -> None:
+    places = [writer.place() for _ in range(4)]
+    for place in places:
+        place.__enter__()
+    with pytest.raises(Problem) as problem:
+        writer.place().__enter__()
+    assert problem.value.status == 429
+    assert problem.value.headers["Retry-After"] == "1"
+    places[0].__exit__(None, None, None)
+    with writer.place():
+        pass
+    for place in places[1:]:
+        place.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("when", ["statement", "commit"])
+def test_a_full_disk_is_a_503_and_nothing_is_acknowledged(
+    writer: Writer, engine: Engine, when: str
+) -> None:
+    full = True
+
+    def fail(*_: Any) -> None:
+        if full:
+            raise OperationalError("INSERT", {}, Exception("database or disk is full"))
+
+    event.listen(engine, {"statement": "before_cursor_execute", "commit": "commit"}[when], fail)
+    rows: Rows = {Upsert(engine, schema.workspace): [("a", 1.0)]}
+    with pytest.raises(Problem) as problem:
+        writer.write(rows)
+    assert problem.value.status == 503
+    assert problem.value.headers["Retry-After"]
+    full = False
+    assert names(engine) == set()
+    writer.write(rows)
+    assert names(engine) == {"a"}
+
+
+def test_a_closed_writer_has_written_what_waited_and_takes_no_more(engine: Engine) -> None:
+    writer = Writer(engine, capacity=4)
+    writer.write({Upsert(engine, schema.workspace): [("a", 1.0)]})
+    writer.close()
+    assert names(engine) == {"a"}
+    assert "daskscope-writer" not in [thread.name for thread in threading.enumerate()]
+    with pytest.raises(Problem) as problem:
+        writer.place().__enter__()
+    assert problem.value.status == 503
