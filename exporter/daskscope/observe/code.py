@@ -66,8 +66,9 @@ def cut(
     At module level ``text`` is the whole file, or the notebook's cell. No more than ``max_bytes``
     are kept, and the calling line always.
     """
-    lines = text.splitlines()
-    called = min(max(relative_line, 0), max(len(lines) - 1, 0))
+    # Not splitlines(): a form feed ends no line of Python.
+    lines = text.removesuffix("\n").split("\n")
+    called = min(max(relative_line, 0), len(lines) - 1)
     first = max(called - context_lines, 0)
     last = min(called + context_lines + 1, len(lines))
     while last - first > 1 and len("\n".join(lines[first:last]).encode()) > max_bytes:

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dask.config
 import requests
 from distributed import Client, LocalCluster
 
 import daskscope
+from daskscope.config import DEFAULTS
 from daskscope_service.accounts import sign_in, tokens
 from daskscope_service.db.engine import DEFAULT_WORKSPACE, open_database
 from daskscope_service.demo import workload
@@ -97,9 +99,20 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
     For example, for a script that wants a minute of real data:
       daskscope demo --seconds 60 --json
     """
+    # Dask leaves out the frames of modules whose names begin with "dask": so of this one, too.
+    ignored = dask.config.get("distributed.diagnostics.computations.ignore-modules")
+    dask.config.set(
+        {
+            "distributed.diagnostics.computations.ignore-modules": [
+                rf"{pattern}(\.|$)" for pattern in [*ignored, "click"]
+            ]
+        }
+    )
     # What a script reads goes to standard output, what a person reads beside it.
     screen = Screen(sys.stderr if as_json else sys.stdout)
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # What is cut off by Ctrl-C complains; nobody who pressed it wants to read that.
+    for name in ("distributed", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as parts:
         try:
@@ -134,17 +147,17 @@ def _work(client: Client, screen: Screen) -> None:
     files = workload.source_files()
     for round_number in range(1, sys.maxsize):
         screen.line(f"Round {round_number}")
+        rows = workload.dataframe_work(screen.step)
+        screen.done(f"{rows:,} rows")
+        screen.done(f"the largest singular value is {workload.array_work(screen.step):.1f}")
         parsed, failed = workload.parse_files(client, files, screen.step)
         screen.done(f"{len(parsed):,} parsed, {failed} raised an exception")
-        client.log_event(workload.TOPIC, {"round": round_number, "parsed": len(parsed)})
         table = workload.join_names(parsed, screen.step)
         top = ", ".join(f"{row.name} in {row.package}" for row in table.itertuples(index=False))
         screen.done(f"most used are {top}")
-        screen.done(f"the largest singular value is {workload.array_work(screen.step):.1f}")
+        client.log_event(workload.TOPIC, {"round": round_number, "parsed": len(parsed)})
         workload.pause(screen.step)
         screen.done("daskscope counts the idle time")
-        rows = workload.dataframe_work(screen.step)
-        screen.done(f"{rows:,} rows")
 
 
 @contextmanager
@@ -196,6 +209,7 @@ def _token_and_link(settings: Settings) -> tuple[str, str]:
 
 @contextmanager
 def _cluster(settings: Settings, token: str) -> Iterator[Client]:
+    allowed = DEFAULTS["events"]["allow"]
     with (
         LocalCluster(
             n_workers=2,
@@ -214,15 +228,9 @@ def _cluster(settings: Settings, token: str) -> Iterator[Client]:
             name="demo",
             interval="2s",
             tags={"project": "demo"},
-            events__allow=[*_allowed(), workload.TOPIC],
+            events__allow=[*allowed, workload.TOPIC],
         )
         yield client
-
-
-def _allowed() -> list[str]:
-    import dask.config
-
-    return list(dask.config.get("daskscope.events.allow"))
 
 
 def _free_port() -> int:

@@ -24,7 +24,7 @@ from distributed import Client, as_completed, span, wait
 TOPIC = "demo"
 
 #: Files of installed packages, besides all of the standard library.
-PACKAGE_FILES = 600
+PACKAGE_FILES = 300
 
 #: Seconds without work, so that the cluster can be seen idle.
 PAUSE = 8

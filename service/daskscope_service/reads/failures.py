@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, and_, func, literal, select, tuple_
+from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tuple_
 
 from daskscope_service.db.schema import cluster, failure
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, cut
@@ -46,16 +46,9 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
         .limit(selection.limit + 1)
         .subquery("groups")
     )
-    message = (
-        scope.select(failure, failure.c.message)
-        .where(failure.c.fingerprint == groups.c.fingerprint, failure.c.last_at == groups.c.last_at)
-        .limit(1)
-        .correlate(groups)
-        .scalar_subquery()
-    )
-    query = select(groups, message.label("message")).order_by(
-        groups.c.last_at.desc(), groups.c.fingerprint.desc()
-    )
+    query = select(
+        groups, _of_the_last(scope, "message", groups), _of_the_last(scope, "traceback", groups)
+    ).order_by(groups.c.last_at.desc(), groups.c.fingerprint.desc())
     found = cut(scope.items(query), selection.limit, "last_at", "fingerprint")
     _add_users(scope, selection, found.items)
     return found
@@ -96,6 +89,17 @@ def one_exception(scope: Scope, fingerprint: str) -> Item | None:
     }
     _add_users(scope, Selection(), [group])
     return group
+
+
+def _of_the_last(scope: Scope, column: str, groups: Subquery) -> Label[Any]:
+    return (
+        scope.select(failure, failure.c[column])
+        .where(failure.c.fingerprint == groups.c.fingerprint, failure.c.last_at == groups.c.last_at)
+        .limit(1)
+        .correlate(groups)
+        .scalar_subquery()
+        .label(column)
+    )
 
 
 def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
