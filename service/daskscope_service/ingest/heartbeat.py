@@ -98,7 +98,7 @@ class BeatStore:
             for frame in computation.frames
             if frame.code is not None
         }
-        return self._missing(workspace, named.difference(code.hash for code in beat.code))
+        return self._missing(workspace, named)
 
     def _rows(self, beat: Heartbeat, workspace: str, now: float) -> Rows:
         key = (workspace, beat.cluster.id)
