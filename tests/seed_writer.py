@@ -120,14 +120,14 @@ class SeedWriter:
         """``code`` is a file and its hash, () for no frame at all, None for code not sent."""
         tasks = 4_812 if status != "finished" else 1_204
         share = {"running": 0.62, "finished": 1.0, "erred": 0.81, "cancelled": 0.23}[status]
-        frames: Rows = []
-        if code is None:
-            frames = [{"file": "/opt/payroll/run.py", "line": call, "code": None}]
-        elif code:
+        frames: Rows | None = None if code is None else []
+        if code:
             file, hash = code
             entry = "/opt/conda/envs/features-2026.11/lib/python3.12/site-packages/luigi/worker.py"
-            frames = [{"file": entry, "line": 203, "code": None}]
-            frames += [{"file": file, "line": call, "code": hash}]
+            frames = [
+                {"file": entry, "line": 203, "code": None},
+                {"file": file, "line": call, "code": hash},
+            ]
         groups, totals = task_groups(id, status, tasks, share)
         for group in groups:
             ran = group["completed"] > 0

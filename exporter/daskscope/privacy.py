@@ -106,10 +106,10 @@ class Privacy:
 
     def _computation(self, computation: protocol.Computation) -> protocol.Computation:
         if not self._settings.code_transmit:
-            return dataclasses.replace(computation, frames=())
+            return dataclasses.replace(computation, frames=None)
         frames = tuple(
             dataclasses.replace(frame, code=self._hashes.get(frame.code or ""))
-            for frame in computation.frames
+            for frame in computation.frames or ()
         )
         return dataclasses.replace(computation, frames=frames)
 

@@ -97,7 +97,7 @@ class Status:
 class CodeFrame:
     """One frame of the user's call stack. ``line`` is the calling line's number in the file.
 
-    ``code`` is the key of a :class:`Code`, or None where the code is not transmitted.
+    ``code`` is the key of a :class:`Code`, or None where its lines are not kept any more.
     """
 
     file: str
@@ -127,7 +127,8 @@ class Computation:
     ``states`` counts its tasks by Dask's state, ``seconds`` sums what its tasks spent by action
     (``compute``, ``transfer``, ``disk-read``, ``disk-write``). ``completed`` and ``erred`` count
     task runs that ended so; ``retried`` those that were run again after they failed. ``frames`` is
-    the user's call stack, outermost first. ``trace_id`` is the W3C id (32 hex digits) of its trace.
+    the user's call stack, outermost first: None where it was refused, empty where none is known.
+    ``trace_id`` is the W3C id (32 hex digits) of its trace.
     """
 
     id: str
@@ -141,7 +142,7 @@ class Computation:
     retried: int
     states: dict[str, int]
     seconds: dict[str, float]
-    frames: tuple[CodeFrame, ...]
+    frames: tuple[CodeFrame, ...] | None
     spans: tuple[str, ...]
     trace_id: str | None = None
 

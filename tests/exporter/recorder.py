@@ -99,7 +99,7 @@ class Recorder:
             named = {
                 frame.code
                 for computation in beat.computations
-                for frame in computation.frames
+                for frame in computation.frames or ()
                 if frame.code
             }
             answer = protocol.encode(

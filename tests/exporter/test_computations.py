@@ -122,6 +122,7 @@ def test_the_calling_line_travels_once_and_only_when_asked_for(
         client.submit(inc, 1, pure=False).result()  # this very line
 
     computation = recorder.computation()
+    assert computation.frames
     frame = computation.frames[-1]
     assert frame.file == __file__
     code = recorder.wait_for(lambda: recorder.code().get(frame.code or ""), "the code")

@@ -118,7 +118,7 @@ computation = Table(
     Column("retried", Integer, nullable=False),
     Column("states", JSON, nullable=False),
     Column("seconds", JSON, nullable=False),
-    Column("frames", JSON, nullable=False),
+    Column("frames", JSON, nullable=False),  # JSON null: refused
     Column("spans", JSON, nullable=False),
     Column("trace_id", String),
     Index("computation_by_start", "workspace", "started_at", "id"),

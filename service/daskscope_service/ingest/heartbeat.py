@@ -95,7 +95,7 @@ class BeatStore:
         named = {
             frame.code
             for computation in beat.computations
-            for frame in computation.frames
+            for frame in computation.frames or ()
             if frame.code is not None
         }
         return self._missing(workspace, named)

@@ -40,8 +40,8 @@ def list_computations(scope: Scope, selection: Selection) -> Page:
 def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
     """Return one computation with its task groups, failures and code, or None if there is no such.
 
-    Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where the code was
-    not sent.
+    Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where it is not
+    kept. ``frames`` itself is None where the cluster's settings refuse to send code.
     """
     query = _with_cluster(scope).where(computation.c.cluster == cluster_id, computation.c.id == id)
     found = scope.items(query)
@@ -60,8 +60,8 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
     )
     for part in (*item["task_groups"], *item["failures"]):
         del part["cluster"], part["computation"]
-    sources = _sources(scope, item["frames"])
-    for frame in item["frames"]:
+    sources = _sources(scope, item["frames"] or [])
+    for frame in item["frames"] or []:
         source = sources.get(frame["code"], {})
         for name in ("text", "first_line", "cut"):
             frame[name] = source.get(name)
@@ -77,7 +77,7 @@ def _with_cluster(scope: Scope) -> Select[Any]:
 
 
 def _completed(scope: Scope, items: list[Item]) -> list[Item]:
-    sources = _sources(scope, [frame for item in items for frame in item["frames"][-1:]])
+    sources = _sources(scope, [frame for item in items for frame in (item["frames"] or [])[-1:]])
     for item in items:
         its_cluster = {name: item.pop(f"cluster.{name}") for name in _CLUSTER_COLUMNS}
         seconds = computation_seconds(item, its_cluster)
@@ -106,6 +106,6 @@ def _calling_line(item: Item, sources: dict[str, Item]) -> str | None:
     source = sources.get(frame["code"])
     if source is None:
         return None
-    lines = source["text"].splitlines()
+    lines = source["text"].split("\n")
     place = frame["line"] - source["first_line"]
     return str(lines[place]).strip() if 0 <= place < len(lines) else None
