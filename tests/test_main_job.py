@@ -224,7 +224,9 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
             requests.get(ready["url"], timeout=5)
         assert not _alive(demo.pid)
     finally:
-        demo.kill()
+        if demo.poll() is None:
+            demo.terminate()
+            demo.communicate(timeout=20)
 
 
 def _alive(group: int) -> bool:

@@ -17,6 +17,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from daskscope.errors import ConfigurationError
+from daskscope.protocol import MAX_NAME
 
 #: The defaults, as Dask's configuration holds them below ``daskscope``.
 DEFAULTS: dict[str, Any] = yaml.safe_load(
@@ -166,7 +167,10 @@ def _tags(values: Mapping[str, Any]) -> dict[str, str]:
     value = values["tags"]
     if not isinstance(value, Mapping):
         raise _wrong("tags", value, "a mapping, such as {project: etl}")
-    return {str(key): str(text) for key, text in value.items()}
+    tags = {str(key): str(text) for key, text in value.items()}
+    if any(len(text) > MAX_NAME for pair in tags.items() for text in pair):
+        raise _wrong("tags", value, f"of names and texts of at most {MAX_NAME} characters")
+    return tags
 
 
 def _texts(values: Mapping[str, Any], path: str) -> tuple[str, ...]:

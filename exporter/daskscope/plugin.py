@@ -131,7 +131,8 @@ class Plugin(SchedulerPlugin):
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """A task went from one state to another: some six times per task, the hottest of all."""
         running = self._running
-        if running is not None:
+        # Dask tells of transitions that are none, too.
+        if running is not None and start != finish:
             try:
                 running.observer.transition(key, start, finish, kwargs)
             except Exception:

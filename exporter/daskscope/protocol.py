@@ -28,6 +28,9 @@ PROTOCOL = "1.0"
 #: The largest heartbeat that a service accepts, in bytes, after decompression.
 MAX_BEAT_BYTES = 4 * 1024 * 1024
 
+#: The most characters that a name may have on the wire: of a task group, a topic, a tag, a worker.
+MAX_NAME = 300
+
 #: The most characters that one text (message, traceback, code, event) may have on the wire.
 MAX_TEXT = 20_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskscope.observe.code import cut
@@ -29,6 +29,7 @@ def test_a_short_function_is_kept_whole() -> None:
     assert (code.first_line, code.text, code.cut) == (30, "def f():\n    go()", False)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), min_size=1),
     st.integers(0, 200),

@@ -308,3 +308,35 @@ def test_totals_of_the_cluster_grow_with_its_work(
 
 def _spin(seconds: float) -> None:
     threading.Event().wait(seconds)
+
+
+def test_names_are_cut_to_what_the_wire_allows(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(events__allow="*")
+    long = "x" * 10_000
+    client.get({long: (inc, 1), "last": (inc, long)}, "last")
+    client.log_event(long, 1)
+
+    groups = recorder.groups(recorder.computation().id)
+    cut = long[: protocol.MAX_NAME]
+    assert set(groups) == {cut, "last"}
+    assert groups["last"].dependencies == (cut,)
+    recorder.wait_for(lambda: [e for e in recorder.events() if e.topic == cut], "the event")
+
+
+@pytest.mark.own_cluster
+def test_a_finished_computation_stays_finished_when_its_results_go_with_the_workers(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    held = client.map(inc, range(4))
+    wait(held)
+    ended = recorder.computation().stopped_at
+    cluster.scale(0)
+    recorder.wait_for(lambda: recorder.losses(), "the worker to leave")
+    cluster.close()
+
+    (computation,) = recorder.computations().values()
+    assert computation.status == "finished"
+    assert computation.stopped_at == ended

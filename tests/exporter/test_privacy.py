@@ -6,6 +6,7 @@ import json
 import re
 
 import dask.config
+import hypothesis
 import pytest
 from distributed import Client, wait
 from hypothesis import given
@@ -161,6 +162,7 @@ def test_users_add_patterns_of_their_own() -> None:
     assert Privacy(settings(scrub=[r"EMP-\d+"])).scrub("of EMP-4711") == f"of {SCRUBBED}"
 
 
+@hypothesis.settings(deadline=None)
 @given(st.text(max_size=300))
 def test_scrubbed_text_is_never_longer_than_the_wire_allows(text: str) -> None:
     assert len(Privacy(settings()).scrub(text * 100)) <= protocol.MAX_TEXT

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,7 +133,9 @@ def test_two_that_register_at_once_get_one_plugin(
             )
         assert first.url == second.url
 
-    asyncio.run(both())
+    # In a thread: another test's browser may have left a loop running in this one.
+    with ThreadPoolExecutor() as threads:
+        threads.submit(asyncio.run, both()).result()
     recorder.wait_for(lambda: len(recorder.beats) > 5, "some beats")
     assert [beat.phase for beat in recorder.beats].count("start") == 1
     seqs = [beat.seq for beat in recorder.beats]

@@ -44,7 +44,7 @@ def test_templates_hold_no_inline_script_or_style() -> None:
 
 
 def test_released_tasks_that_never_ran_are_not_done() -> None:
-    segments = state_bar({"released": 10, "memory": 2}, completed=5)
+    segments = state_bar({"released": 10, "memory": 2}, completed=5, erred=0)
     assert [(s.label, s.amount) for s in segments] == [
         ("done", "3"),
         ("in memory", "2"),
@@ -53,9 +53,18 @@ def test_released_tasks_that_never_ran_are_not_done() -> None:
     assert sum(s.share for s in segments) == pytest.approx(100)
 
 
+def test_tasks_that_erred_are_erred_after_dask_forgot_them() -> None:
+    segments = state_bar({"forgotten": 10}, completed=7, erred=2)
+    assert [(s.label, s.amount) for s in segments] == [
+        ("done", "7"),
+        ("erred", "2"),
+        ("not run", "1"),
+    ]
+
+
 def test_a_state_that_dask_adds_is_shown_by_its_name() -> None:
-    assert [s.label for s in state_bar({"stolen": 1}, 0)] == ["stolen"]
-    assert state_bar({}, 0) == []
+    assert [s.label for s in state_bar({"stolen": 1}, 0, 0)] == ["stolen"]
+    assert state_bar({}, 0, 0) == []
 
 
 def test_groups_stand_behind_what_they_need() -> None:

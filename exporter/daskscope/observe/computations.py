@@ -130,6 +130,7 @@ class Computation:
 
     __slots__ = (
         "active",
+        "ended_at",
         "erred",
         "frames",
         "groups",
@@ -151,6 +152,8 @@ class Computation:
         self.spans: dict[str, None] = {}  # an ordered set
         self.started_at = now
         self.stopped_at: float | None = None
+        # Stays when lost results set it going again.
+        self.ended_at: float | None = None
         self.groups: dict[str, Group] = {}
         self.active = 0
         self.erred = 0
@@ -164,6 +167,7 @@ class Computation:
         if group is None:
             if len(self.groups) >= MAX_GROUPS and name != OTHER:
                 return self.group(OTHER, OTHER, prefixes)
+            prefix = prefix[: protocol.MAX_NAME]
             group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
         return group
 
@@ -263,17 +267,16 @@ class Computations:
             computation = self._open(line, user, frames)
         computation.spans.update(dict.fromkeys(spans))
         for group in groups:
-            ours = computation.group(group.name, group.prefix.name, self._prefixes)
+            ours = computation.group(_name(group), group.prefix.name, self._prefixes)
             ours.dependencies.update(
-                other.name for other in group.dependencies if other is not group
+                _name(other) for other in group.dependencies if other is not group
             )
             whole = self._groups[group] = _Whole(ours)
             self._count_more(group, whole)
         for task in singles:
-            name = task.prefix.name
-            ours = computation.group(name, name, self._prefixes)
+            ours = computation.group(_name(task.group), task.prefix.name, self._prefixes)
             ours.dependencies.update(
-                other.group.name for other in task.dependencies if other.group is not task.group
+                _name(other.group) for other in task.dependencies if other.group is not task.group
             )
             self._tasks[task.key] = ours
             self._add(ours, 1)
@@ -309,7 +312,7 @@ class Computations:
                 if details["stimulus_id"].startswith("task-erred"):
                     computation.retried += 1
             if not computation.active:
-                computation.stopped_at = time()
+                computation.stopped_at = computation.ended_at = time()
         if finish == "forgotten":
             if whole is None:
                 del self._tasks[task.key]
@@ -327,11 +330,16 @@ class Computations:
         now = time()
         groups = {whole.group for whole in self._groups.values()} | set(self._tasks.values())
         for computation in {group.computation for group in groups}:
-            if computation.active:
-                computation.stopped_at = now
+            if not computation.active:
+                continue
+            self._changed.update(computation.groups.values())
+            computation.stopped_at = now
+            if all(group.completed >= group.tasks for group in computation.groups.values()):
+                # It was done, and its results were lost with workers that closed first.
+                computation.stopped_at = computation.ended_at
+            else:
                 computation.let_go += computation.active
-                computation.active = 0
-                self._changed.update(computation.groups.values())
+            computation.active = 0
         self._groups.clear()
         self._tasks.clear()
 
@@ -368,10 +376,14 @@ class Computations:
 
     def _ran_unknown(self, task: TaskState, finish: str, details: Mapping[str, Any]) -> None:
         # Tasks from before the plugin came.
-        totals = self._prefixes[task.prefix.name]
+        totals = self._prefixes[task.prefix.name[: protocol.MAX_NAME]]
         totals.ran(details.get("startstops") or ())
         if finish == "memory":
             totals.completed += 1
             totals.output_bytes += details.get("nbytes") or 0
         elif details.get("cause") == task.key:
             totals.erred += 1
+
+
+def _name(group: DaskTaskGroup) -> str:
+    return group.name[: protocol.MAX_NAME]

@@ -13,6 +13,7 @@ from typing import Any
 from distributed.metrics import time
 
 from daskscope.observe.bounded import Bounded, Count
+from daskscope.protocol import MAX_NAME
 
 #: Events that are kept between two beats; beyond it the oldest go, and are counted.
 MAX_EVENTS = 1_000
@@ -47,6 +48,7 @@ class Events:
         if not self._allows(topic):
             return
         now = time()
+        topic = topic[:MAX_NAME]
         self._seen += 1
         self._topics[topic].value += 1
         if len(self._events) >= MAX_EVENTS:

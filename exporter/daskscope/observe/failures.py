@@ -40,7 +40,8 @@ class Failures:
         """Count one exception. ``details`` are the keyword arguments of Dask's transition."""
         text = details.get("exception_text") or ""
         traceback = details.get("traceback_text") or ""
-        kind = exception_type(text)
+        kind = exception_type(text)[: protocol.MAX_NAME]
+        function = function[: protocol.MAX_NAME]
         self._types[kind].value += 1
         key = (computation, fingerprint(kind, function, traceback))
         now = time()

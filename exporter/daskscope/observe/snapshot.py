@@ -167,7 +167,7 @@ class Observer:
         name, kind = name_and_kind(self._scheduler)
         return protocol.Cluster(
             id=self._id,
-            name=self._settings.name or name or self._id[-8:],
+            name=(self._settings.name or name or self._id[-8:])[: protocol.MAX_NAME],
             kind=kind,
             user=self._user,
             host=self._host,
@@ -212,7 +212,7 @@ def _span_names(annotations: Mapping[str, Mapping[Any, Any]]) -> list[str]:
     for index, span in enumerate(annotations.get("span", {}).values()):
         if index == 100:
             break
-        name = " / ".join(map(str, span.get("name", ())))
+        name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
         if name and name != "default":
             names[name] = None
     return list(names)

@@ -60,7 +60,9 @@ class Workers:
     def added(self, worker: WorkerState) -> None:
         """Remember a worker: Dask's own record is gone when it leaves."""
         self._accrue()
-        self._known[worker.address] = _Known(str(worker.name), time(), worker.nthreads)
+        self._known[worker.address] = _Known(
+            str(worker.name)[: protocol.MAX_NAME], time(), worker.nthreads
+        )
         self._threads += worker.nthreads
 
     def event(self, topic: str, message: Any) -> None:
@@ -71,7 +73,7 @@ class Workers:
         if action == "remove-worker" and topic == "all":
             self._removed(message)
         elif action == "closing-worker" and topic in self._known:
-            self._known[topic].reason = str(message.get("reason") or "")
+            self._known[topic].reason = str(message.get("reason") or "")[: protocol.MAX_NAME]
             self._known[topic].announced = True
         elif topic == "worker-restart-memory" and message.get("worker") in self._known:
             self._known[message["worker"]].reason = "out of memory"

@@ -31,19 +31,21 @@ class Segment:
     share: float
 
 
-def state_bar(states: Mapping[str, int], completed: int) -> list[Segment]:
+def state_bar(states: Mapping[str, int], completed: int, erred: int) -> list[Segment]:
     """Return the tasks by state.
 
-    Dask releases, and then forgets, tasks that ran and tasks that were given up alike: as many as
-    ``completed`` says are done, the rest was not run.
+    Dask releases, and then forgets, tasks that ran, that erred and that were given up alike: as
+    many as ``completed`` says are done and as ``erred`` says have erred, the rest was not run.
     """
     gone = states.get("released", 0) + states.get("forgotten", 0)
     done = min(gone, max(completed - states.get("memory", 0), 0))
+    failed = min(gone - done, max(erred - states.get("erred", 0), 0))
+    held = {**states, "erred": states.get("erred", 0) + failed}
     parts = [("done", "done", done)]
-    parts += [(label, colour, states.get(name, 0)) for name, label, colour in _STATES]
+    parts += [(label, colour, held.get(name, 0)) for name, label, colour in _STATES]
     known = {"released", "forgotten", *(name for name, _, _ in _STATES)}
     parts += [(name, "other", states[name]) for name in sorted(states.keys() - known)]
-    parts.append(("not run", "released", gone - done))
+    parts.append(("not run", "released", gone - done - failed))
     whole = sum(count for _, _, count in parts)
     segments: list[Segment] = []
     start = 0.0
