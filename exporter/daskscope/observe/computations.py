@@ -171,6 +171,16 @@ class Computation:
             group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
         return group
 
+    def stop(self, now: float) -> None:
+        """Note that none of its tasks has anything left to do."""
+        groups = self.groups.values()
+        if self.let_go and all(group.completed >= group.tasks for group in groups):
+            # It was done before; what was given up is its results, lost with their workers.
+            self.let_go = 0
+        else:
+            self.ended_at = now
+        self.stopped_at = self.ended_at or now
+
     @property
     def status(self) -> protocol.ComputationStatus:
         """Return what became of it."""
@@ -312,7 +322,7 @@ class Computations:
                 if details["stimulus_id"].startswith("task-erred"):
                     computation.retried += 1
             if not computation.active:
-                computation.stopped_at = computation.ended_at = time()
+                computation.stop(time())
         if finish == "forgotten":
             if whole is None:
                 del self._tasks[task.key]
@@ -330,16 +340,11 @@ class Computations:
         now = time()
         groups = {whole.group for whole in self._groups.values()} | set(self._tasks.values())
         for computation in {group.computation for group in groups}:
-            if not computation.active:
-                continue
-            self._changed.update(computation.groups.values())
-            computation.stopped_at = now
-            if all(group.completed >= group.tasks for group in computation.groups.values()):
-                # It was done, and its results were lost with workers that closed first.
-                computation.stopped_at = computation.ended_at
-            else:
+            if computation.active:
                 computation.let_go += computation.active
-            computation.active = 0
+                computation.active = 0
+                computation.stop(now)
+                self._changed.update(computation.groups.values())
         self._groups.clear()
         self._tasks.clear()
 
