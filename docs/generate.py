@@ -87,62 +87,6 @@ trace of their computation where they have one.
 {logs}
 """
 
-_SPANS = {
-    names.SPAN_COMPUTATION: (
-        "One per computation, from its graph's arrival to its last task's end. Status and number "
-        "of tasks are attributes; it is an error if a task raised an exception.",
-        (names.COMPUTATION_ID, names.USER_NAME, names.COMPUTATION_STATUS, names.COMPUTATION_TASKS),
-    ),
-    names.SPAN_TASK_GROUP: (
-        "One per task group that ran, below its computation: from its first task's start to its "
-        "last one's end.",
-        (
-            names.COMPUTATION_ID,
-            names.TASK_GROUP_NAME,
-            names.TASK_PREFIX,
-            names.TASK_GROUP_TASKS,
-        ),
-    ),
-}
-
-_LOGS = {
-    names.LOG_CLUSTER_STARTED: ("The plugin began to observe.", (names.USER_NAME,)),
-    names.LOG_CLUSTER_STOPPED: ("The scheduler closed.", (names.USER_NAME,)),
-    names.LOG_COMPUTATION_STARTED: (
-        "A computation began.",
-        (names.COMPUTATION_ID, names.COMPUTATION_TASKS, names.USER_NAME),
-    ),
-    names.LOG_COMPUTATION_FINISHED: (
-        "A computation ended, however it did: see its status.",
-        (
-            names.COMPUTATION_ID,
-            names.COMPUTATION_STATUS,
-            names.COMPUTATION_TASKS,
-            names.USER_NAME,
-        ),
-    ),
-    names.LOG_EXCEPTION: (
-        "Tasks raised an exception. Alike ones of one computation are one record per interval, "
-        "with their number so far.",
-        (
-            names.COMPUTATION_ID,
-            names.TASK_PREFIX,
-            names.EXCEPTION_TYPE,
-            names.EXCEPTION_MESSAGE,
-            names.EXCEPTION_STACKTRACE,
-            names.EXCEPTION_OCCURRENCES,
-        ),
-    ),
-    names.LOG_WORKER_LOST: (
-        "A worker left; an error unless it was asked to.",
-        (names.WORKER_ADDRESS, names.WORKER_LOSS_REASON),
-    ),
-    names.LOG_EVENT: (
-        "An event of Dask's log whose topic the settings allow; the message is the body, as JSON.",
-        (names.EVENT_TOPIC,),
-    ),
-}
-
 
 def configuration() -> str:
     """Return docs/configuration.md."""
@@ -174,8 +118,6 @@ def telemetry() -> str:
         (f"`{one.name}`", one.instrument, f"`{one.unit}`", _codes(one.attributes), one.help)
         for one in names.METRICS
     ]
-    logs = [(name, *_LOGS[name]) for name in names.LOG_EVENTS]
-    spans = [(name, *rest) for name, rest in _SPANS.items()]
     return _GENERATED.format(source="exporter/daskscope/names.py") + _TELEMETRY.format(
         prefixes=MAX_PREFIXES,
         types=MAX_TYPES,
@@ -187,8 +129,8 @@ def telemetry() -> str:
         bounds=", ".join(f"{bound:g}" for bound in names.DURATION_BOUNDS),
         event_name=names.EVENT_NAME,
         metrics=_table(("name", "kind", "unit", "attributes", "meaning"), metrics),
-        spans=_table(("name", "meaning", "attributes"), map(_described, spans)),
-        logs=_table(("name", "meaning", "attributes"), map(_described, logs)),
+        spans=_table(("name", "meaning", "attributes"), map(_described, names.SPANS)),
+        logs=_table(("name", "meaning", "attributes"), map(_described, names.LOG_EVENTS)),
     )
 
 
@@ -228,9 +170,8 @@ def _default(setting: dataclasses.Field[Any]) -> str:
     return f"`{setting.default}`" if setting.default != "" else ""
 
 
-def _described(row: tuple[str, str, Sequence[str]]) -> tuple[str, str, str]:
-    name, meaning, attributes = row
-    return f"`{name}`", meaning, _codes(attributes)
+def _described(one: names.Span | names.LogEvent) -> tuple[str, str, str]:
+    return f"`{one.name}`", one.help, _codes(one.attributes)
 
 
 def _codes(texts: Iterable[str]) -> str:

@@ -79,7 +79,7 @@ Instrument = Literal["counter", "updowncounter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. ``attributes`` maps an attribute's name to what its values are."""
+    """One metric. ``attributes`` are those of its points."""
 
     name: str
     instrument: Instrument
@@ -182,17 +182,78 @@ METRICS: tuple[Metric, ...] = tuple(
 
 # --- spans and log events -------------------------------------------------------------------------
 
-SPAN_COMPUTATION = "dask.computation"
-SPAN_TASK_GROUP = "dask.task_group"
 
-LOG_CLUSTER_STARTED = "dask.cluster.started"
-LOG_CLUSTER_STOPPED = "dask.cluster.stopped"
-LOG_COMPUTATION_STARTED = "dask.computation.started"
-LOG_COMPUTATION_FINISHED = "dask.computation.finished"
-LOG_EXCEPTION = "dask.exception"
-LOG_WORKER_LOST = "dask.worker.lost"
-LOG_EVENT = "dask.event"
-LOG_EVENTS: tuple[str, ...] = (
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One kind of span."""
+
+    name: str
+    help: str
+    attributes: tuple[str, ...]
+
+
+SPAN_COMPUTATION = Span(
+    "dask.computation",
+    "One per computation, from its graph's arrival to its last task's end. An error if a task "
+    "raised an exception.",
+    (COMPUTATION_ID, USER_NAME, COMPUTATION_STATUS, COMPUTATION_TASKS),
+)
+SPAN_TASK_GROUP = Span(
+    "dask.task_group",
+    "One per task group that ran, below its computation: from its first task's start to its last "
+    "one's end.",
+    (COMPUTATION_ID, TASK_GROUP_NAME, TASK_PREFIX, TASK_GROUP_TASKS),
+)
+
+SPANS: tuple[Span, ...] = (SPAN_COMPUTATION, SPAN_TASK_GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One kind of log record that tells of an event. ``event.name`` is an attribute of each."""
+
+    name: str
+    help: str
+    attributes: tuple[str, ...]
+
+
+LOG_CLUSTER_STARTED = LogEvent("dask.cluster.started", "The plugin began to observe.", (USER_NAME,))
+LOG_CLUSTER_STOPPED = LogEvent("dask.cluster.stopped", "The scheduler closed.", (USER_NAME,))
+LOG_COMPUTATION_STARTED = LogEvent(
+    "dask.computation.started",
+    "A computation began.",
+    (COMPUTATION_ID, COMPUTATION_TASKS, USER_NAME),
+)
+LOG_COMPUTATION_FINISHED = LogEvent(
+    "dask.computation.finished",
+    "A computation ended, however it did: see its status.",
+    (COMPUTATION_ID, COMPUTATION_STATUS, COMPUTATION_TASKS, USER_NAME),
+)
+LOG_EXCEPTION = LogEvent(
+    "dask.exception",
+    "Tasks raised an exception. Alike ones of one computation are one record per interval, with "
+    "their number so far.",
+    (
+        COMPUTATION_ID,
+        TASK_PREFIX,
+        EXCEPTION_TYPE,
+        EXCEPTION_MESSAGE,
+        EXCEPTION_STACKTRACE,
+        EXCEPTION_OCCURRENCES,
+    ),
+)
+LOG_WORKER_LOST = LogEvent(
+    "dask.worker.lost",
+    "A worker left; an error unless it was asked to.",
+    (WORKER_ADDRESS, WORKER_LOSS_REASON),
+)
+LOG_EVENT = LogEvent(
+    "dask.event",
+    "An event of Dask's log whose topic the settings allow; the message is the body, as JSON.",
+    (EVENT_TOPIC,),
+)
+
+LOG_EVENTS: tuple[LogEvent, ...] = (
     LOG_CLUSTER_STARTED,
     LOG_CLUSTER_STOPPED,
     LOG_COMPUTATION_STARTED,

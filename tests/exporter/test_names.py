@@ -75,7 +75,7 @@ def told(client: Client, register: Register, recorder: Recorder) -> Recorder:
     wait(client.submit(fail))
     client.run_on_scheduler(_end)
     recorder.wait_for(
-        lambda: names.LOG_CLUSTER_STOPPED.encode() in recorder.bytes, "the last log event"
+        lambda: names.LOG_CLUSTER_STOPPED.name.encode() in recorder.bytes, "the last log event"
     )
     recorder.wait_for(
         lambda: [request for request in recorder.requests if request.path == "/v1/traces"],
@@ -119,17 +119,21 @@ def test_spans_are_of_the_trace_that_the_computation_names(told: Recorder) -> No
         for scope in resource.scope_spans
         for span in scope.spans
     ]
-    roots = {span.span_id: span for span in spans if span.name == names.SPAN_COMPUTATION}
+    roots = {span.span_id: span for span in spans if span.name == names.SPAN_COMPUTATION.name}
     traces = {span.trace_id.hex(): span for span in roots.values()}
     computations = told.computations().values()
     assert {row.trace_id for row in computations} == set(traces)
     for row in computations:
         span = traces[row.trace_id or ""]
         assert span.start_time_unix_nano == int(row.started_at * 1e9)
-        assert _attributes(span.attributes)[names.COMPUTATION_STATUS] == row.status
+        attributes = _attributes(span.attributes)
+        assert attributes[names.COMPUTATION_STATUS] == row.status
+        assert set(attributes) == set(names.SPAN_COMPUTATION.attributes)
         inside = [s for s in spans if s.parent_span_id == span.span_id]
-        assert {s.name for s in inside} == {names.SPAN_TASK_GROUP}
+        assert {s.name for s in inside} == {names.SPAN_TASK_GROUP.name}
         assert len(inside) == len(told.groups(row.id))
+        for child in inside:
+            assert set(_attributes(child.attributes)) == set(names.SPAN_TASK_GROUP.attributes)
 
 
 def test_log_events_come_with_their_names(told: Recorder) -> None:
@@ -140,11 +144,12 @@ def test_log_events_come_with_their_names(told: Recorder) -> None:
         for scope in resource.scope_logs
         for record in scope.log_records
     ]
-    assert {record.event_name for record in records} == set(names.LOG_EVENTS) - {
-        names.LOG_WORKER_LOST
-    }
+    expected = {event.name: event for event in names.LOG_EVENTS if event != names.LOG_WORKER_LOST}
+    assert {record.event_name for record in records} == set(expected)
     for record in records:
-        assert _attributes(record.attributes)[names.EVENT_NAME] == record.event_name
+        attributes = _attributes(record.attributes)
+        assert attributes.pop(names.EVENT_NAME) == record.event_name
+        assert set(attributes) == set(expected[record.event_name].attributes)
     traces = {bytes.fromhex(row.trace_id or "") for row in told.computations().values()}
     of_computations = [
         record for record in records if names.COMPUTATION_ID in _attributes(record.attributes)

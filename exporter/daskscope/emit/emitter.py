@@ -161,9 +161,9 @@ class Emitter:
         )
 
     @staticmethod
-    def _tell_cluster(logs: Logs, event_name: str, body: str, snapshot: Cleared) -> None:
+    def _tell_cluster(logs: Logs, event: names.LogEvent, body: str, snapshot: Cleared) -> None:
         logs.emit(
-            event_name,
+            event,
             f"{body}: {snapshot.cluster.name} ({snapshot.cluster.kind})",
             snapshot.status.at,
             {names.USER_NAME: snapshot.cluster.user},

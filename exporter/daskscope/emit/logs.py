@@ -13,6 +13,7 @@ from opentelemetry.util.types import AnyValue
 
 from daskscope import names
 from daskscope.emit.providers import SCOPE
+from daskscope.names import LogEvent
 from daskscope.version import __version__
 
 
@@ -26,7 +27,7 @@ class Logs:
 
     def emit(
         self,
-        event_name: str,
+        event: LogEvent,
         body: str,
         at: float,
         attributes: Mapping[str, AnyValue],
@@ -44,8 +45,8 @@ class Logs:
                 severity_text=severity.name,
                 body=body,
                 # The name is an attribute too: the collector's InfluxDB exporter drops the other.
-                attributes={names.EVENT_NAME: event_name, **attributes},
-                event_name=event_name,
+                attributes={names.EVENT_NAME: event.name, **attributes},
+                event_name=event.name,
             )
         )
 

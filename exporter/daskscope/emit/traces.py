@@ -29,7 +29,7 @@ class Traces:
         """Start the span of a computation. Its trace has the id that the computation names."""
         self._ids.trace_id = computation.trace_id
         return self._tracer.start_span(
-            names.SPAN_COMPUTATION,
+            names.SPAN_COMPUTATION.name,
             context=Context(),
             start_time=_ns(computation.started_at),
             attributes={
@@ -50,7 +50,7 @@ class Traces:
             if group.started_at is None or group.stopped_at is None:
                 continue
             child = self._tracer.start_span(
-                names.SPAN_TASK_GROUP,
+                names.SPAN_TASK_GROUP.name,
                 context=inside,
                 start_time=_ns(group.started_at),
                 attributes={
