@@ -222,7 +222,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
         assert "Traceback" not in errors
         with pytest.raises(requests.ConnectionError):
             requests.get(ready["url"], timeout=5)
-        assert not _alive(demo.pid)
+        until(lambda: not _alive(demo.pid))
     finally:
         if demo.poll() is None:
             demo.terminate()

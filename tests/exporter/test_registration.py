@@ -40,18 +40,16 @@ def test_the_result_shows_the_page(register: Register, recorder: Recorder) -> No
     assert f'<a href="{url}"' in registration._repr_html_()
 
 
-def test_settings_come_from_configuration_and_environment(
-    client: Client, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DASK_DASKSCOPE__TOKEN", TOKEN)
-    monkeypatch.setenv("DASK_DASKSCOPE__INTERVAL", "100ms")
-    with dask.config.set({"daskscope.endpoint": recorder.url, "daskscope.tags": {"a": "b"}}):
-        dask.config.refresh()
-        dask.config.set({"daskscope.endpoint": recorder.url, "daskscope.tags": {"a": "b"}})
+def test_settings_come_from_dasks_configuration(client: Client, recorder: Recorder) -> None:
+    with dask.config.set(
+        {
+            "daskscope.endpoint": recorder.url,
+            "daskscope.token": TOKEN,
+            "daskscope.tags": {"a": "b"},
+        }
+    ):
         daskscope.register(client)
     beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
-    monkeypatch.undo()
-    dask.config.refresh()
     assert beat.cluster.tags == {"a": "b"}
     assert recorder.requests[0].headers["Authorization"] == f"Bearer {TOKEN}"
 

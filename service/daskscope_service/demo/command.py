@@ -36,6 +36,9 @@ START_SECONDS = 60
 #: Seconds for the service to end before it is made to.
 STOP_SECONDS = 3
 
+#: Run in each worker: Ctrl-C reaches the whole group, and the demo ends its workers itself.
+_IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
 
 class Screen:
     """Tells a person what happens, line by line; a bar moves where the output is a terminal."""
@@ -216,6 +219,7 @@ def _cluster(settings: Settings, token: str) -> Iterator[Client]:
             # One each: Python 3.11 fails at times when two threads parse at once.
             threads_per_worker=1,
             memory_limit="2GiB",
+            preload=_IGNORE_CTRL_C,
             dashboard_address=":0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
