@@ -116,7 +116,9 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
     # What is cut off by Ctrl-C complains; nobody who pressed it wants to read that.
     for name in ("distributed", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # SIGINT too: a shell that starts it in the background has it ignored.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
     with ExitStack() as parts:
         try:
             if data_dir is None:
