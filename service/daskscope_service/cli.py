@@ -33,21 +33,6 @@ _KINDS: dict[str, Any] = {
 }
 
 
-class _Group(click.Group):
-    """Finds ``demo`` only when it is asked for: it imports Dask and the service."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "demo"])
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name != "demo":
-            return super().get_command(ctx, name)
-        with _extra("demo"):
-            from daskscope_service.demo import demo
-        command: click.Command = demo
-        return command
-
-
 def _settings_options(*names: str) -> Callable[[F], F]:
     """Make options of the settings of these names; of all, if none is given."""
 
@@ -70,12 +55,11 @@ def _settings_options(*names: str) -> Callable[[F], F]:
 def _extra(name: str) -> Iterator[None]:
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # Dask raises it itself where pandas or NumPy is missing
         if (error.name or "").startswith("daskscope"):
             raise
-        raise click.ClickException(
-            f"this needs the package {error.name}: pip install 'daskscope[{name}]'"
-        ) from None
+        what = f"the package {error.name}" if error.name else "more packages than are here"
+        raise click.ClickException(f"this needs {what}: pip install 'daskscope[{name}]'") from None
 
 
 @contextmanager
@@ -90,7 +74,7 @@ def _database(options: dict[str, Any]) -> Iterator[tuple[Settings, Engine]]:
         engine.dispose()
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="daskscope")
 def cli() -> None:
     """Observability for every Dask cluster that a team runs.
@@ -135,9 +119,42 @@ def serve(**options: Any) -> None:
     click.echo("daskscope stopped")
 
 
+@cli.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the service. Default: a free one.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="End after so long. Default: Ctrl-C.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the database, kept. Default: a fresh one, removed at the end.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One line of JSON (url, token, workspace) once ready."
+)
+def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json: bool) -> None:
+    """Try daskscope out, with real work on this machine.
+
+    \b
+    Starts the service on its embedded store, a cluster of two worker processes, registers it, and
+    works in rounds until Ctrl-C: it parses the Python files that are installed here (some do not
+    parse), joins tables, decomposes a matrix, and leaves the cluster idle now and then. Open the
+    address that it prints and watch.
+
+    \b
+    For example, for a script that wants a minute of real data:
+      daskscope demo --seconds 60 --json
+    """
+    with _extra("demo"):
+        from daskscope_service.demo import run
+    run(port=port, seconds=seconds, data_dir=data_dir, as_json=as_json)
+
+
 @cli.group()
 def token() -> None:
-    """Make, list and revoke tokens: what clusters and programs show to the service."""
+    """Make, list and revoke tokens, with which clusters report."""
 
 
 @token.command("create")

@@ -178,3 +178,15 @@ def test_a_missing_extra_is_named(tmp_path: Path, module: str) -> None:
     assert done.returncode == 1
     assert "pip install 'daskscope[service]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_the_extras_help_works_and_commands_say_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['flask'] = sys.modules['sqlalchemy'] = None\n"
+    )
+    assert "demo" in daskscope("--help", PYTHONPATH=str(tmp_path)).stdout
+    for command, extra in (("serve", "service"), ("demo", "demo")):
+        done = daskscope(command, PYTHONPATH=str(tmp_path))
+        assert done.returncode == 1
+        assert f"pip install 'daskscope[{extra}]'" in done.stderr
+        assert "Traceback" not in done.stderr

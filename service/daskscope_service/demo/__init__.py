@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from daskscope_service.demo.command import demo
+from daskscope_service.demo.command import run
 
-__all__ = ["demo"]
+__all__ = ["run"]

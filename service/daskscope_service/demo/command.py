@@ -74,33 +74,11 @@ class Screen:
         self._stream.flush()
 
 
-@click.command()
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the service. Default: a free one.")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    help="End after so long. Default: Ctrl-C.",
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the database, kept. Default: a fresh one, removed at the end.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="One line of JSON (url, token, workspace) once ready."
-)
-def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json: bool) -> None:
-    """Try daskscope out: the service, a Dask cluster and real work on it, on this machine.
+def run(*, port: int | None, seconds: float | None, data_dir: Path | None, as_json: bool) -> None:
+    """Run the demo: for ``seconds``, or until Ctrl-C.
 
-    \b
-    Starts the service on its embedded store, a cluster of two worker processes, registers it, and
-    works in rounds until Ctrl-C: it parses the Python files that are installed here (some do not
-    parse), joins tables, decomposes a matrix, and leaves the cluster idle now and then. Open the
-    address that it prints and watch.
-
-    \b
-    For example, for a script that wants a minute of real data:
-      daskscope demo --seconds 60 --json
+    ``port``: the service's, or a free one. ``data_dir``: the folder of the database, or a fresh one
+    that is removed at the end. ``as_json``: print a line of JSON once it is ready.
     """
     # Dask leaves out the frames of modules whose names begin with "dask": so of this one, too.
     ignored = dask.config.get("distributed.diagnostics.computations.ignore-modules")
