@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -21,11 +17,10 @@ from distributed import Client, LocalCluster, wait
 
 import daskscope
 from daskscope import names
+from tests.demo_process import DemoProcess
 from tests.service_process import ServiceProcess, free_port
 
 PATIENCE = 150.0
-
-DEMO = (sys.executable, "-m", "daskscope_service.cli", "demo")
 
 
 def fail(x: int) -> None:
@@ -194,19 +189,10 @@ def test_the_service_restarts_in_between_and_nothing_is_missing(
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
     """As a script would use it: wait for its line of JSON, ask the API, end it."""
-    demo = subprocess.Popen(
-        [*DEMO, "--json", "--data-dir", str(tmp_path / "data")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert demo.stdout is not None
-        ready = json.loads(demo.stdout.readline())
-        reader = {"daskscope.endpoint": ready["url"], "daskscope.token": ready["token"]}
+    with DemoProcess() as demo:
+        reader = {"daskscope.endpoint": demo.url, "daskscope.token": demo.token}
         with dask.config.set(reader):
             until(daskscope.list_events)  # the last of what each round does
             (cluster,) = daskscope.list_clusters()
@@ -215,23 +201,9 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
             assert statuses.count("finished") > 1
             exceptions = daskscope.list_exceptions()
             assert any(row["type"] == "SyntaxError" and row["traceback"] for row in exceptions)
-        # As Ctrl-C does: to every process of the group.
-        os.killpg(demo.pid, signal.SIGINT)
-        _, errors = demo.communicate(timeout=20)
-        assert demo.returncode == 0, errors
+        code, errors = demo.press_ctrl_c()
+        assert code == 0, errors
         assert "Traceback" not in errors
         with pytest.raises(requests.ConnectionError):
-            requests.get(ready["url"], timeout=5)
-        until(lambda: not _alive(demo.pid))
-    finally:
-        if demo.poll() is None:
-            demo.terminate()
-            demo.communicate(timeout=20)
-
-
-def _alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+            requests.get(demo.url, timeout=5)
+        until(lambda: not demo.alive())

@@ -11,7 +11,7 @@ from tests.service.beats import make_beat, make_cluster, post
 
 def test_a_first_cluster_arrives_by_itself(browser: Browser, site: Site) -> None:
     token = site.service.token(workspace="arrival")
-    with watched(browser, site, token=token) as window:
+    with watched(browser, site.service.url, token=token) as window:
         window.page.goto("/")
         expect(
             window.page.get_by_role("heading", name="No cluster has reported yet")
@@ -23,7 +23,7 @@ def test_a_first_cluster_arrives_by_itself(browser: Browser, site: Site) -> None
 
 def test_an_update_keeps_scroll_focus_and_what_was_opened(browser: Browser, site: Site) -> None:
     cluster, id = site.seeded.computations["running"]
-    with watched(browser, site, token=site.token) as window:
+    with watched(browser, site.service.url, token=site.token) as window:
         page = window.page
         page.goto(f"/clusters/{cluster}/computations/{id}")
         page.locator("#frame-1 summary").click()
@@ -42,7 +42,7 @@ def test_an_update_keeps_scroll_focus_and_what_was_opened(browser: Browser, site
 
 
 def test_charts_live_through_updates_and_are_redrawn(browser: Browser, site: Site) -> None:
-    with watched(browser, site, token=site.token) as window:
+    with watched(browser, site.service.url, token=site.token) as window:
         page = window.page
         page.goto(f"/clusters/{site.seeded.running}")
         page.wait_for_selector("#charts[data-drawn]")
@@ -56,7 +56,7 @@ def test_charts_live_through_updates_and_are_redrawn(browser: Browser, site: Sit
 
 
 def test_an_ended_session_leads_to_the_sign_in_page(browser: Browser, site: Site) -> None:
-    with watched(browser, site, token=site.token) as window:
+    with watched(browser, site.service.url, token=site.token) as window:
         window.page.goto("/")
         window.page.context.clear_cookies()
         window.page.wait_for_url("**/sign-in?next=*")
@@ -67,7 +67,7 @@ def test_an_ended_session_leads_to_the_sign_in_page(browser: Browser, site: Site
 
 
 def test_an_old_page_says_so_when_the_service_is_away(browser: Browser, site: Site) -> None:
-    with watched(browser, site, token=site.token) as window:
+    with watched(browser, site.service.url, token=site.token) as window:
         window.page.goto("/")
         window.page.route("**/*", lambda route: route.abort())
         expect(window.page.get_by_text("this may be old")).to_be_visible()
@@ -79,7 +79,7 @@ def test_an_old_page_says_so_when_the_service_is_away(browser: Browser, site: Si
 def test_a_reader_gets_from_the_clusters_to_a_traceback(
     browser: Browser, site: Site, javascript: bool
 ) -> None:
-    with watched(browser, site, token=site.token, javascript=javascript) as window:
+    with watched(browser, site.service.url, token=site.token, javascript=javascript) as window:
         page = window.page
         page.goto("/")
         page.locator(f"#cluster-{site.seeded.running}").get_by_role("link").click()

@@ -71,7 +71,7 @@ def test_page_shows_without_trouble(
 ) -> None:
     token = {"sign-in": None, "first-run": site.empty_token}.get(name, site.token)
     with watched(
-        browser, site, token=token, width=width, scheme=scheme, javascript=javascript
+        browser, site.service.url, token=token, width=width, scheme=scheme, javascript=javascript
     ) as window:
         window.page.goto(_path(site, name))
         if name == "missing":

@@ -48,16 +48,16 @@ class Watched:
 @contextmanager
 def watched(
     browser: Browser,
-    site: Site,
+    url: str,
     *,
     token: str | None,
     width: int = 1280,
     scheme: Literal["light", "dark"] = "light",
     javascript: bool = True,
 ) -> Iterator[Watched]:
-    """Open a window, signed in with ``token`` if there is one."""
+    """Open a window on the service at ``url``, signed in with ``token`` if there is one."""
     context = browser.new_context(
-        base_url=site.service.url,
+        base_url=url,
         viewport={"width": width, "height": 900},
         color_scheme=scheme,
         java_script_enabled=javascript,

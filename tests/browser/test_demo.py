@@ -1,0 +1,57 @@
+"""The demo's own pages, with what a real cluster does, as a person would click through them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.watch import watched
+from tests.demo_process import DemoProcess
+
+#: Milliseconds for the demo to come as far as its first exceptions and its event.
+ONE_ROUND = 150_000
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[DemoProcess]:
+    with DemoProcess() as demo:
+        yield demo
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_from_the_sign_in_link_to_the_code_that_failed(
+    demo: DemoProcess, browser: Browser, gallery: Path, width: int
+) -> None:
+    with watched(browser, demo.url, token=None, width=width) as window:
+        page = window.page
+
+        def look(name: str) -> None:
+            page.wait_for_load_state("networkidle")
+            page.screenshot(path=gallery / f"demo-{name}-{width}.png", full_page=True)
+            assert window.trouble == []
+            assert window.overflow() == []
+
+        page.goto(demo.sign_in_link)
+        expect(page.get_by_role("link", name="demo", exact=True)).to_be_visible()
+        look("clusters")
+
+        page.get_by_role("link", name="demo", exact=True).click()
+        page.wait_for_selector("#charts[data-drawn]")
+        # It updates itself: nothing is reloaded while the demo works its way there.
+        events = page.get_by_role("cell", name=re.compile(r'"parsed": \d+'))
+        expect(events.first).to_be_visible(timeout=ONE_ROUND)
+        expect(page.get_by_role("link", name="SyntaxError").first).to_be_visible()
+        look("cluster")
+
+        page.get_by_role("link", name="parsed = client.map(parse, sources)").last.click()
+        expect(page.get_by_text("erred").first).to_be_visible()
+        expect(page.locator(".calling code").first).to_have_text(
+            re.compile(r"parsed = client\.map\(parse, sources\)")
+        )
+        expect(page.get_by_text("ast.parse").first).to_be_visible()
+        look("computation")

@@ -1,0 +1,71 @@
+"""``daskscope demo --json`` in a process group of its own, as a script or a terminal has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Self
+
+#: Seconds that it may take to end; it promises five.
+_PATIENCE = 20
+
+
+class DemoProcess:
+    """The demo, from its line of JSON on until it is ended. Use it in a with-statement.
+
+    ``url`` and ``token`` are those of its service; ``sign_in_link`` is what it shows a person.
+    """
+
+    def __enter__(self) -> Self:
+        # Append: the process shares the place at which this one reads.
+        self._shown = tempfile.TemporaryFile("a+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "daskscope_service.cli", "demo", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=self._shown,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self._read()
+        ready = json.loads(line)
+        self.url: str = ready["url"]
+        self.token: str = ready["token"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(_PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._shown.close()
+
+    @property
+    def sign_in_link(self) -> str:
+        found = re.search(r"Sign in: (http\S+)", self._read())
+        assert found is not None, self._read()
+        return found[1]
+
+    def press_ctrl_c(self) -> tuple[int, str]:
+        """Interrupt every process of the group, as a terminal does. Return code and errors."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self._process.wait(_PATIENCE), self._read()
+
+    def alive(self) -> bool:
+        """Return whether any process of the group is left."""
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _read(self) -> str:
+        self._shown.seek(0)
+        return self._shown.read()
