@@ -55,6 +55,21 @@ def test_beats_are_kept_and_sent_again_when_the_service_is_back(
     assert "only warning" in warning
 
 
+def test_a_beat_that_gets_no_answer_is_sent_again(
+    client: Client, register: Register, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    register(otlp__enabled=False)
+    answers = iter(["hang"])
+    recorder.misbehave = lambda path: next(answers, None)
+    refused = recorder.refused
+    recorder.wait_for(lambda: recorder.refused > refused, "a beat that hangs")
+    assert client.submit(inc, 1).result() == 2
+
+    assert recorder.computation().status == "finished"
+    (warning,) = _warnings(caplog, recorder.url)
+    assert "no answer in time" in warning
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_token_is_told_once_with_what_to_do(
     client: Client,
