@@ -16,6 +16,7 @@ def test_a_first_cluster_arrives_by_itself(browser: Browser, site: Site) -> None
         expect(
             window.page.get_by_role("heading", name="No cluster has reported yet")
         ).to_be_visible()
+        expect(window.page.get_by_text("token create --workspace arrival")).to_be_visible()
         assert post(site.service.url, token, make_beat(make_cluster(name="the-first"))).ok
         expect(window.page.get_by_role("link", name="the-first")).to_be_visible()
         assert window.trouble == []
