@@ -94,7 +94,8 @@ class Privacy:
             text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
         for pattern in self._users_own:
             text = pattern.sub(SCRUBBED, text)
-        return _shortened(text, protocol.MAX_TEXT)
+        # Neither JSON nor OTLP can hold a lone surrogate, of a file name that is no UTF-8.
+        return _shortened(text.encode(errors="replace").decode(), protocol.MAX_TEXT)
 
     def _code(self, code: protocol.Code) -> protocol.Code:
         text = self.scrub(code.text)

@@ -266,12 +266,12 @@ class Reply:
 
 def code_hash(file: str, first_line: int, cut: bool, text: str) -> str:
     """Return the key of a :class:`Code`: the SHA-256 of all its other fields, in hex."""
-    return hashlib.sha256(f"{file}\n{first_line}\n{cut}\n{text}".encode()).hexdigest()
+    return hashlib.sha256(_utf8(f"{file}\n{first_line}\n{cut}\n{text}")).hexdigest()
 
 
 def encode(message: Heartbeat | Reply) -> bytes:
     """Return ``message`` as UTF-8 JSON."""
-    return json.dumps(message, default=_fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return _utf8(json.dumps(message, default=_fields, separators=(",", ":"), ensure_ascii=False))
 
 
 def decode_reply(body: bytes) -> Reply:
@@ -286,6 +286,11 @@ def decode_reply(body: bytes) -> Reply:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a reply of a daskscope service: {error!r}") from error
+
+
+def _utf8(text: str) -> bytes:
+    # A file name that is no UTF-8 is a lone surrogate in Python: it must not stop all that waits.
+    return text.encode(errors="replace")
 
 
 def _fields(value: Any) -> dict[str, Any]:

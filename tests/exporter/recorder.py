@@ -43,6 +43,8 @@ class Recorder:
         self.requests: list[Request] = []
         self.refused = 0
         self.misbehave: Callable[[str], int | str | None] = lambda path: None
+        #: A body that holds these bytes is answered with 400.
+        self.misbehave_on: bytes | None = None
         self.changed = threading.Condition()
         self.stopping = threading.Event()
         self._known_code: set[str] = set()
@@ -80,6 +82,8 @@ class Recorder:
         if handler.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         how = self.misbehave(handler.path)
+        if self.misbehave_on is not None and self.misbehave_on in body:
+            how = 400
         if how == "hang":
             self._count_refused()
             self.stopping.wait()

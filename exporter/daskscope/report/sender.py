@@ -22,6 +22,8 @@ logger = logging.getLogger("daskscope")
 #: Seconds: to connect, to wait for an answer, and the longest pause between two tries.
 TIMEOUT = (3.0, 10.0)
 MAX_PAUSE = 30.0
+#: The smallest share of the usual number of rows that a beat is cut down to when it is refused.
+SMALLEST_SHARE = 0.01
 #: Seconds that the last beat may take: whoever closes a cluster is waiting.
 LAST_TIMEOUT = (1.0, 2.0)
 
@@ -103,7 +105,9 @@ class Sender:
     def _refused(self, beat: protocol.Heartbeat, response: requests.Response) -> bool:
         status = response.status_code
         detail = _detail(response)
-        if status == 413 and self._share > 0.01:
+        never = status in (400, 413, 415, 422)
+        if never and self._share > SMALLEST_SHARE and self._pending.rows_wait():
+            # Too large, or one row among many is at fault: the fewer go along, the fewer are lost.
             self._share /= 4
             return True
         if status in (401, 403):
@@ -111,7 +115,7 @@ class Sender:
                 f"the service at {self._settings.endpoint} refuses the token ({detail}); make one "
                 "with `daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
             )
-        if status in (400, 413, 415, 422):
+        if never:
             # Sending it again would change nothing, and would keep all that follows waiting.
             self._pending.refuse(beat)
             return self._failed(
@@ -131,6 +135,7 @@ class Sender:
         self.problem = None
         self._failed_in_a_row = 0
         self._not_before = 0.0
+        self._share = min(2 * self._share, 1.0)
         self.url = reply.url
         self.interval_wanted = reply.interval
         self.first_answer.set()

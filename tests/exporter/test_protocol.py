@@ -1,0 +1,36 @@
+"""What is on the wire can be read on the other side."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from daskscope import protocol
+from daskscope.config import settings
+from daskscope.privacy import Privacy
+from tests.service.beats import make_beat, make_cluster
+
+ODD = "/data/\udcff.csv"  # how Python spells a file name that is no UTF-8
+
+
+def test_a_file_name_that_is_no_utf8_stops_nothing() -> None:
+    cluster = dataclasses.replace(make_cluster(), name=ODD)
+    body = protocol.encode(make_beat(cluster))
+    assert json.loads(body)["cluster"]["name"] == "/data/?.csv"
+
+
+def test_the_hash_of_code_is_the_same_before_and_after_the_wire() -> None:
+    on_the_wire = protocol.code_hash("/data/?.csv", 1, False, "x")
+    assert protocol.code_hash(ODD, 1, False, "x") == on_the_wire
+
+
+def test_scrubbed_text_is_utf8() -> None:
+    assert Privacy(settings()).scrub(f"no {ODD}") == "no /data/?.csv"
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b"no json", b'{"server_time": "x", "interval": 1}'])
+def test_an_answer_that_is_no_reply_is_a_value_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"reply|Expecting|convert"):
+        protocol.decode_reply(body)
