@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self, TypeVar
 
@@ -25,10 +26,13 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came; ``body`` is decompressed."""
+    """One request as it came; ``body`` is decompressed.
+
+    ``headers`` are looked up without regard to case: the OpenTelemetry SDK sends lower case.
+    """
 
     path: str
-    headers: dict[str, str]
+    headers: Message
     body: bytes
 
 
@@ -115,7 +119,7 @@ class Recorder:
                 )
             )
         with self.changed:
-            self.requests.append(Request(handler.path, dict(handler.headers), body))
+            self.requests.append(Request(handler.path, handler.headers, body))
             self.changed.notify_all()
         self._answer(handler, 200, answer)
 
