@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +17,12 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
+from daskscope import protocol
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import MAX_NAME
+
+#: What can have a price for an hour of it.
+PRICED = ("cluster", "worker", "thread", "gpu", "gib")
 
 #: The defaults, as Dask's configuration holds them below ``daskscope``.
 DEFAULTS: dict[str, Any] = yaml.safe_load(
@@ -47,7 +52,19 @@ class Settings:
     code_context_lines: int
     code_max_bytes: int
     exceptions_transmit: bool
+    profile_transmit: bool
+    profile_interval: float
+    logs_transmit: bool
+    logs_level: int
+    traces_transmit: bool
+    traces_tasks_per_group: int
+    traces_max_spans_per_second: int
     events_allow: tuple[str, ...]
+    idle_timeout: float | None
+    idle_grace: float
+    prices: protocol.Prices | None
+    spool_directory: str | None
+    spool_max_bytes: int
     scrub: tuple[str, ...]
 
 
@@ -77,7 +94,7 @@ def settings(**overrides: Any) -> Settings:
         workspace=_text_or_none(values, "workspace"),
         disabled=_flag(values, "disabled"),
         name=_text_or_none(values, "name"),
-        interval=_interval(values),
+        interval=_duration(values, "interval", least=0.1),
         tags=_tags(values),
         otlp_enabled=_flag(values, "otlp.enabled"),
         code_transmit=_flag(values, "computation.code.transmit"),
@@ -85,7 +102,19 @@ def settings(**overrides: Any) -> Settings:
         code_context_lines=_count(values, "computation.code.context-lines"),
         code_max_bytes=_bytes(values, "computation.code.max-bytes"),
         exceptions_transmit=_flag(values, "computation.exceptions.transmit"),
+        profile_transmit=_flag(values, "profile.transmit"),
+        profile_interval=_duration(values, "profile.interval", least=0.1),
+        logs_transmit=_flag(values, "logs.transmit"),
+        logs_level=_level(values, "logs.level"),
+        traces_transmit=_flag(values, "traces.transmit"),
+        traces_tasks_per_group=_count(values, "traces.tasks-per-group"),
+        traces_max_spans_per_second=_count(values, "traces.max-spans-per-second"),
         events_allow=_texts(values, "events.allow"),
+        idle_timeout=_idle_timeout(values),
+        idle_grace=_duration(values, "idle.grace", least=0.0),
+        prices=_prices(values),
+        spool_directory=_spool_directory(values),
+        spool_max_bytes=_bytes(values, "spool.max-bytes"),
         scrub=_patterns(values, "scrub"),
     )
 
@@ -136,16 +165,67 @@ def _flag(values: Mapping[str, Any], path: str) -> bool:
     return value
 
 
-def _interval(values: Mapping[str, Any]) -> float:
-    value = values["interval"]
-    right = 'a duration of at least 100ms, such as "10s"'
+def _duration(values: Mapping[str, Any], path: str, least: float) -> float:
+    value = values[path]
+    right = f'a duration of {least:g} s to a day, such as "10s"'
     try:
         seconds = float(parse_timedelta(value))
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise _wrong("interval", value, right) from None
-    if not 0.1 <= seconds <= 86_400:
-        raise _wrong("interval", value, right)
+        raise _wrong(path, value, right) from None
+    if not least <= seconds <= 86_400:
+        raise _wrong(path, value, right)
     return seconds
+
+
+def _idle_timeout(values: Mapping[str, Any]) -> float | None:
+    path, value = "idle.timeout", values["idle.timeout"]
+    if value is None:
+        return None
+    right = 'a duration of at least a second, such as "1h", or null'
+    try:
+        seconds = float(parse_timedelta(value))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise _wrong(path, value, right) from None
+    if not 1.0 <= seconds < float("inf"):
+        raise _wrong(path, value, right)
+    return seconds
+
+
+def _level(values: Mapping[str, Any], path: str) -> int:
+    value = values[path]
+    level = logging.getLevelNamesMapping().get(value.upper()) if isinstance(value, str) else None
+    if not level:
+        raise _wrong(path, value, "one of DEBUG, INFO, WARNING, ERROR, CRITICAL")
+    return level
+
+
+def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
+    value = values["prices"]
+    right = (
+        "a mapping of a currency and what an hour costs, such as {currency: USD, thread: 0.06}; "
+        f"priced are: {', '.join(PRICED)}"
+    )
+    if not isinstance(value, Mapping):
+        raise _wrong("prices", value, right)
+    if not value:
+        return None
+    given = dict(value)
+    currency = given.pop("currency", None)
+    if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency) or not given:
+        raise _wrong("prices", value, right)
+    for what, price in given.items():
+        number = isinstance(price, int | float) and not isinstance(price, bool)
+        if what not in PRICED or not number or not 0 <= price < float("inf"):
+            raise _wrong("prices", value, right)
+    return protocol.Prices(currency, {what: float(price) for what, price in given.items()})
+
+
+def _spool_directory(values: Mapping[str, Any]) -> str | None:
+    # As it stands: the folder is on the scheduler's machine, these settings may be a client's.
+    value = values["spool.directory"]
+    if value is not None and not isinstance(value, str):
+        raise _wrong("spool.directory", value, 'a folder, null, or "" for none')
+    return value
 
 
 def _count(values: Mapping[str, Any], path: str) -> int:

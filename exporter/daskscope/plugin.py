@@ -159,6 +159,12 @@ class Plugin(SchedulerPlugin):
             self._running.observer.add_worker(worker)
 
     @_contained
+    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
+        """A worker has left."""
+        if self._running is not None:
+            self._running.observer.remove_worker(worker)
+
+    @_contained
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """A client has left."""
         if self._running is not None:

@@ -39,6 +39,9 @@ Phase = Literal["start", "beat", "stop"]
 #: What became of a computation. ``lost`` is not among them: only the service can tell, by silence.
 ComputationStatus = Literal["running", "finished", "erred", "cancelled"]
 
+#: Where a shutdown stands: told to whoever watches, given up because work came, closing, or failed.
+ShutdownState = Literal["announced", "called off", "closing", "failed"]
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -52,11 +55,25 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class Prices:
+    """What an hour costs, in ``currency`` (ISO 4217).
+
+    ``per_hour`` maps what is paid for (``cluster``, ``worker``, ``thread``, ``gpu``, ``gib`` of
+    worker memory) to the price of one of it for an hour.
+    """
+
+    currency: str
+    per_hour: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Who and what: all that does not change by the minute. Key: ``id``.
 
     ``kind`` says how it was started, for example ``LocalCluster`` or ``dask scheduler``.
     ``user`` and ``host`` are those of the client that registered, or of the scheduler process.
+    ``deployment`` says what the environment tells of where it runs: names such as ``slurm.job.id``,
+    ``k8s.pod.name``, ``gateway.cluster.name``. ``prices`` are None where none are set.
     """
 
     id: str
@@ -69,6 +86,33 @@ class Cluster:
     environment: Environment
     tags: dict[str, str]
     workspace: str | None = None
+    deployment: dict[str, str] = dataclasses.field(default_factory=dict)
+    prices: Prices | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLoad:
+    """What the scheduler's process uses. ``cpu`` in cores, ``memory`` in bytes.
+
+    ``lag`` is the longest that its event loop kept anyone waiting since the last beat, in seconds.
+    """
+
+    cpu: float
+    memory: int
+    lag: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The GPUs of the ``workers`` that report one: Dask reads each worker's first.
+
+    ``utilization`` is the mean, from 0 to 1.
+    """
+
+    workers: int
+    utilization: float
+    memory_used: int
+    memory_limit: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +123,13 @@ class Status:
     started. ``tasks`` counts the tasks that the scheduler holds, by Dask's state. ``idle_seconds``
     is None while the cluster is at work. The peaks are the highest values seen at any beat.
     ``stopped_at`` is set once the scheduler has closed.
+
+    ``held_by`` counts what there is to keep a cluster for, by kind; what there is none of is left
+    out. Dask's own idleness counts only ``tasks`` (``processing``, ``queued``, ``unrunnable``), not
+    ``clients``, ``results`` in memory, ``actors`` and ``workers starting``.
+
+    ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, and how much of
+    it while idle, by its prices; None without prices. ``gpu`` is None where no worker reports one.
     """
 
     at: float
@@ -94,6 +145,11 @@ class Status:
     peak_threads: int
     peak_memory_used: int
     stopped_at: float | None = None
+    held_by: dict[str, int] = dataclasses.field(default_factory=dict)
+    scheduler: SchedulerLoad | None = None
+    gpu: Gpu | None = None
+    cost: float | None = None
+    idle_cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +188,10 @@ class Computation:
     task runs that ended so; ``retried`` those that were run again after they failed. ``frames`` is
     the user's call stack, outermost first: None where it was refused, empty where none is known.
     ``trace_id`` is the W3C id (32 hex digits) of its trace.
+
+    ``cancelled`` counts tasks that were given up before they had run. ``annotations`` are those
+    that the whole graph carries, as short texts. ``graph_bytes`` is the size of the graphs as they
+    came over the wire, None where it is not known.
     """
 
     id: str
@@ -148,6 +208,9 @@ class Computation:
     frames: tuple[CodeFrame, ...] | None
     spans: tuple[str, ...]
     trace_id: str | None = None
+    cancelled: int = 0
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)
+    graph_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +218,11 @@ class TaskGroup:
     """The tasks of one computation that do the same thing. Key: ``computation``, ``name``.
 
     Tasks with keys of their own (``submit``, ``delayed``) are joined by prefix, so ``name`` is the
-    prefix there. ``dependencies`` are names of groups. ``durations`` is the histogram of the
-    tasks' compute seconds, one count per bucket of :data:`daskscope.names.DURATION_BOUNDS` and one
-    for what lies above the last. Groups beyond the plugin's bound are joined as ``other``.
+    prefix there; elsewhere it is the prefix and a hash, for a key never leaves the cluster.
+    ``dependencies`` are names of groups. ``types`` counts results by the name of their type.
+    ``durations`` is the histogram of the tasks' compute seconds, one count per bucket of
+    :data:`daskscope.names.DURATION_BOUNDS` and one for what lies above the last. Groups beyond the
+    plugin's bound are joined as ``other``.
     """
 
     computation: str
@@ -175,6 +240,23 @@ class TaskGroup:
     longest: float | None
     started_at: float | None
     stopped_at: float | None
+    types: dict[str, int] = dataclasses.field(default_factory=dict)
+    retried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What the workers' threads did for the tasks of one prefix. Key: ``prefix``.
+
+    ``seconds`` are thread-seconds since the plugin started, by activity: ``thread-cpu``,
+    ``thread-noncpu``, ``disk-read``, ``disk-write``, ``transfer``, ``serialize``, ``deserialize``,
+    ``compress``, ``decompress``, ``executor``, ``running`` (of tasks that have not ended),
+    ``other`` and ``failed``. The prefix ``""`` holds what belongs to none: ``idle``, ``paused`` and
+    ``unattributed``. All rows together add up to threads times time.
+    """
+
+    prefix: str
+    seconds: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +265,8 @@ class Failure:
 
     ``fingerprint`` is the same for the same failure on every cluster: a hash over ``type``,
     ``function`` and the traceback's frames, versioned by its prefix. ``message`` and ``traceback``
-    are those of the first one; None where they were refused, or where Dask has none.
+    are those of the first one; None where they were refused, or where Dask has none. ``retried``
+    says how many of ``count`` Dask ran again.
     """
 
     computation: str | None
@@ -196,13 +279,17 @@ class Failure:
     first_at: float
     last_at: float
     worker: str | None
+    retried: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoss:
     """A worker that left. Key: ``id``.
 
-    ``processing`` counts the tasks that it had been given; ``lifetime`` is in seconds.
+    ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix;
+    ``lifetime`` is in seconds. ``memory_used`` is of its last beat, at ``last_seen_at``;
+    ``nanny_memory`` what its nanny saw when it ended it for its memory. ``log`` are its last lines:
+    None where they were refused or never came.
     """
 
     id: str
@@ -214,6 +301,11 @@ class WorkerLoss:
     processing: int
     memory_used: int | None
     lifetime: float
+    last_seen_at: float | None = None
+    memory_limit: int | None = None
+    nanny_memory: int | None = None
+    tasks: dict[str, int] = dataclasses.field(default_factory=dict)
+    log: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +317,54 @@ class Event:
     topic: str
     message: str
     cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileLine:
+    """A line of code that was seen running. ``text`` is the line itself, None where refused."""
+
+    file: str
+    function: str
+    line: int
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the workers' threads were, sampled over one interval. Key: ``id``.
+
+    A tree in columns: node ``i`` is a call of ``lines[line[i]]`` below node ``parent[i]`` (-1: a
+    root), seen ``samples[i]`` times, its callees included. A parent stands before its children.
+    ``seconds`` estimates the thread-seconds of all samples; ``cut`` says that small nodes were left
+    out.
+    """
+
+    id: str
+    started_at: float
+    stopped_at: float
+    workers: int
+    seconds: float
+    lines: tuple[ProfileLine, ...]
+    parent: tuple[int, ...]
+    line: tuple[int, ...]
+    samples: tuple[int, ...]
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """A shutdown that was asked for, and where it stands. Key: ``id``, that of the command.
+
+    ``requested_by`` names who asked: a user, a policy, or ``idle.timeout`` of the settings.
+    ``closes_at`` is the end of its grace. ``detail`` says in words why it is in this state.
+    """
+
+    id: str
+    requested_by: str
+    state: ShutdownState
+    at: float
+    closes_at: float | None
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +387,27 @@ class Heartbeat:
     worker_losses: tuple[WorkerLoss, ...] = ()
     events: tuple[Event, ...] = ()
     code: tuple[Code, ...] = ()
+    activities: tuple[Activity, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    shutdowns: tuple[Shutdown, ...] = ()
     drops: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something that the service asks of a cluster. Sent until a :class:`Shutdown` answers its id.
+
+    ``action`` is ``shutdown``, or ``call off`` for the shutdown of that id. ``grace`` is the least
+    number of seconds between its announcement and the close; None leaves it to the cluster's own
+    settings. Unless ``even_if_busy``, work that arrives meanwhile calls it off.
+    """
+
+    id: str
+    action: Literal["shutdown", "call off"]
+    requested_by: str
+    reason: str
+    grace: float | None = None
+    even_if_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +422,7 @@ class Reply:
     interval: float
     code_wanted: tuple[str, ...] = ()
     url: str | None = None
+    commands: tuple[Command, ...] = ()
 
 
 def code_hash(file: str, first_line: int, cut: bool, text: str) -> str:

@@ -234,8 +234,8 @@ def test_many_groups_are_folded_into_other(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
     register()
-    # Keys of letters alone: each is a prefix of its own.
-    graph = {chr(97 + x % 26) * (x // 26 + 1): (inc, x) for x in range(260)}
+    # Keys as Dask makes them, each of another prefix.
+    graph = {f"{chr(97 + x % 26) * (x // 26 + 1)}-{x:032x}": (inc, x) for x in range(260)}
     client.get(graph, list(graph))
 
     computation = recorder.computation()
@@ -243,6 +243,31 @@ def test_many_groups_are_folded_into_other(
     assert len(groups) == 201
     assert groups["other"].tasks == 60
     assert computation.completed == 260
+
+
+def test_a_key_of_the_users_own_is_not_told_but_the_function_is(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    patient = client.submit(inc, 1, key="patient-smith")
+    client.submit(double, patient, key=("visits-of-jones", 7)).result()
+    client.submit(fail, 1, key="patient-brown").exception()
+
+    recorder.wait_for(lambda: recorder.failures(), "the failure")
+    groups = recorder.wait_for(
+        lambda: next(
+            (
+                found
+                for identity in recorder.computations()
+                if (found := recorder.groups(identity)).get("double")
+            ),
+            None,
+        ),
+        "the group that is called by its function",
+    )
+    assert groups["double"].dependencies == ("inc",)
+    for word in (b"patient", b"smith", b"visits", b"jones", b"brown"):
+        assert word not in recorder.bytes, word
 
 
 @pytest.mark.own_cluster
@@ -315,7 +340,8 @@ def test_names_are_cut_to_what_the_wire_allows(
 ) -> None:
     register(events__allow="*")
     long = "x" * 10_000
-    client.get({long: (inc, 1), "last": (inc, long)}, "last")
+    first, last = f"{long}-{1:032x}", f"last-{2:032x}"
+    client.get({first: (inc, 1), last: (inc, first)}, last)
     client.log_event(long, 1)
 
     groups = recorder.groups(recorder.computation().id)

@@ -300,4 +300,5 @@ def _break_the_observer(dask_scheduler: object) -> None:
         def transition(self, *args: object) -> None:
             raise RuntimeError("broken")
 
-    plugin._running.observer._computations = Broken(plugin._running.observer._prefixes)
+    observer = plugin._running.observer
+    observer._computations = Broken(observer._prefixes, observer._naming)

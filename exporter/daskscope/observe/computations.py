@@ -12,7 +12,7 @@ import itertools
 import uuid
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from distributed.metrics import time
@@ -21,6 +21,7 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.names import DURATION_BOUNDS, OTHER
+from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 
 #: Groups that one computation keeps apart; the rest is joined as ``other``.
@@ -167,7 +168,6 @@ class Computation:
         if group is None:
             if len(self.groups) >= MAX_GROUPS and name != OTHER:
                 return self.group(OTHER, OTHER, prefixes)
-            prefix = prefix[: protocol.MAX_NAME]
             group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
         return group
 
@@ -234,8 +234,9 @@ class Computations:
     computations, and are found one by one. What is remembered goes when Dask forgets the task.
     """
 
-    def __init__(self, prefixes: Prefixes) -> None:
+    def __init__(self, prefixes: Prefixes, naming: Naming) -> None:
         self._prefixes = prefixes
+        self._naming = naming
         # Keyed by Dask's object, not its name: a name may come back as another group.
         self._groups: dict[DaskTaskGroup, _Whole] = {}
         self._tasks: dict[Hashable, Group] = {}
@@ -253,7 +254,8 @@ class Computations:
         spans: Iterable[str],
     ) -> None:
         """Count a graph's new tasks under a computation, its own or the running one it joins."""
-        groups: dict[DaskTaskGroup, None] = {}
+        # Each with one of its tasks, which tells how it may be called.
+        groups: dict[DaskTaskGroup, TaskState] = {}
         singles: list[TaskState] = []
         last = None
         for task in tasks:
@@ -267,29 +269,32 @@ class Computations:
                 if known is not None:
                     self._count_more(group, known)
                 elif group.states["released"] == len(group):
-                    groups[group] = None
+                    groups[group] = task
         if not groups and not singles:
             return
-        first = next(iter(groups)) if groups else singles[0]
-        line = (client, frames or first.prefix.name)
+        first = next(iter(groups.values())) if groups else singles[0]
+        line = (client, frames or self._naming.prefix(first))
         computation = self._joinable.get(line)
         if computation is None or not computation.active:
             computation = self._open(line, user, frames)
         computation.spans.update(dict.fromkeys(spans))
-        for group in groups:
-            ours = computation.group(_name(group), group.prefix.name, self._prefixes)
-            ours.dependencies.update(
-                _name(other) for other in group.dependencies if other is not group
-            )
+        for group, task in groups.items():
+            prefix = self._naming.prefix(task)
+            name = self._naming.group(group, prefix)
+            ours = computation.group(name, prefix, self._prefixes)
             whole = self._groups[group] = _Whole(ours)
             self._count_more(group, whole)
         for task in singles:
-            ours = computation.group(_name(task.group), task.prefix.name, self._prefixes)
-            ours.dependencies.update(
-                _name(other.group) for other in task.dependencies if other.group is not task.group
-            )
+            prefix = self._naming.prefix(task)
+            ours = computation.group(prefix, prefix, self._prefixes)
             self._tasks[task.key] = ours
             self._add(ours, 1)
+        # Once all have their names: a task may come before what it needs.
+        for group, task in groups.items():
+            self._groups[group].group.dependencies.update(self._needed(task, group.dependencies))
+        for task in singles:
+            others = {other.group for other in task.dependencies}
+            self._tasks[task.key].dependencies.update(self._needed(task, others))
 
     def transition(
         self, task: TaskState, start: str, finish: str, details: Mapping[str, Any]
@@ -359,6 +364,17 @@ class Computations:
         rows = [computation.row() for computation in computations.values()]
         return rows, [group.row() for group in changed]
 
+    def _needed(self, task: TaskState, groups: Iterable[DaskTaskGroup]) -> Iterator[str]:
+        # Names of the groups that task's group needs; those of shared groups task by task.
+        for group in groups:
+            whole = self._groups.get(group)
+            if group is not task.group and whole is not None:
+                yield whole.group.name
+        for other in task.dependencies:
+            single = self._tasks.get(other.key)
+            if single is not None and other.group is not task.group:
+                yield single.name
+
     def _count_more(self, group: DaskTaskGroup, whole: _Whole) -> None:
         count = len(group)
         if count > whole.counted:
@@ -381,14 +397,10 @@ class Computations:
 
     def _ran_unknown(self, task: TaskState, finish: str, details: Mapping[str, Any]) -> None:
         # Tasks from before the plugin came.
-        totals = self._prefixes[task.prefix.name[: protocol.MAX_NAME]]
+        totals = self._prefixes[self._naming.prefix(task)]
         totals.ran(details.get("startstops") or ())
         if finish == "memory":
             totals.completed += 1
             totals.output_bytes += details.get("nbytes") or 0
         elif details.get("cause") == task.key:
             totals.erred += 1
-
-
-def _name(group: DaskTaskGroup) -> str:
-    return group.name[: protocol.MAX_NAME]

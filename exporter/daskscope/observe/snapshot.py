@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from dask.typing import Key
 from distributed.metrics import time
-from distributed.scheduler import Scheduler
+from distributed.scheduler import Scheduler, WorkerState
 
 from daskscope import protocol
 from daskscope.config import Settings
@@ -18,6 +18,8 @@ from daskscope.observe.computations import Computations
 from daskscope.observe.environment import environment, name_and_kind
 from daskscope.observe.events import Events, RawEvent
 from daskscope.observe.failures import Failures
+from daskscope.observe.losses import Losses
+from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
 from daskscope.observe.workers import Workers, WorkerTotals
 
@@ -78,13 +80,15 @@ class Observer:
         self._peaks = (0, 0, 0)
         self._drops = drops
         self._prefixes = Prefixes(self._drops)
-        self._computations = Computations(self._prefixes)
+        self._naming = Naming()
+        self._computations = Computations(self._prefixes, self._naming)
         self._failures = Failures(self._drops)
         self._events = Events(settings.events_allow, self._drops)
-        self._workers = Workers(self._drops)
+        self._workers = Workers()
+        self._losses = Losses(self._drops)
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
         for worker in scheduler.workers.values():
-            self._workers.added(worker)
+            self._add(worker)
 
     def client_is(self, client: str, user: str) -> None:
         """Remember whose client that is; Dask does not tell."""
@@ -111,12 +115,18 @@ class Observer:
         if task is None:
             return
         if finish == "erred" and details.get("cause") == key and start != "erred":
-            self._failures.add(self._computations.computation_of(task), task.prefix.name, details)
+            self._failures.add(
+                self._computations.computation_of(task), self._naming.prefix(task), details
+            )
         self._computations.transition(task, start, finish, details)
 
     def add_worker(self, address: str) -> None:
         """A worker has come."""
-        self._workers.added(self._scheduler.workers[address])
+        self._add(self._scheduler.workers[address])
+
+    def remove_worker(self, address: str) -> None:
+        """A worker has left."""
+        self._workers.removed(address)
 
     def remove_client(self, client: str) -> None:
         """A client has left."""
@@ -124,12 +134,16 @@ class Observer:
 
     def log_event(self, topic: str, message: Any) -> None:
         """Something was written to Dask's event log."""
-        self._workers.event(topic, message)
+        self._losses.event(topic, message)
         self._events.add(topic, message)
 
     def tasks_dropped(self) -> None:
         """The scheduler has dropped all its tasks."""
         self._computations.cancel_all()
+
+    def _add(self, worker: WorkerState) -> None:
+        self._workers.added(worker)
+        self._losses.added(worker)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -150,13 +164,13 @@ class Observer:
             prefixes=self._prefixes.rows(),
             exceptions=self._failures.by_type(),
             events_by_topic=self._events.by_topic(),
-            losses_by_reason=self._workers.losses_by_reason(),
+            losses_by_reason=self._losses.by_reason(),
             drops=dict(self._drops),
             hook_seconds=self._hook_seconds,
             computations=tuple(computations),
             task_groups=tuple(task_groups),
             failures=tuple(self._failures.changed()),
-            worker_losses=self._workers.losses(),
+            worker_losses=self._losses.take(),
             events=self._events.take(),
             code=self._code.take(),
         )

@@ -1,21 +1,14 @@
-"""Workers: threads and memory now, thread-seconds so far, and those that left."""
+"""Workers: threads and memory now, thread-seconds so far."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from distributed.core import Status
 from distributed.metrics import time
 from distributed.scheduler import WorkerState
-
-from daskscope import protocol
-from daskscope.observe.bounded import Bounded, Count
-
-#: Losses that are kept between two beats; beyond it the oldest go, and are counted.
-MAX_LOSSES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +23,11 @@ class WorkerTotals:
     seconds: dict[str, float]
 
 
-@dataclass(slots=True)
-class _Known:
-    name: str
-    since: float
-    threads: int
-    memory_used: int | None = None
-    reason: str = ""
-    announced: bool = False
-
-
 class Workers:
-    """What the plugin remembers of the workers, and what it read off them at each snapshot."""
+    """Adds up the workers' threads over time, and reads the rest off them at each snapshot."""
 
-    def __init__(self, drops: Counter[str]) -> None:
-        self._drops = drops
-        self._known: dict[str, _Known] = {}
-        self._losses: deque[protocol.WorkerLoss] = deque()
-        self._lost = 0
-        self._reasons = Bounded(Count, 20, "worker loss reason", drops)
+    def __init__(self) -> None:
+        self._threads_of: dict[str, int] = {}
         self._accrued_at = time()
         self._threads = 0
         self._paused_threads = 0
@@ -58,65 +37,15 @@ class Workers:
         self._idle = 0.0
 
     def added(self, worker: WorkerState) -> None:
-        """Remember a worker: Dask's own record is gone when it leaves."""
-        self._accrue()
-        self._known[worker.address] = _Known(
-            str(worker.name)[: protocol.MAX_NAME], time(), worker.nthreads
-        )
+        """Count the threads of a worker from now on."""
+        self.removed(worker.address)
+        self._threads_of[worker.address] = worker.nthreads
         self._threads += worker.nthreads
 
-    def event(self, topic: str, message: Any) -> None:
-        """Read from Dask's event log why workers leave: only there it says so."""
-        if not isinstance(message, Mapping):
-            return
-        action = message.get("action")
-        if action == "remove-worker" and topic == "all":
-            self._removed(message)
-        elif action == "closing-worker" and topic in self._known:
-            self._known[topic].reason = str(message.get("reason") or "")[: protocol.MAX_NAME]
-            self._known[topic].announced = True
-        elif topic == "worker-restart-memory" and message.get("worker") in self._known:
-            self._known[message["worker"]].reason = "out of memory"
-
-    def _removed(self, message: Mapping[str, Any]) -> None:
-        address = str(message.get("worker"))
-        known = self._known.pop(address, None)
-        if known is None:
-            return
+    def removed(self, address: str) -> None:
+        """Do not count them any more."""
         self._accrue()
-        self._threads -= known.threads
-        now = time()
-        # Dask expects only workers that it retired itself; one that said goodbye was closed too.
-        expected = bool(message.get("expected")) or known.announced
-        reason = known.reason or ("closed" if expected else "lost connection")
-        self._reasons[reason].value += 1
-        self._lost += 1
-        if len(self._losses) >= MAX_LOSSES:
-            self._losses.popleft()
-            self._drops["worker loss"] += 1
-        self._losses.append(
-            protocol.WorkerLoss(
-                id=f"{int(now * 1000):x}-{self._lost:x}",
-                address=address,
-                name=known.name,
-                at=now,
-                reason=reason,
-                expected=expected,
-                processing=len(message.get("processing-tasks") or ()),
-                memory_used=known.memory_used,
-                lifetime=now - known.since,
-            )
-        )
-
-    def losses(self) -> tuple[protocol.WorkerLoss, ...]:
-        """Return the losses since the last call."""
-        losses = tuple(self._losses)
-        self._losses.clear()
-        return losses
-
-    def losses_by_reason(self) -> dict[str, int]:
-        """Return how many workers left, by reason."""
-        return {reason: count.value for reason, count in self._reasons.values.items()}
+        self._threads -= self._threads_of.pop(address, 0)
 
     def totals(self, workers: Iterable[WorkerState], compute_seconds: float) -> WorkerTotals:
         """Return the totals over ``workers``, Dask's own records.
@@ -141,9 +70,6 @@ class Workers:
                 executing += sum(worker.executing.values())
             metrics = worker.metrics
             used = metrics.get("memory") or 0
-            known = self._known.get(worker.address)
-            if known is not None:
-                known.memory_used = used
             held = metrics.get("managed_bytes") or 0
             managed += held
             spilled += (metrics.get("spilled_bytes") or {}).get("disk") or 0
