@@ -159,6 +159,10 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     writer.loss(running, "w1", "features-worker-17", "out of memory", False, -2100, 14, 15.7 * GIB)
     writer.loss(running, "w2", "features-worker-03", "closed", True, -1200, 0, 2.1 * GIB)
     writer.loss(lost, "w3", "tcp://10.4.12.7:41023", "lost connection", False, -9150, 3, None)
+    writer.shutdown(stopped, "s1", "closing", -26_381, "idle for 1 h")
+    writer.activity(stopped, "", idle=41_000.0, unattributed=310.0)
+    writer.activity(stopped, "read-parquet", thread_cpu=30_000.0, transfer=1_200.0)
+    writer.profile(running, "p1", -600)
     writer.event(running, "e1", "progress", {"partition": 118, "of": 240, "note": "half way"}, -300)
     writer.event(
         running,

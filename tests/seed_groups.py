@@ -51,6 +51,8 @@ def task_groups(
                 "durations": [0] * (len(DURATION_BOUNDS) + 1),
                 "shortest": 0.021 if done else None,
                 "longest": 14.2 if done else None,
+                "types": {"DataFrame": done} if done else {},
+                "retried": 0,
             }
         )
         for field, value in (("tasks", size), ("completed", done), ("erred", erred)):

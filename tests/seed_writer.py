@@ -99,6 +99,13 @@ class SeedWriter:
             peak_threads=workers * 4,
             peak_memory_used=int(workers * 13.9 * GIB),
             drops={"event": 12, "task group": 3} if name == "features-nightly" else {},
+            deployment={"slurm.job.id": "918273"} if kind == "LocalCluster" else {},
+            prices={"currency": "USD", "per_hour": {"thread": 0.06}} if tags else None,
+            held_by={"clients": 1, "results": 412} if idle else {"processing": 96},
+            scheduler={"cpu": 0.31, "memory": 402_653_184, "lag": 0.004},
+            gpu=None,
+            cost=2.05 if tags else None,
+            idle_cost=0.68 if tags else None,
         )
         return id
 
@@ -155,6 +162,9 @@ class SeedWriter:
             frames=frames,
             spans=["nightly", "features"],
             trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
+            cancelled=0 if status != "cancelled" else 3_705,
+            annotations={"priority": "10", "team": "features"},
+            graph_bytes=1_843_200,
         )
         return cluster, id
 
@@ -183,6 +193,7 @@ class SeedWriter:
             first_at=self._now + last - 40,
             last_at=self._now + last,
             worker="tcp://10.4.12.7:41023",
+            retried=0,
         )
 
     def loss(
@@ -209,6 +220,50 @@ class SeedWriter:
             processing=processing,
             memory_used=None if memory is None else int(memory),
             lifetime=3104.0,
+            last_seen_at=self._now + at - 0.6,
+            memory_limit=16 * GIB,
+            nanny_memory=None if expected else int(15.4 * GIB),
+            tasks={"read-parquet": processing} if processing else {},
+            log=None
+            if expected
+            else ["distributed.worker.memory - WARNING - Unmanaged memory use is high"],
+        )
+
+    def shutdown(self, cluster: str, id: str, state: str, at: float, detail: str) -> None:
+        self._add(
+            schema.shutdown,
+            cluster=cluster,
+            id=id,
+            seq=100,
+            requested_by="idle.timeout",
+            state=state,
+            at=self._now + at,
+            closes_at=self._now + at + 30,
+            detail=detail,
+        )
+
+    def activity(self, cluster: str, prefix: str, **seconds: float) -> None:
+        named = {name.replace("_", "-"): value for name, value in seconds.items()}
+        self._add(schema.activity, cluster=cluster, prefix=prefix, seq=100, seconds=named)
+
+    def profile(self, cluster: str, id: str, at: float) -> None:
+        self._add(
+            schema.profile,
+            cluster=cluster,
+            id=id,
+            seq=100,
+            started_at=self._now + at,
+            stopped_at=self._now + at + 60,
+            workers=24,
+            seconds=812.5,
+            lines=[
+                {"file": "build.py", "function": "build", "line": 41, "text": "    load(path)"},
+                {"file": "build.py", "function": "load", "line": 12, "text": None},
+            ],
+            parent=[-1, 0],
+            line=[0, 1],
+            samples=[62_500, 40_100],
+            cut=False,
         )
 
     def event(self, cluster: str, id: str, topic: str, message: Any, at: float) -> None:

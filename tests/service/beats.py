@@ -10,6 +10,7 @@ import requests
 
 from daskscope.protocol import (
     PROTOCOL,
+    Activity,
     Cluster,
     Code,
     CodeFrame,
@@ -17,7 +18,13 @@ from daskscope.protocol import (
     Environment,
     Event,
     Failure,
+    Gpu,
     Heartbeat,
+    Prices,
+    Profile,
+    ProfileLine,
+    SchedulerLoad,
+    Shutdown,
     Status,
     TaskGroup,
     WorkerLoss,
@@ -167,16 +174,69 @@ def make_beat(cluster: Cluster | None = None, seq: int = 1, **fields: Any) -> He
 def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
     """Return a beat that has something of everything."""
     return make_beat(
-        cluster,
+        cluster
+        or make_cluster(
+            deployment={"slurm.job.id": "42"}, prices=Prices("USD", {"thread": 0.06, "gpu": 1.5})
+        ),
         seq,
-        computations=(make_computation(),),
-        task_groups=(make_task_group(), make_task_group(name="read-1", dependencies=())),
-        failures=(make_failure(), make_failure(computation=None)),
-        worker_losses=(make_worker_loss(),),
+        status=make_status(
+            held_by={"clients": 1, "results": 3},
+            scheduler=SchedulerLoad(cpu=0.4, memory=2**28, lag=0.01),
+            gpu=Gpu(workers=2, utilization=0.75, memory_used=2**33, memory_limit=None),
+            cost=1.25,
+            idle_cost=0.5,
+        ),
+        computations=(
+            make_computation(cancelled=2, annotations={"owner": "ada"}, graph_bytes=4_096),
+        ),
+        task_groups=(
+            make_task_group(types={"int": 40}, retried=1),
+            make_task_group(name="read-1", dependencies=()),
+        ),
+        failures=(make_failure(retried=1), make_failure(computation=None)),
+        worker_losses=(
+            make_worker_loss(
+                last_seen_at=time.time() - 1,
+                memory_limit=2**34,
+                nanny_memory=2**33,
+                tasks={"sum": 3},
+                log=("one", "two"),
+            ),
+        ),
+        activities=(Activity("sum", {"thread-cpu": 3.5}), Activity("", {"idle": 400.0})),
+        profiles=(make_profile(),),
+        shutdowns=(make_shutdown(),),
         events=(make_event(),),
         code=(make_code(),),
         drops={"events": 2},
     )
+
+
+def make_profile(id: str = "p1", **fields: Any) -> Profile:
+    defaults: dict[str, Any] = {
+        "id": id,
+        "started_at": time.time() - 60,
+        "stopped_at": time.time(),
+        "workers": 4,
+        "seconds": 21.5,
+        "lines": (ProfileLine("/home/ada/run.py", "load", 12, "    return read(path)"),),
+        "parent": (-1,),
+        "line": (0,),
+        "samples": (1654,),
+    }
+    return Profile(**(defaults | fields))
+
+
+def make_shutdown(**fields: Any) -> Shutdown:
+    defaults: dict[str, Any] = {
+        "id": "s1",
+        "requested_by": "idle.timeout",
+        "state": "announced",
+        "at": time.time(),
+        "closes_at": time.time() + 30,
+        "detail": "idle for 1 h",
+    }
+    return Shutdown(**(defaults | fields))
 
 
 def post(url: str, token: str | None, body: Heartbeat | bytes, **headers: str) -> requests.Response:

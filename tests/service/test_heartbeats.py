@@ -92,13 +92,24 @@ def test_an_acknowledged_beat_is_stored_with_everything_in_it(
         assert {name: groups[group.name][name] for name in expected} == expected
     failures = rows(shared_service, schema.failure, workspace)
     assert {failure["computation"] for failure in failures} == {"c1", ""}
+    for part in (beat.cluster, beat.status):
+        for name in ("deployment", "prices", "held_by", "scheduler", "gpu", "cost", "idle_cost"):
+            if hasattr(part, name):
+                assert cluster[name] == json.loads(json.dumps(asdict(part)))[name], name
+    activities = {
+        activity["prefix"]: activity["seconds"]
+        for activity in rows(shared_service, schema.activity, workspace)
+    }
+    assert activities == {"sum": {"thread-cpu": 3.5}, "": {"idle": 400.0}}
     for table, sent_rows in (
         (schema.worker_loss, beat.worker_losses),
         (schema.event, beat.events),
         (schema.code, beat.code),
+        (schema.profile, beat.profiles),
+        (schema.shutdown, beat.shutdowns),
     ):
         stored = row(shared_service, table, workspace)
-        expected = asdict(sent_rows[0])
+        expected = json.loads(json.dumps(asdict(sent_rows[0])))
         assert {name: stored[name] for name in expected} == expected
 
 

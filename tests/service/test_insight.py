@@ -22,6 +22,7 @@ CLUSTER: dict[str, Any] = {
     "last_seen_at": 5000.0,  # another clock
     "interval": 10.0,
     "idle_seconds": None,
+    "held_by": {},
     "workers": 4,
 }
 COMPUTATION: dict[str, Any] = {
@@ -44,6 +45,25 @@ def test_a_cluster_is_lost_when_silent_for_long_and_for_three_beats(
 ) -> None:
     verdict = cluster_verdict(CLUSTER | {"interval": interval}, 5000 + silence, 60)
     assert verdict.status == status
+
+
+@pytest.mark.parametrize(
+    ("held_by", "sentence"),
+    [
+        ({}, "It is up, and idle for 1 min 30 s."),
+        ({"clients": 1}, "It is up, and idle for 1 min 30 s, with 1 client connected."),
+        (
+            {"clients": 2, "results": 1300, "actors": 1, "of tomorrow": 4},
+            "It is up, and idle for 1 min 30 s, with 2 clients connected, 1,300 results held in "
+            "memory and 1 actor.",
+        ),
+    ],
+)
+def test_an_idle_cluster_says_what_there_is_to_keep_it_for(
+    held_by: dict[str, int], sentence: str
+) -> None:
+    verdict = cluster_verdict(CLUSTER | {"idle_seconds": 90.0, "held_by": held_by}, 5001, 60)
+    assert verdict == Verdict("running", sentence)
 
 
 def test_a_stopped_cluster_is_never_lost() -> None:

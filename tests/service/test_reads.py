@@ -73,10 +73,32 @@ def test_a_cluster_tells_its_times_counts_and_page(get: Get, seeded: Seeded) -> 
     assert cluster["failures"] == 15
     assert cluster["url"].endswith(f"/clusters/{seeded.running}")
     assert [loss["id"] for loss in cluster["worker_losses"]] == ["w2", "w1"]
+    assert cluster["held_by"] == {"processing": 96}
+    assert cluster["worker_losses"][1]["tasks"] == {"read-parquet": 14}
     assert "workspace" not in cluster
 
 
-@pytest.mark.parametrize("path", ["clusters", "computations", "exceptions", "events"])
+def test_a_cluster_tells_its_shutdowns_and_the_time_of_its_threads(
+    get: Get, seeded: Seeded
+) -> None:
+    cluster = get(f"clusters/{seeded.stopped}")
+    assert [shutdown["state"] for shutdown in cluster["shutdowns"]] == ["closing"]
+    seconds = {activity["prefix"]: activity["seconds"] for activity in cluster["activities"]}
+    assert seconds[""]["idle"] == 41_000.0
+    assert seconds["read-parquet"]["thread-cpu"] == 30_000.0
+
+
+def test_a_profile_is_listed_without_its_tree_and_told_whole(get: Get, seeded: Seeded) -> None:
+    (listed,) = get("profiles", cluster=seeded.running)["items"]
+    assert "lines" not in listed
+    whole = get(f"clusters/{seeded.running}/profiles/{listed['id']}")
+    assert whole["lines"][whole["line"][1]]["function"] == "load"
+    assert whole["parent"] == [-1, 0]
+    assert get(f"clusters/{seeded.stopped}/profiles/{listed['id']}", status=404)
+    assert get("profiles", cluster=seeded.stopped)["items"] == []
+
+
+@pytest.mark.parametrize("path", ["clusters", "computations", "exceptions", "events", "profiles"])
 def test_pages_of_a_list_join_to_the_whole(get: Get, path: str) -> None:
     whole = get(path, limit=1000)
     assert whole["next"] is None

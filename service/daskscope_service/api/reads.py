@@ -20,9 +20,10 @@ from daskscope_service.api.parameters import (
 )
 from daskscope_service.api.representation import page_url, represent, represent_page
 from daskscope_service.problems import Problem
+from daskscope_service.reads.activities import list_activities, list_profiles, one_profile
 from daskscope_service.reads.clusters import list_clusters, one_cluster
 from daskscope_service.reads.computations import list_computations, one_computation
-from daskscope_service.reads.events import list_events, list_worker_losses
+from daskscope_service.reads.events import list_events, list_shutdowns, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
 from daskscope_service.reads.scope import Item, Page, Scope, reading
 from daskscope_service.series.store import SeriesStore, rate
@@ -45,11 +46,13 @@ def clusters() -> Item:
 @blueprint.get("/clusters/<cluster_id>")
 @require("read")
 def cluster(cluster_id: str) -> Item:
-    """Answer with one cluster, and the workers that left it."""
+    """Answer with one cluster: workers that left it, shutdowns and its threads' time too."""
     refuse_unknown()
     with reading() as scope:
         found = _existing_cluster(scope, cluster_id)
         found["worker_losses"] = list_worker_losses(scope, cluster_id)
+        found["shutdowns"] = list_shutdowns(scope, cluster_id)
+        found["activities"] = list_activities(scope, cluster_id)
         _add_url(found, "cluster", cluster_id="id")
         return dict(represent(found))
 
@@ -116,6 +119,27 @@ def events() -> Item:
     which = selection()
     with reading() as scope:
         return represent_page(list_events(scope, which))
+
+
+@blueprint.get("/profiles")
+@require("read")
+def profiles() -> Item:
+    """Answer with profiles by the time they began, without their trees."""
+    which = selection()
+    with reading() as scope:
+        return represent_page(list_profiles(scope, which))
+
+
+@blueprint.get("/clusters/<cluster_id>/profiles/<profile_id>")
+@require("read")
+def profile(cluster_id: str, profile_id: str) -> Item:
+    """Answer with one profile: a tree in columns, see ``daskscope.protocol.Profile``."""
+    refuse_unknown()
+    with reading() as scope:
+        found = one_profile(scope, cluster_id, profile_id)
+        if found is None:
+            raise _missing("profile", profile_id)
+        return dict(represent(found))
 
 
 @blueprint.get("/series")

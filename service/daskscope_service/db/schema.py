@@ -97,6 +97,13 @@ cluster = Table(
     Column("peak_threads", Integer, nullable=False),
     Column("peak_memory_used", BigInteger, nullable=False),
     Column("drops", JSON, nullable=False),
+    Column("deployment", JSON, nullable=False),
+    Column("prices", JSON, nullable=False),  # JSON null: none set
+    Column("held_by", JSON, nullable=False),
+    Column("scheduler", JSON, nullable=False),  # JSON null: not measured
+    Column("gpu", JSON, nullable=False),  # JSON null: no worker reports one
+    Column("cost", Float),
+    Column("idle_cost", Float),
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
 )
@@ -121,6 +128,9 @@ computation = Table(
     Column("frames", JSON, nullable=False),  # JSON null: refused
     Column("spans", JSON, nullable=False),
     Column("trace_id", String),
+    Column("cancelled", Integer, nullable=False),
+    Column("annotations", JSON, nullable=False),
+    Column("graph_bytes", BigInteger),
     Index("computation_by_start", "workspace", "started_at", "id"),
     Index("computation_by_cluster", "workspace", "cluster", "started_at", "id"),
     Index("computation_by_user", "workspace", "user", "started_at", "id"),
@@ -147,6 +157,8 @@ task_group = Table(
     Column("longest", Float),
     Column("started_at", Float),
     Column("stopped_at", Float),
+    Column("types", JSON, nullable=False),
+    Column("retried", Integer, nullable=False),
 )
 
 failure = Table(
@@ -165,6 +177,7 @@ failure = Table(
     Column("first_at", Float, nullable=False),
     Column("last_at", Float, nullable=False),
     Column("worker", String),
+    Column("retried", Integer, nullable=False),
     Index("failure_by_time", "workspace", "last_at", "fingerprint"),
     Index("failure_by_fingerprint", "workspace", "fingerprint", "last_at"),
     Index("failure_by_cluster", "workspace", "cluster", "fingerprint", "last_at"),
@@ -185,6 +198,55 @@ worker_loss = Table(
     Column("processing", Integer, nullable=False),
     Column("memory_used", BigInteger),
     Column("lifetime", Float, nullable=False),
+    Column("last_seen_at", Float),
+    Column("memory_limit", BigInteger),
+    Column("nanny_memory", BigInteger),
+    Column("tasks", JSON, nullable=False),
+    Column("log", JSON, nullable=False),  # JSON null: refused, or it never came
+)
+
+activity = Table(
+    "activity",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("prefix", String, primary_key=True),  # "": what belongs to no task
+    Column("seq", BigInteger, nullable=False),
+    Column("seconds", JSON, nullable=False),
+)
+
+profile = Table(
+    "profile",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("stopped_at", Float, nullable=False),
+    Column("workers", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("lines", JSON, nullable=False),
+    Column("parent", JSON, nullable=False),
+    Column("line", JSON, nullable=False),
+    Column("samples", JSON, nullable=False),
+    Column("cut", Boolean, nullable=False),
+    Index("profile_by_start", "workspace", "started_at", "id"),
+    Index("profile_by_cluster", "workspace", "cluster", "started_at", "id"),
+)
+
+shutdown = Table(
+    "shutdown",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("requested_by", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("closes_at", Float),
+    Column("detail", Text, nullable=False),
 )
 
 event = Table(

@@ -81,6 +81,9 @@ class BeatStore:
         self._failure = _latest(engine, schema.failure)
         self._worker_loss = _latest(engine, schema.worker_loss)
         self._event = _latest(engine, schema.event)
+        self._activity = _latest(engine, schema.activity)
+        self._profile = _latest(engine, schema.profile)
+        self._shutdown = _latest(engine, schema.shutdown)
         self._code = Upsert(engine, schema.code)
         self._known_code = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
             schema.code.c.hash.in_(bindparam("hashes", expanding=True))
@@ -111,7 +114,8 @@ class BeatStore:
                 (
                     *key, c.id, seq, c.status, c.user, c.started_at, c.stopped_at, c.tasks,
                     c.completed, c.erred, c.retried, _json(c.states), _json(c.seconds),
-                    _json(c.frames), _json(c.spans), c.trace_id,
+                    _json(c.frames), _json(c.spans), c.trace_id, c.cancelled,
+                    _json(c.annotations), c.graph_bytes,
                 )
                 for c in beat.computations
             ]  # fmt: skip
@@ -121,6 +125,7 @@ class BeatStore:
                     *key, g.computation, g.name, seq, g.prefix, g.tasks, g.completed, g.erred,
                     _json(g.states), _json(g.seconds), g.output_bytes, _json(g.dependencies),
                     _json(g.durations), g.shortest, g.longest, g.started_at, g.stopped_at,
+                    _json(g.types), g.retried,
                 )
                 for g in beat.task_groups
             ]  # fmt: skip
@@ -129,6 +134,7 @@ class BeatStore:
                 (
                     *key, f.computation or "", f.fingerprint, seq, f.type, f.function, f.message,
                     f.traceback, f.count, f.first_at, f.last_at, f.worker,
+                    f.retried,
                 )
                 for f in beat.failures
             ]  # fmt: skip
@@ -136,13 +142,31 @@ class BeatStore:
             rows[self._worker_loss] = [
                 (
                     *key, w.id, seq, w.address, w.name, w.at, w.reason, w.expected, w.processing,
-                    w.memory_used, w.lifetime,
+                    w.memory_used, w.lifetime, w.last_seen_at, w.memory_limit, w.nanny_memory,
+                    _json(w.tasks), _json(w.log),
                 )
                 for w in beat.worker_losses
             ]  # fmt: skip
         if beat.events:
             rows[self._event] = [
                 (*key, e.id, seq, e.at, e.topic, e.message, e.cut) for e in beat.events
+            ]
+        if beat.activities:
+            rows[self._activity] = [
+                (*key, a.prefix, seq, _json(a.seconds)) for a in beat.activities
+            ]
+        if beat.profiles:
+            rows[self._profile] = [
+                (
+                    *key, p.id, seq, p.started_at, p.stopped_at, p.workers, p.seconds,
+                    _json(p.lines), _json(p.parent), _json(p.line), _json(p.samples), p.cut,
+                )
+                for p in beat.profiles
+            ]  # fmt: skip
+        if beat.shutdowns:
+            rows[self._shutdown] = [
+                (*key, s.id, seq, s.requested_by, s.state, s.at, s.closes_at, s.detail)
+                for s in beat.shutdowns
             ]
         if beat.code:
             rows[self._code] = [
@@ -171,6 +195,8 @@ def _cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]
         c.interval, _json(c.environment), _json(c.tags), now, now, s.at, s.workers, s.threads,
         s.memory_used, s.memory_limit, _json(s.worker_seconds), _json(s.tasks), s.clients,
         s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, _json(beat.drops),
+        _json(c.deployment), _json(c.prices), _json(s.held_by), _json(s.scheduler), _json(s.gpu),
+        s.cost, s.idle_cost,
     )  # fmt: skip
 
 

@@ -17,6 +17,17 @@ Row = Mapping[str, Any]
 #: A cluster is silent after at least this many beats that did not come.
 MISSED_BEATS = 3
 
+# What ``held_by`` counts, the word for one of it, and what there is to say of it.
+_HELD = (
+    ("processing", "task", " running"),
+    ("queued", "task", " queued"),
+    ("unrunnable", "task", " that no worker can run"),
+    ("workers starting", "worker", " starting"),
+    ("clients", "client", " connected"),
+    ("results", "result", " held in memory"),
+    ("actors", "actor", ""),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -39,8 +50,22 @@ def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
             f"and was last heard {duration(silence)} ago.",
         )
     if cluster["idle_seconds"] is not None:
-        return Verdict("running", f"It is up, and idle for {duration(cluster['idle_seconds'])}.")
+        held = kept_for(cluster["held_by"])
+        return Verdict(
+            "running",
+            f"It is up, and idle for {duration(cluster['idle_seconds'])}"
+            + (f", with {held}." if held else "."),
+        )
     return Verdict("running", f"It is up, and at work with {plural(cluster['workers'], 'worker')}.")
+
+
+def kept_for(held_by: Mapping[str, int]) -> str:
+    """Return in words what there is to keep a cluster for, as ``protocol.Status.held_by`` counts.
+
+    Empty where there is nothing.
+    """
+    parts = [plural(held_by[kind], thing) + how for kind, thing, how in _HELD if held_by.get(kind)]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1] if parts else ""]))
 
 
 def cluster_seconds(cluster: Row) -> float:

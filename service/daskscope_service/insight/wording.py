@@ -33,6 +33,12 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
 
 
+def money(amount: float, currency: str) -> str:
+    """Return ``12.30 USD``; small amounts with two digits that count."""
+    digits = 2 if amount >= 0.1 or amount == 0 else 4
+    return f"{amount:,.{digits}f} {currency}"
+
+
 def plural(value: int, thing: str) -> str:
     """Return ``1 task`` or ``12,345 tasks``."""
     return f"{number(value)} {thing}{'' if value == 1 else 's'}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flask import Blueprint, url_for
 
-from daskscope_service.insight.wording import duration, number, plural, size
+from daskscope_service.insight.wording import duration, money, number, plural, size
 
 _STATIC = Path(__file__).with_name("static")
 
@@ -55,6 +55,6 @@ def _digest(name: str) -> str:
 
 def install(blueprint: Blueprint) -> None:
     """Give the filters to the templates of the application that gets ``blueprint``."""
-    for function in (number, size, duration, plural, iso, exact, ago, middle):
+    for function in (number, size, duration, money, plural, iso, exact, ago, middle):
         blueprint.add_app_template_filter(function)
     blueprint.add_app_template_global(asset)

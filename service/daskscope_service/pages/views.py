@@ -20,7 +20,7 @@ from daskscope_service.pages.graph import layout
 from daskscope_service.problems import Problem
 from daskscope_service.reads.clusters import list_clusters, one_cluster
 from daskscope_service.reads.computations import list_computations, one_computation
-from daskscope_service.reads.events import list_events, list_worker_losses
+from daskscope_service.reads.events import list_events, list_shutdowns, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
 from daskscope_service.reads.scope import Item, Selection, encode_cursor, reading
 from daskscope_service.settings import Settings
@@ -79,6 +79,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         failures = list_exceptions(scope, of_it)
         events = list_events(scope, of_it)
         losses = list_worker_losses(scope, cluster_id)
+        shutdowns = list_shutdowns(scope, cluster_id)
     since, until = _charted(found, SPANS[span])
     store = current_app.extensions["daskscope.series"]
     return _page(
@@ -89,6 +90,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         failures=failures,
         events=events,
         losses=losses,
+        shutdowns=shutdowns,
         span=span,
         spans=SPANS,
         sparklines=charts.sparklines(store, g.workspace, cluster_id, since, until),

@@ -22,6 +22,7 @@ _CLUSTER_COLUMNS = (
     "last_seen_at",
     "interval",
     "idle_seconds",
+    "held_by",
     "workers",
 )
 

@@ -1,14 +1,16 @@
-"""What happened on clusters: allow-listed events and workers that left."""
+"""What happened on clusters: allow-listed events, workers that left, shutdowns."""
 
 from __future__ import annotations
 
 from sqlalchemy import and_
 
-from daskscope_service.db.schema import cluster, event, worker_loss
+from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
 
 #: Worker losses of one cluster that are shown, the newest first.
 MOST_LOSSES = 200
+#: Shutdowns of one cluster that are shown, the newest first.
+MOST_SHUTDOWNS = 50
 
 
 def list_events(scope: Scope, selection: Selection) -> Page:
@@ -31,4 +33,14 @@ def list_worker_losses(scope: Scope, cluster_id: str) -> list[Item]:
         .where(worker_loss.c.cluster == cluster_id)
         .order_by(worker_loss.c.at.desc())
         .limit(MOST_LOSSES)
+    )
+
+
+def list_shutdowns(scope: Scope, cluster_id: str) -> list[Item]:
+    """Return the shutdowns of a cluster that were announced, the newest first."""
+    return scope.items(
+        scope.select(shutdown)
+        .where(shutdown.c.cluster == cluster_id)
+        .order_by(shutdown.c.at.desc())
+        .limit(MOST_SHUTDOWNS)
     )

@@ -1,0 +1,41 @@
+"""Where the workers' threads were: by activity of each task prefix, and by line of code."""
+
+from __future__ import annotations
+
+from sqlalchemy import and_
+
+from daskscope_service.db.schema import activity, cluster, profile
+from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
+
+_WITHOUT_TREE = ("cluster", "id", "started_at", "stopped_at", "workers", "seconds", "cut")
+
+
+def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
+    """Return the thread-seconds of each prefix by activity; ``""`` is what belongs to no task."""
+    return scope.items(
+        scope.select(activity, activity.c.prefix, activity.c.seconds)
+        .where(activity.c.cluster == cluster_id)
+        .order_by(activity.c.prefix)
+    )
+
+
+def list_profiles(scope: Scope, selection: Selection) -> Page:
+    """Return profiles by the time they began, without what they hold: see :func:`one_profile`."""
+    columns = [profile.c[name] for name in _WITHOUT_TREE]
+    query = scope.select(profile, *columns, cluster.c.name.label("cluster_name")).join(
+        cluster,
+        and_(cluster.c.workspace == profile.c.workspace, cluster.c.id == profile.c.cluster),
+    )
+    if selection.user is not None:
+        query = query.where(cluster.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(profile.c.cluster == selection.cluster)
+    return page(scope, query, selection, profile.c.started_at, "id")
+
+
+def one_profile(scope: Scope, cluster_id: str, id: str) -> Item | None:
+    """Return one profile, a tree in columns as in the protocol; None where there is no such."""
+    found = scope.items(
+        scope.select(profile).where(profile.c.cluster == cluster_id, profile.c.id == id)
+    )
+    return found[0] if found else None
