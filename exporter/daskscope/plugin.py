@@ -24,6 +24,7 @@ from daskscope.background import Background
 from daskscope.config import Settings
 from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.observe.code import watch_graphs
+from daskscope.observe.environment import deployment, environment
 from daskscope.observe.snapshot import Observed, Observer
 from daskscope.privacy import Cleared, Privacy
 from daskscope.report.sender import Sender
@@ -262,6 +263,9 @@ async def install(
 
     Nothing waits between the look and the act, so that of two clients one is first.
     """
+    # They read files and remember what they found: off the loop.
+    await asyncio.to_thread(environment)
+    await asyncio.to_thread(deployment)
     plugin = dask_scheduler.plugins.get(NAME)
     if plugin is None:
         plugin = Plugin(settings, registrant)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import dask.config
@@ -20,8 +16,8 @@ from distributed import Client, LocalCluster
 
 import daskscope
 from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.service_process import free_port
 
 
 def inc(x: int) -> int:
@@ -145,35 +141,7 @@ def test_two_that_register_at_once_get_one_plugin(
 # --- schedulers of their own ----------------------------------------------------------------------
 
 
-@contextmanager
-def _dask(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", *arguments]
-        if arguments[0] != "worker"
-        else [sys.executable, "-m", "distributed.cli.dask_worker", *arguments[1:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.communicate(timeout=20)
-        finally:
-            process.kill()
-
-
-def _scheduler_arguments(port: int) -> list[str]:
-    return ["--host", "127.0.0.1", "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
-
-
 def test_a_preloaded_scheduler_reports_without_a_client_that_registers(recorder: Recorder) -> None:
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
     options = [
         "--preload", "daskscope",
         "--daskscope-endpoint", recorder.url,
@@ -183,17 +151,17 @@ def test_a_preloaded_scheduler_reports_without_a_client_that_registers(recorder:
         "--daskscope-computation-code-transmit", "false",
     ]  # fmt: skip
     with (
-        _dask(*_scheduler_arguments(port), *options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler,
-        _dask("worker", address, "--nworkers", "1", "--nthreads", "1", "--no-dashboard"),
-        Client(address, timeout=30) as client,
+        scheduler_process(*options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler,
+        worker_process(scheduler.address),
+        Client(scheduler.address, timeout=30) as client,
     ):
         assert client.submit(inc, 1).result(timeout=30) == 2
         client.log_event("mine", "hello")
         assert recorder.computation().frames is None
         recorder.wait_for(recorder.events, "the event")
         client.close()
-        scheduler.send_signal(signal.SIGINT)
-        assert scheduler.wait(20) == 0
+        scheduler.stop()
+        assert scheduler.process.returncode == 0
 
     first, last = recorder.beats[0], max(recorder.beats, key=lambda beat: beat.seq)
     assert (first.phase, last.phase) == ("start", "stop")
@@ -203,16 +171,13 @@ def test_a_preloaded_scheduler_reports_without_a_client_that_registers(recorder:
 
 
 def test_a_preload_with_wrong_settings_leaves_a_scheduler_that_runs() -> None:
-    port = free_port()
-    with _dask(
-        *_scheduler_arguments(port),
+    with scheduler_process(
         *("--preload", "daskscope", "--daskscope-interval", "often"),
         DASK_DASKSCOPE__TOKEN=TOKEN,
     ) as scheduler:
-        with Client(f"tcp://127.0.0.1:{port}", timeout=30) as client:
+        with Client(scheduler.address, timeout=30) as client:
             assert client.scheduler_info()["id"]
-        scheduler.send_signal(signal.SIGINT)
-        output, _ = scheduler.communicate(timeout=20)
+        output = scheduler.stop()
     assert "daskscope.interval is 'often'" in output
     assert TOKEN not in output
 
@@ -234,15 +199,13 @@ def test_a_scheduler_without_the_package_gives_three_ways_out_and_logs_no_token(
             """
         )
     )
-    port = free_port()
-    with _dask(*_scheduler_arguments(port), PYTHONPATH=str(tmp_path)) as scheduler:
-        with Client(f"tcp://127.0.0.1:{port}", timeout=30) as client:
+    with scheduler_process(PYTHONPATH=str(tmp_path)) as scheduler:
+        with Client(scheduler.address, timeout=30) as client:
             with pytest.raises(daskscope.NotOnScheduler) as error:
                 daskscope.register(client, token=TOKEN)
-        scheduler.send_signal(signal.SIGINT)
-        output, _ = scheduler.communicate(timeout=20)
+        output = scheduler.stop()
     message = str(error.value)
-    assert f"tcp://127.0.0.1:{port}" in message
+    assert scheduler.address in message
     for way in ("pip install daskscope==", "PipInstall", "--preload daskscope"):
         assert way in message
     assert TOKEN not in output

@@ -15,7 +15,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.computations import Computations
-from daskscope.observe.environment import environment, name_and_kind
+from daskscope.observe.environment import deployment, environment, name_and_kind
 from daskscope.observe.events import Events, RawEvent
 from daskscope.observe.failures import Failures
 from daskscope.observe.losses import Losses
@@ -190,6 +190,7 @@ class Observer:
             environment=self._environment,
             tags=self._settings.tags,
             workspace=self._settings.workspace,
+            deployment=deployment(),
         )
 
     def _status(
