@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tests.bench import exporter
+from tests.bench import exporter, first_data, soak
 from tests.bench.results import table
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("what", type=click.Choice(["all", "exporter"]), default="all")
+@click.argument("what", type=click.Choice(["all", "exporter", "soak"]), default="all")
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -29,36 +30,56 @@ from tests.bench.results import table
     help="Trivial tasks that each variant runs in a round.",
 )
 @click.option(
+    "--soak-tasks",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="Tasks of the soak.",
+)
+@click.option(
     "--json",
     "record",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write all that was measured to this file, too.",
 )
-def bench(what: str, rounds: int, tasks: int, record: Path | None) -> None:
+def bench(what: str, rounds: int, tasks: int, soak_tasks: int, record: Path | None) -> None:
     """Measure what daskscope promises of its speed, beside the goal.
 
     \b
     exporter  CPU time of a scheduler with daskscope (metrics, traces, logs and heartbeats to a
-              real service) against none, for trivial tasks; for comparison, a span per task
+              real service) against none, for trivial tasks; for comparison, a span per task; and
+              how soon there is data
+    soak      memory of a scheduler with daskscope over a million tasks, with the service killed
+              for half of them; and whether all that was done is stored at the end
 
-    Takes some five minutes as it is. Ratios compare rounds that ran side by side, so other work on
-    the machine widens the quartiles but does not move the median much; figures of two machines do
-    not compare. Results go to standard output, progress beside it.
+    The first takes some five minutes as it is, the second half an hour. Ratios compare rounds that
+    ran side by side, so other work on the machine widens the quartiles but does not move the median
+    much; figures of two machines do not compare. Results go to standard output, progress beside it.
 
     \b
     A quick look:
       ./dev bench exporter --rounds 8
+      ./dev bench soak --soak-tasks 50000
     For the record:
       ./dev bench --json figures.json
     """
     # Clusters that are ended on purpose would say so.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    assert what in ("all", "exporter"), "there is one so far"
-    figures, measured = exporter.measure(rounds, tasks, lambda line: click.echo(line, err=True))
-    click.echo(f"{rounds} rounds of {tasks} tasks; ratios to no plugin in the same round")
-    click.echo(table(figures))
+    measured: dict[str, Any] = {}
+    if what in ("all", "exporter"):
+        figures, measured["exporter"] = exporter.measure(rounds, tasks, _tell)
+        click.echo(f"{rounds} rounds of {tasks} tasks; ratios to no plugin in the same round")
+        click.echo(table([*figures, *first_data.measure(rounds=min(rounds, 5))]))
+    if what in ("all", "soak"):
+        figures, measured["soak"] = soak.measure(soak_tasks, _tell)
+        click.echo(f"{soak_tasks:,} tasks, half of them while the service is gone")
+        click.echo(table(figures))
     if record is not None:
-        record.write_text(json.dumps({"exporter": measured}, indent=1) + "\n", encoding="utf-8")
+        record.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
 
 
 if __name__ == "__main__":

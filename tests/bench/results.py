@@ -38,9 +38,11 @@ class Figure:
         return cls(what, *_quartiles(ratios), overall=sum(ours) / sum(base), goal=goal)
 
     @classmethod
-    def of_values(cls, what: str, values: Sequence[float], unit: str) -> Figure:
+    def of_values(
+        cls, what: str, values: Sequence[float], unit: str, goal: float | None = None
+    ) -> Figure:
         """Sum up values that stand for themselves."""
-        return cls(what, *_quartiles(values), overall=statistics.mean(values), unit=unit)
+        return cls(what, *_quartiles(values), overall=statistics.mean(values), unit=unit, goal=goal)
 
     @property
     def verdict(self) -> str:

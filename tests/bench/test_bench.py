@@ -23,10 +23,25 @@ def test_the_exporter_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert "≤ 1.04" in rows["process CPU, daskscope"]
     assert "process CPU, an SDK span per task" in rows
     assert "µs" in rows["in daskscope's hooks, per task"]
+    assert "≤ 2.00" in rows["register() to first data"]
     assert "round 2 of 2" in result.stderr
     measured = json.loads(record.read_text())["exporter"]
-    assert len(measured["figures"]) == len(rows) - 2
+    assert len(measured["figures"]) == len(rows) - 3
     assert {len(rounds) for rounds in measured["seconds"].values()} == {2}
+
+
+@pytest.mark.timeout(180)
+def test_the_soak_loses_nothing_while_the_service_is_gone(tmp_path: Path) -> None:
+    record = tmp_path / "figures.json"
+    arguments = ["soak", "--soak-tasks", "16000", "--json", str(record)]
+
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+
+    assert result.exit_code == 0, result.output
+    assert "the service goes away" in result.stderr
+    measured = json.loads(record.read_text())["soak"]
+    assert measured["stored"] == measured["done"]
+    assert measured["done"]["completed"] + measured["done"]["erred"] == 16_000
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [([1.0, 1.01, 9.0], "PASS"), ([1.1, 1.1], "over")])

@@ -1,0 +1,165 @@
+"""A long run on one cluster, with the service gone for half of it: is memory flat, is all kept?
+
+The work comes in pieces: collections and futures, exceptions and events, each piece with a known
+number of each. At the end what the service has stored is held against what was done. A second
+cluster without plugin does the first part of the same work, for Dask's own memory grows at first
+too: its logs fill up to their bounds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, wait
+from distributed.scheduler import Scheduler
+from sqlalchemy import func, select
+
+import daskscope
+from daskscope_service.db import schema
+from tests.bench.clusters import cluster, run_tasks
+from tests.bench.results import Figure, record
+from tests.service_process import ServiceProcess
+
+#: Tasks of one piece of work, and how many of them raise an exception.
+PIECE, FAILING = 2_000, 5
+#: Up to where the cluster without plugin follows: its logs are full long before.
+CONTROL_SHARE = 0.15
+MIB = 2**20
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Books:
+    """What was done, or what of it is stored."""
+
+    completed: int = 0
+    erred: int = 0
+    events: int = 0
+
+
+def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
+    """Run ``tasks`` tasks. Return the figures and all that was measured.
+
+    ``tell`` is called with a line for a person who waits.
+    """
+    pieces = max(tasks // PIECE, 8)
+    gone, back = pieces // 4, 3 * pieces // 4
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder, ExitStack() as parts:
+        service = parts.enter_context(ServiceProcess(Path(folder, "service")))
+        ours = parts.enter_context(cluster(Path(folder, "ours")))
+        other = parts.enter_context(cluster(Path(folder, "other")))
+        registration = daskscope.register(
+            ours, endpoint=service.url, token=service.token(), interval="1s", events__allow=["soak"]
+        )
+        if registration.problem is not None:
+            raise RuntimeError(registration.problem)
+        done = Books()
+        rss: list[float] = []
+        control: list[float] = []
+        for number in range(pieces):
+            if number == gone:
+                tell("the service goes away")
+                service.stop("KILL")
+            if number == back:
+                tell("the service comes back")
+                service.start()
+            _piece(ours, number, done)
+            rss.append(ours.run_on_scheduler(_rss) / MIB)
+            if number < max(CONTROL_SHARE * pieces, 2):
+                _piece(other, number, Books())
+                control.append(other.run_on_scheduler(_rss) / MIB)
+            if number % max(pieces // 50, 1) == 0:
+                tell(f"piece {number + 1} of {pieces}: the scheduler holds {rss[-1]:.0f} MiB")
+        cluster_id = registration.cluster_id or ""
+        stored, drops = _settled(service, cluster_id, done, tell)
+    tail = rss[back:]
+    figures = [
+        Figure.of_values("plugin memory, more than without", [_extra(rss, control)], "MiB", 30.0),
+        Figure.of_values(
+            "growth over the last quarter", [tail[-1] - min(tail[: len(tail) // 4 + 1])], "MiB"
+        ),
+        Figure.of_values(
+            "task runs done that are not stored as such",
+            [abs(done.completed - stored.completed) + abs(done.erred - stored.erred)],
+            "",
+            0,
+        ),
+        Figure.of_values(
+            "events neither stored nor counted away",
+            [abs(done.events - stored.events - _dropped(drops))],
+            "",
+            0,
+        ),
+    ]
+    return figures, record(
+        figures,
+        tasks=pieces * PIECE,
+        done=asdict(done),
+        stored=asdict(stored),
+        drops=drops,
+        mebibytes=rss,
+        mebibytes_without=control,
+    )
+
+
+def _extra(rss: list[float], control: list[float]) -> float:
+    # Each at its highest once the first logs are full: what one process was given it keeps.
+    return max(rss) - max(control) if control else 0.0
+
+
+def _piece(client: Client, number: int, books: Books) -> None:
+    run_tasks(client, PIECE - FAILING, first=number * PIECE)
+    with client.as_current():
+        wait(client.map(_fail, range(FAILING), pure=False))
+    client.log_event("soak", {"piece": number})
+    books.completed += PIECE - FAILING
+    books.erred += FAILING
+    books.events += 1
+
+
+def _fail(number: int) -> None:
+    raise ValueError("as it should")
+
+
+def _rss(dask_scheduler: Scheduler) -> int:
+    # Dask reads it twice a second.
+    return int(dask_scheduler.monitor.recent()["memory"])
+
+
+def _settled(
+    service: ServiceProcess, cluster_id: str, done: Books, tell: Tell, patience: float = 180.0
+) -> tuple[Books, dict[str, int]]:
+    """Wait until all is stored, or no more will come; return what is, and the drops."""
+    tell("waiting for what is still to be delivered …")
+    deadline = time.monotonic() + patience
+    while True:
+        stored, drops = _stored(service, cluster_id)
+        if stored == done or time.monotonic() > deadline:
+            return stored, drops
+        time.sleep(0.5)
+
+
+def _stored(service: ServiceProcess, cluster_id: str) -> tuple[Books, dict[str, int]]:
+    computation, event, row = schema.computation, schema.event, schema.cluster
+    with service.engine.connect() as connection:
+        completed, erred = connection.execute(
+            select(func.sum(computation.c.completed), func.sum(computation.c.erred)).where(
+                computation.c.cluster == cluster_id
+            )
+        ).one()
+        events = connection.execute(
+            select(func.count()).select_from(event).where(event.c.cluster == cluster_id)
+        ).scalar_one()
+        drops = connection.execute(select(row.c.drops).where(row.c.id == cluster_id)).scalar()
+    return Books(completed or 0, erred or 0, events), dict(drops or {})
+
+
+def _dropped(drops: dict[str, int]) -> int:
+    return drops.get("event", 0) + drops.get("unsent event", 0)
