@@ -30,6 +30,18 @@ DURATION_BOUNDS: tuple[float, ...] = (
 #: Stands for all values of an attribute beyond the number that is kept apart.
 OTHER = "other"
 
+#: Why a worker left. Asked to: closed; retired, its results moved away; or restarted.
+LOSS_CLOSED = "closed"
+LOSS_RETIRED = "retired"
+LOSS_RESTARTED = "restarted"
+#: Ended by its nanny for its memory; its process ended on its own; no word from it any more, but no
+#: sign of its end; no beat for longer than Dask waits; given up after an error inside of Dask.
+LOSS_OUT_OF_MEMORY = "out of memory"
+LOSS_DIED = "process died"
+LOSS_LOST_CONNECTION = "lost connection"
+LOSS_TIMED_OUT = "timed out"
+LOSS_FAILED = "failed"
+
 # --- attributes -----------------------------------------------------------------------------------
 # None may share its name with a field that the collector's InfluxDB exporter writes
 # (gauge, counter, count, sum, min, max, body, attributes, …): points would be lost.
@@ -63,6 +75,7 @@ EVENT_NAME = "event.name"
 EVENT_TOPIC = "dask.event.topic"
 WORKER_LOSS_REASON = "dask.worker.loss.reason"
 WORKER_ADDRESS = "dask.worker.address"
+LOGGER = "dask.log.logger"
 DROPPED_WHAT = "daskscope.dropped.what"
 SENT_WHAT = "daskscope.send.what"
 COMPUTATION_ID = "dask.computation.id"
@@ -252,6 +265,20 @@ LOG_EVENT = LogEvent(
     "An event of Dask's log whose topic the settings allow; the message is the body, as JSON.",
     (EVENT_TOPIC,),
 )
+LOG_RECORD = LogEvent(
+    "dask.log",
+    "A log record of the scheduler or, with its address, of a worker: with the task that logged it "
+    "and its computation where they are known, and the exception if one was logged.",
+    (
+        LOGGER,
+        WORKER_ADDRESS,
+        COMPUTATION_ID,
+        TASK_PREFIX,
+        EXCEPTION_TYPE,
+        EXCEPTION_MESSAGE,
+        EXCEPTION_STACKTRACE,
+    ),
+)
 
 LOG_EVENTS: tuple[LogEvent, ...] = (
     LOG_CLUSTER_STARTED,
@@ -261,4 +288,5 @@ LOG_EVENTS: tuple[LogEvent, ...] = (
     LOG_EXCEPTION,
     LOG_WORKER_LOST,
     LOG_EVENT,
+    LOG_RECORD,
 )

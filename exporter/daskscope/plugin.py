@@ -25,6 +25,7 @@ from daskscope.config import Settings
 from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.observe.code import watch_graphs
 from daskscope.observe.environment import deployment, environment
+from daskscope.observe.logs import watch_logs
 from daskscope.observe.snapshot import Observed, Observer
 from daskscope.privacy import Cleared, Privacy
 from daskscope.report.sender import Sender
@@ -207,7 +208,11 @@ class _Running:
             emitter = Emitter(settings, lambda: self.sender.failures, self.sender.is_well)
             self._emit = Background("daskscope-emit", emitter.emit, emitter.shutdown, drops)
         self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
-        self._unwatch = watch_graphs(scheduler) if settings.code_transmit else None
+        self._unwatch: list[Callable[[], None]] = []
+        if settings.code_transmit:
+            self._unwatch.append(watch_graphs(scheduler))
+        if settings.logs_transmit:
+            self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
         self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
         self._timer.start()
         self._tell("start")
@@ -234,8 +239,8 @@ class _Running:
 
     def _end(self, phase: protocol.Phase) -> None:
         self._timer.stop()
-        if self._unwatch is not None:
-            self._unwatch()
+        for unwatch in self._unwatch:
+            unwatch()
         self._tell(phase)
         self._clear.close()
 

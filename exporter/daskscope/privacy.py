@@ -20,6 +20,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
+from daskscope.observe.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
 
 #: What may leave.
@@ -85,7 +86,9 @@ class Privacy:
             code=code,
             computations=tuple(map(self._computation, snapshot.computations)),
             failures=tuple(map(self._failure, snapshot.failures)),
+            worker_losses=tuple(map(self._loss, snapshot.worker_losses)),
             events=tuple(map(self._event, snapshot.events)),
+            logs=tuple(map(self._log, snapshot.logs)) if self._settings.logs_transmit else (),
         )
 
     def scrub(self, text: str) -> str:
@@ -124,6 +127,20 @@ class Privacy:
             failure,
             message=None if failure.message is None else self.scrub(failure.message),
             traceback=None if traceback is None else self.scrub(traceback),
+        )
+
+    def _loss(self, loss: protocol.WorkerLoss) -> protocol.WorkerLoss:
+        log = loss.log if self._settings.logs_transmit else None
+        return dataclasses.replace(loss, log=None if log is None else tuple(map(self.scrub, log)))
+
+    def _log(self, record: LogRecord) -> LogRecord:
+        # Source lines were never read, and texts of exceptions were left out where they are refused
+        # (daskscope.worker_logs): a message may be made of one.
+        return dataclasses.replace(
+            record,
+            text=self.scrub(record.text),
+            exception=None if record.exception is None else self.scrub(record.exception),
+            traceback=None if record.traceback is None else self.scrub(record.traceback),
         )
 
     def _event(self, event: RawEvent) -> protocol.Event:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -65,6 +66,16 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
 def client(cluster: LocalCluster) -> Iterator[Client]:
     with Client(cluster) as client:
         yield client
+
+
+def wait_for_worker_logs(client: Client) -> None:
+    """Wait until the workers send what they log."""
+
+    def send(dask_worker: Any) -> bool:
+        return "daskscope-logs" in dask_worker.plugins
+
+    while not all(client.run(send).values()):
+        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self, TypeVar
 
 import msgspec
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.logs.v1 import logs_pb2
 
 from daskscope import protocol
 
@@ -170,6 +172,20 @@ class Recorder:
 
     def losses(self) -> list[protocol.WorkerLoss]:
         return list(self._latest(lambda beat: beat.worker_losses, lambda row: row.id).values())
+
+    def log_records(self, event: str) -> list[logs_pb2.LogRecord]:
+        """The OTLP log records of that name."""
+        sent = ExportLogsServiceRequest()
+        for request in list(self.requests):
+            if request.path == "/v1/logs":
+                sent.MergeFromString(request.body)
+        return [
+            record
+            for resource in sent.resource_logs
+            for scope in resource.scope_logs
+            for record in scope.log_records
+            if record.event_name == event
+        ]
 
     def code(self) -> dict[str, protocol.Code]:
         return self._latest(lambda beat: beat.code, lambda row: row.hash)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import dask.array as da
@@ -15,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from daskscope import names
-from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 
 # What the collector's InfluxDB exporter writes as fields: an attribute of that name would be a tag
@@ -32,6 +33,13 @@ NOT_HERE = {names.WORKER_LOSS.name, names.SEND_FAILURES.name, names.DROPPED.name
 
 def fail() -> None:
     raise OSError("no such thing")
+
+
+def log_a_failure() -> None:
+    try:
+        fail()
+    except OSError:
+        logging.getLogger("mine").exception("it failed")
 
 
 def _attributes(pairs: Any) -> dict[str, str]:
@@ -73,6 +81,8 @@ def told(client: Client, register: Register, recorder: Recorder) -> Recorder:
     client.log_event("mine", 1)
     da.ones((40, 40), chunks=(10, 10)).sum().compute()
     wait(client.submit(fail))
+    wait_for_worker_logs(client)
+    client.submit(log_a_failure).result()
     client.run_on_scheduler(_end)
     recorder.wait_for(
         lambda: names.LOG_CLUSTER_STOPPED.name.encode() in recorder.bytes, "the last log event"
@@ -146,10 +156,16 @@ def test_log_events_come_with_their_names(told: Recorder) -> None:
     ]
     expected = {event.name: event for event in names.LOG_EVENTS if event != names.LOG_WORKER_LOST}
     assert {record.event_name for record in records} == set(expected)
+    by_event: dict[str, list[set[str]]] = {}
     for record in records:
         attributes = _attributes(record.attributes)
         assert attributes.pop(names.EVENT_NAME) == record.event_name
-        assert set(attributes) == set(expected[record.event_name].attributes)
+        by_event.setdefault(record.event_name, []).append(set(attributes))
+    # What is logged may belong to no task, and tell of no exception.
+    of_logs = by_event.pop(names.LOG_RECORD.name)
+    assert set().union(*of_logs) == set(names.LOG_RECORD.attributes)
+    for event, found in by_event.items():
+        assert all(attributes == set(expected[event].attributes) for attributes in found)
     traces = {bytes.fromhex(row.trace_id or "") for row in told.computations().values()}
     of_computations = [
         record for record in records if names.COMPUTATION_ID in _attributes(record.attributes)

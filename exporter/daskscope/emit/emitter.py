@@ -10,10 +10,11 @@ from opentelemetry.trace import Span
 
 from daskscope import names, protocol
 from daskscope.config import Settings
-from daskscope.emit.logs import Logs
+from daskscope.emit.logs import ERROR, INFO, Logs, severity
 from daskscope.emit.metrics import Metrics
 from daskscope.emit.providers import Exporters, resource
 from daskscope.emit.traces import Traces
+from daskscope.observe.logs import LogRecord
 from daskscope.privacy import Cleared
 
 #: Running computations with an open span, and ended ones that must not get a second one.
@@ -62,8 +63,10 @@ class Emitter:
                 f"Worker {loss.name} left: {loss.reason}",
                 loss.at,
                 {names.WORKER_ADDRESS: loss.address, names.WORKER_LOSS_REASON: loss.reason},
-                error=not loss.expected,
+                severity=INFO if loss.expected else ERROR,
             )
+        for record in snapshot.logs:
+            self._tell_record(logs, record)
         for event in snapshot.events:
             logs.emit(names.LOG_EVENT, event.message, event.at, {names.EVENT_TOPIC: event.topic})
         for computation in snapshot.computations:
@@ -134,13 +137,12 @@ class Emitter:
                 names.COMPUTATION_TASKS: computation.tasks,
                 names.USER_NAME: computation.user,
             },
-            error=computation.status == "erred",
+            severity=ERROR if computation.status == "erred" else INFO,
             span=span,
         )
 
     def _tell_failure(self, logs: Logs, failure: protocol.Failure) -> None:
         identity = failure.computation or ""
-        span = self._open[identity][0] if identity in self._open else self._ended.get(identity)
         attributes: dict[str, str | int] = {
             names.COMPUTATION_ID: identity,
             names.EXCEPTION_TYPE: failure.type,
@@ -156,9 +158,33 @@ class Emitter:
             failure.message or failure.type,
             failure.last_at,
             attributes,
-            error=True,
-            span=span,
+            severity=ERROR,
+            span=self._span(identity),
         )
+
+    def _tell_record(self, logs: Logs, record: LogRecord) -> None:
+        attributes = {
+            names.LOGGER: record.logger,
+            names.WORKER_ADDRESS: record.worker,
+            names.COMPUTATION_ID: record.computation,
+            names.TASK_PREFIX: record.prefix,
+            names.EXCEPTION_TYPE: record.exception_type,
+            names.EXCEPTION_MESSAGE: record.exception,
+            names.EXCEPTION_STACKTRACE: record.traceback,
+        }
+        logs.emit(
+            names.LOG_RECORD,
+            record.text,
+            record.at,
+            {name: value for name, value in attributes.items() if value is not None},
+            severity=severity(record.level),
+            span=self._span(record.computation or ""),
+        )
+
+    def _span(self, computation: str) -> Span | None:
+        if computation in self._open:
+            return self._open[computation][0]
+        return self._ended.get(computation)
 
     @staticmethod
     def _tell_cluster(logs: Logs, event: names.LogEvent, body: str, snapshot: Cleared) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -15,6 +16,21 @@ from daskscope import names
 from daskscope.emit.providers import SCOPE
 from daskscope.names import LogEvent
 from daskscope.version import __version__
+
+INFO, ERROR = SeverityNumber.INFO, SeverityNumber.ERROR
+
+_SEVERITIES = (
+    (logging.CRITICAL, SeverityNumber.FATAL),
+    (logging.ERROR, SeverityNumber.ERROR),
+    (logging.WARNING, SeverityNumber.WARN),
+    (logging.INFO, SeverityNumber.INFO),
+    (logging.DEBUG, SeverityNumber.DEBUG),
+)
+
+
+def severity(level: int) -> SeverityNumber:
+    """Return OpenTelemetry's severity for a level of Python's ``logging``."""
+    return next((found for least, found in _SEVERITIES if level >= least), SeverityNumber.TRACE)
 
 
 class Logs:
@@ -32,11 +48,10 @@ class Logs:
         at: float,
         attributes: Mapping[str, AnyValue],
         *,
-        error: bool = False,
+        severity: SeverityNumber = INFO,
         span: Span | None = None,
     ) -> None:
         """Tell of an event at ``at`` (seconds since the epoch), as part of ``span``'s trace."""
-        severity = SeverityNumber.ERROR if error else SeverityNumber.INFO
         self._logger.emit(
             LogRecord(
                 timestamp=int(at * 1e9),

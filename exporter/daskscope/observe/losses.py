@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from distributed.metrics import time
-from distributed.scheduler import WorkerState
+from distributed.scheduler import Scheduler, WorkerState
 
-from daskscope import protocol
-from daskscope.observe.bounded import Bounded, Count
+from daskscope import names, protocol
+from daskscope.observe.naming import Naming
 
 #: Losses that are kept between two beats; beyond it the oldest go, and are counted.
 MAX_LOSSES = 500
+#: Tasks of a lost worker that are told by prefix; the rest is counted as ``other``.
+MAX_TASKS = 500
+#: Seconds to wait for what the nanny has to say of a worker that left without a word.
+NANNY_PATIENCE = 10.0
+
+#: What Dask says when a worker closes, and the reason that it stands for: by what it begins with.
+_SPOKEN = (
+    ("worker-handle-scheduler-connection-broken", names.LOSS_LOST_CONNECTION),
+    ("worker-heartbeat", names.LOSS_LOST_CONNECTION),
+    ("check-worker-ttl", names.LOSS_TIMED_OUT),
+    ("client-restart", names.LOSS_RESTARTED),
+    ("nanny-restart", names.LOSS_RESTARTED),
+    ("nanny-plugin", names.LOSS_RESTARTED),
+    ("retire-workers", names.LOSS_RETIRED),
+    ("worker-close-gracefully", names.LOSS_RETIRED),
+    ("worker-lifetime-reached", names.LOSS_RETIRED),
+)
+_EXPECTED = frozenset({names.LOSS_CLOSED, names.LOSS_RETIRED, names.LOSS_RESTARTED})
+
+
+def spoken(text: str) -> str:
+    """Return the reason, one of ours, that Dask's own words stand for."""
+    if text.endswith("-fail-hard"):
+        return names.LOSS_FAILED
+    return next((reason for words, reason in _SPOKEN if text.startswith(words)), names.LOSS_CLOSED)
 
 
 @dataclass(slots=True)
@@ -23,22 +50,41 @@ class _Known:
     worker: WorkerState
     since: float
     reason: str = ""
-    announced: bool = False
+    nanny_memory: int | None = None
 
 
 class Losses:
-    """Remembers the workers there are, and records those that leave."""
+    """Remembers the workers there are, and records those that leave.
 
-    def __init__(self, drops: Counter[str]) -> None:
+    ``last_lines`` returns what a worker that has left logged last.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        naming: Naming,
+        last_lines: Callable[[str], tuple[str, ...] | None],
+        drops: Counter[str],
+    ) -> None:
+        self._scheduler = scheduler
+        self._naming = naming
+        self._last_lines = last_lines
         self._drops = drops
         self._known: dict[str, _Known] = {}
         self._losses: deque[protocol.WorkerLoss] = deque()
+        # By the nanny's address: what it says may come after its worker's end.
+        self._unclear: dict[str, protocol.WorkerLoss] = {}
         self._lost = 0
-        self._reasons = Bounded(Count, 20, "worker loss reason", drops)
+        self._reasons: Counter[str] = Counter()
 
     def added(self, worker: WorkerState) -> None:
         """Remember a worker."""
         self._known[worker.address] = _Known(worker, time())
+        if worker.nanny in self._unclear:
+            # The nanny started another one, and does so only when the process has ended.
+            self._settle(
+                dataclasses.replace(self._unclear.pop(worker.nanny), reason=names.LOSS_DIED)
+            )
 
     def event(self, topic: str, message: Any) -> None:
         """Read from Dask's event log why workers leave: only there it says so."""
@@ -48,45 +94,104 @@ class Losses:
         if action == "remove-worker" and topic == "all":
             self._removed(message)
         elif action == "closing-worker" and topic in self._known:
-            self._known[topic].reason = str(message.get("reason") or "")[: protocol.MAX_NAME]
-            self._known[topic].announced = True
-        elif topic == "worker-restart-memory" and message.get("worker") in self._known:
-            self._known[message["worker"]].reason = "out of memory"
+            self._says(topic, spoken(str(message.get("reason") or "")))
+        elif action == "worker-ttl-timed-out" and topic == "scheduler":
+            for address in message.get("workers") or ():
+                self._says(address, names.LOSS_TIMED_OUT)
+        elif topic == "worker-restart-memory":
+            self._out_of_memory(str(message.get("worker")), message.get("rss"))
 
-    def take(self) -> tuple[protocol.WorkerLoss, ...]:
-        """Return the losses since the last call."""
+    def take(self, *, last: bool) -> tuple[protocol.WorkerLoss, ...]:
+        """Return the losses since the last call; with ``last`` those too that may get clearer."""
+        now = time()
+        for nanny, loss in list(self._unclear.items()):
+            if last or now - loss.at > NANNY_PATIENCE:
+                self._settle(self._unclear.pop(nanny))
         losses = tuple(self._losses)
         self._losses.clear()
         return losses
 
     def by_reason(self) -> dict[str, int]:
         """Return how many workers left, by reason."""
-        return {reason: count.value for reason, count in self._reasons.values.items()}
+        return dict(self._reasons)
+
+    def _says(self, address: str, reason: str) -> None:
+        known = self._known.get(address)
+        # What came first is the cause: a worker that is timed out is then told to close.
+        if known is not None and not known.reason:
+            known.reason = reason
+
+    def _out_of_memory(self, address: str, memory: Any) -> None:
+        used = memory if isinstance(memory, int) else None
+        known = self._known.get(address)
+        if known is not None:
+            known.reason, known.nanny_memory = names.LOSS_OUT_OF_MEMORY, used
+            return
+        for nanny, loss in self._unclear.items():
+            if loss.address == address:
+                del self._unclear[nanny]
+                self._settle(
+                    dataclasses.replace(loss, reason=names.LOSS_OUT_OF_MEMORY, nanny_memory=used)
+                )
+                return
 
     def _removed(self, message: Mapping[str, Any]) -> None:
         address = str(message.get("worker"))
         known = self._known.pop(address, None)
         if known is None:
             return
-        now = time()
-        # Dask expects only workers that it retired itself; one that said goodbye was closed too.
-        expected = bool(message.get("expected")) or known.announced
-        reason = known.reason or ("closed" if expected else "lost connection")
-        self._reasons[reason].value += 1
+        worker, now = known.worker, time()
+        stimulus = str(message.get("stimulus_id") or "")
+        if message.get("expected"):
+            # Dask expects only workers that it retires.
+            reason = names.LOSS_RETIRED
+        elif known.reason:
+            reason = known.reason
+        elif stimulus.startswith("handle-worker-cleanup"):
+            reason = names.LOSS_LOST_CONNECTION
+        elif stimulus.startswith("nanny-close"):
+            reason = names.LOSS_DIED
+        else:
+            reason = spoken(stimulus)
+        keys = message.get("processing-tasks") or ()
         self._lost += 1
+        loss = protocol.WorkerLoss(
+            id=f"{int(now * 1000):x}-{self._lost:x}",
+            address=address,
+            name=str(worker.name)[: protocol.MAX_NAME],
+            at=now,
+            reason=reason,
+            expected=reason in _EXPECTED,
+            processing=len(keys),
+            memory_used=worker.metrics.get("memory"),
+            lifetime=now - known.since,
+            last_seen_at=worker.last_seen,
+            memory_limit=worker.memory_limit or None,
+            nanny_memory=known.nanny_memory,
+            tasks=self._by_prefix(keys),
+            log=self._last_lines(address),
+        )
+        if worker.nanny and not known.reason and not loss.expected:
+            self._unclear[worker.nanny] = loss
+            if len(self._unclear) > MAX_LOSSES:
+                self._settle(self._unclear.pop(next(iter(self._unclear))))
+        else:
+            self._settle(loss)
+
+    def _settle(self, loss: protocol.WorkerLoss) -> None:
+        self._reasons[loss.reason] += 1
         if len(self._losses) >= MAX_LOSSES:
             self._losses.popleft()
             self._drops["worker loss"] += 1
-        self._losses.append(
-            protocol.WorkerLoss(
-                id=f"{int(now * 1000):x}-{self._lost:x}",
-                address=address,
-                name=str(known.worker.name)[: protocol.MAX_NAME],
-                at=now,
-                reason=reason,
-                expected=expected,
-                processing=len(message.get("processing-tasks") or ()),
-                memory_used=known.worker.metrics.get("memory"),
-                lifetime=now - known.since,
-            )
-        )
+        self._losses.append(loss)
+
+    def _by_prefix(self, keys: Iterable[Any]) -> dict[str, int]:
+        prefixes: Counter[str] = Counter()
+        known = self._scheduler.tasks
+        keys = list(keys)
+        for key in islice(keys, MAX_TASKS):
+            task = known.get(key)
+            prefixes[names.OTHER if task is None else self._naming.prefix(task)] += 1
+        if len(keys) > MAX_TASKS:
+            prefixes[names.OTHER] += len(keys) - MAX_TASKS
+        return dict(prefixes)

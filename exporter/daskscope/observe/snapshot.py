@@ -18,6 +18,7 @@ from daskscope.observe.computations import Computations
 from daskscope.observe.environment import deployment, environment, name_and_kind
 from daskscope.observe.events import Events, RawEvent
 from daskscope.observe.failures import Failures
+from daskscope.observe.logs import LogRecord, Logs
 from daskscope.observe.losses import Losses
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
@@ -51,6 +52,7 @@ class Snapshot(Generic[EventKind]):
     worker_losses: tuple[protocol.WorkerLoss, ...]
     events: tuple[EventKind, ...]
     code: tuple[protocol.Code, ...]
+    logs: tuple[LogRecord, ...]
 
 
 #: As observed: must not leave the process.
@@ -85,7 +87,8 @@ class Observer:
         self._failures = Failures(self._drops)
         self._events = Events(settings.events_allow, self._drops)
         self._workers = Workers()
-        self._losses = Losses(self._drops)
+        self.logs = Logs(scheduler, self._computations, self._naming, self._drops)
+        self._losses = Losses(scheduler, self._naming, self.logs.last_lines, self._drops)
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
         for worker in scheduler.workers.values():
             self._add(worker)
@@ -156,6 +159,7 @@ class Observer:
             self._scheduler.workers.values(), self._prefixes.compute_seconds()
         )
         computations, task_groups = self._computations.changed()
+        losses = self._losses.take(last=phase == "stop")
         snapshot = Snapshot(
             phase=phase,
             cluster=self._cluster(),
@@ -170,9 +174,10 @@ class Observer:
             computations=tuple(computations),
             task_groups=tuple(task_groups),
             failures=tuple(self._failures.changed()),
-            worker_losses=self._losses.take(),
+            worker_losses=losses,
             events=self._events.take(),
             code=self._code.take(),
+            logs=self.logs.take(),
         )
         self._hook_seconds += time() - began
         return snapshot

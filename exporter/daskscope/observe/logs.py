@@ -1,0 +1,180 @@
+"""Log records of the scheduler and the workers, with the computation and task that they belong to.
+
+Of the scheduler's process, what is logged in the thread of the scheduler's event loop counts as the
+cluster's: of a ``LocalCluster`` that is the scheduler and the nannies, and not the user's own
+script, other clusters or our threads, which share the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from distributed.core import Status
+from distributed.scheduler import Scheduler
+
+from daskscope.config import Settings
+from daskscope.observe.computations import Computations
+from daskscope.observe.naming import Naming
+from daskscope.worker_logs import OP, Described, Records, carried, tap
+
+#: The plugin's name on the workers.
+NAME = "daskscope-logs"
+
+#: Records that are kept between two snapshots; what comes beyond is counted.
+MAX_RECORDS = 1_000
+#: Lines that are kept of each worker, to tell them when it is lost, and characters of each.
+LAST_LINES = 10
+MAX_LINE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A log record. ``level`` is Python's; without a ``worker`` it is the scheduler's.
+
+    ``exception`` and ``traceback`` are None where there is none, or where they were refused.
+    """
+
+    at: float
+    level: int
+    logger: str
+    text: str
+    exception_type: str | None
+    exception: str | None
+    traceback: str | None
+    worker: str | None = None
+    computation: str | None = None
+    prefix: str | None = None
+
+
+class Logs:
+    """The records since the last snapshot, and the last lines of each worker."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        computations: Computations,
+        naming: Naming,
+        drops: Counter[str],
+    ) -> None:
+        self._scheduler = scheduler
+        self._computations = computations
+        self._naming = naming
+        self._drops = drops
+        self._records: list[LogRecord] = []
+        self._last: dict[str, deque[str]] = {}
+
+    def of_worker(self, worker: str, records: Iterable[tuple[Described, Any]]) -> None:
+        """Keep records of a worker, each with the key of the task that logged it."""
+        if worker in self._scheduler.workers:
+            lines = self._last.setdefault(worker, deque(maxlen=LAST_LINES))
+            lines.extend(_line(described) for described, _ in records)
+        for described, key in records:
+            task = None if key is None else self._scheduler.tasks.get(key)
+            if task is None:
+                self._keep(described, worker)
+            else:
+                self._keep(
+                    described,
+                    worker,
+                    self._computations.computation_of(task),
+                    self._naming.prefix(task),
+                )
+
+    def of_scheduler(self, described: Described) -> None:
+        """Keep a record of the scheduler."""
+        self._keep(described, None)
+
+    def last_lines(self, worker: str) -> tuple[str, ...] | None:
+        """Return the last lines of a worker that has left, and forget them."""
+        lines = self._last.pop(worker, None)
+        return None if lines is None else tuple(lines)
+
+    def dropped(self, count: int) -> None:
+        """Count records that were made, and not told."""
+        if count:
+            self._drops["log record"] += count
+
+    def take(self) -> tuple[LogRecord, ...]:
+        """Return the records since the last call."""
+        records, self._records = self._records, []
+        return tuple(records)
+
+    def _keep(
+        self,
+        described: Described,
+        worker: str | None,
+        computation: str | None = None,
+        prefix: str | None = None,
+    ) -> None:
+        if len(self._records) >= MAX_RECORDS:
+            self.dropped(1)
+        else:
+            self._records.append(LogRecord(*described, worker, computation, prefix))
+
+
+def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable[[], None]:
+    """Give ``logs`` what is logged from now on, here and on all workers. Return what ends it."""
+    level, exceptions = settings.logs_level, settings.exceptions_transmit
+    loop = threading.get_ident()
+    records = Records(level, exceptions)
+
+    def take(record: logging.LogRecord) -> None:
+        if threading.get_ident() == loop and records.wants(record):
+            described = records.describe(record)
+            if described is not None:
+                logs.of_scheduler(described)
+            logs.dropped(records.dropped())
+
+    def receive(worker: str, records: Any = (), dropped: int = 0, **_: Any) -> None:
+        # What this raised would end the worker's connection.
+        try:
+            logs.of_worker(worker, records)
+            logs.dropped(dropped)
+        except Exception:
+            logs.dropped(len(records))
+
+    async def board() -> None:
+        # A worker may leave meanwhile. All others have it then, and those that come get it.
+        with suppress(Exception):
+            await scheduler.register_worker_plugin(
+                None, carried(level, exceptions), NAME, idempotent=False
+            )
+
+    async def leave() -> None:
+        with suppress(Exception):
+            await scheduler.unregister_worker_plugin(None, NAME)
+
+    scheduler.stream_handlers[OP] = receive
+    scheduler.loop.add_callback(board)
+    untap = tap(take)
+
+    def stop() -> None:
+        untap()
+        # Unless another plugin has come and put its own in place.
+        if scheduler.stream_handlers.get(OP) is receive:
+            # A message without a handler would end the worker's connection.
+            scheduler.stream_handlers[OP] = _ignore
+            if scheduler.status is Status.running:
+                scheduler.loop.add_callback(leave)
+
+    return stop
+
+
+def _ignore(**_: Any) -> None:
+    """Take what workers still send."""
+
+
+def _line(described: Described) -> str:
+    at, level, logger, text, exception_type, exception, _ = described
+    when = time.strftime("%H:%M:%SZ", time.gmtime(at))
+    line = f"{when} {logging.getLevelName(level)} {logger}: {text}"
+    if exception_type is not None:
+        line += f" ({exception_type}{': ' + exception if exception else ''})"
+    return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"

@@ -1,0 +1,385 @@
+"""Log records, read where they are made: on the workers, and in the scheduler's process.
+
+This file is also sent to the workers, as text, and run there (:func:`carried`): they may lack
+daskscope, and have another Python than the scheduler. So it needs nothing but the standard library
+and distributed, and a Python as old as distributed takes.
+
+Records are taken where ``logging`` hands them to the handlers. A handler of our own at the root
+would miss loggers that do not propagate, as Dask's; would turn the user's ``basicConfig`` into
+nothing; and would silence what Python prints where no handler is.
+
+What Dask logs may hold the user's keys, arguments and results. Of its records, and of those of the
+libraries that it runs on, only what stands literally in the code of the function that logged it is
+told, and numbers. So nothing needs to be known about what they say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import pickle
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.scheduler import Scheduler
+from distributed.utils import thread_state  # type: ignore[attr-defined]  # of dask, or its own
+
+#: What the workers' messages to the scheduler are called.
+OP = "daskscope-logs"
+
+#: What is told of one worker, or of the scheduler: so many records, and characters, at once, and
+#: then so many per second.
+RECORDS, RECORDS_PER_SECOND = 200, 10
+CHARACTERS, CHARACTERS_PER_SECOND = 400_000, 20_000
+
+#: Records that a worker keeps while its event loop does not get to send them.
+MAX_PENDING = 1_000
+
+MAX_NAME = 300
+MAX_TEXT = 4_000
+MAX_TRACEBACK = 8_000
+#: Exceptions of a chain, and frames of each, the innermost ones.
+MAX_CHAIN = 5
+MAX_FRAMES = 30
+
+#: Loggers whose records are told by their literal text alone; by the first part of their name.
+FRAMEWORKS = frozenset({"asyncio", "bokeh", "concurrent", "dask", "distributed", "tornado"})
+
+LEFT_OUT = "…"
+REFUSED = "[refused]"
+
+# Where our wrapper of logging's method holds itself, what it wraps, and who takes records.
+_TAP = "_daskscope_tap"
+
+_CONVERSION = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([diouxXeEfFgGcrsa%])")
+# What dask.utils.format_bytes makes.
+_SIZE = re.compile(r"\d+(\.\d+)? ([kMGTP]i)?B")
+
+#: A record: when (seconds since the epoch), level, logger, text, and of an exception that goes with
+#: it the type, the text and the traceback.
+Described = tuple[float, int, str, str, "str | None", "str | None", "str | None"]
+
+
+def tap(take: Callable[[logging.LogRecord], None]) -> Callable[[], None]:
+    """Let ``take`` see every record that is logged in this process. Return what ends it."""
+    # All of ours in a process share one wrapper and its list, in whichever order they end.
+    known = getattr(logging.Logger.callHandlers, _TAP, None)
+    wrapper, original, takers = _wrap() if known is None else known
+    takers.append(take)
+
+    def untap() -> None:
+        takers.remove(take)
+        # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+        if not takers and logging.Logger.callHandlers is wrapper:
+            logging.Logger.callHandlers = original  # type: ignore[method-assign]
+
+    return untap
+
+
+def _wrap() -> tuple[Any, Any, list[Any]]:
+    original = logging.Logger.callHandlers
+    takers: list[Any] = []
+    busy = threading.local()
+
+    def call_handlers(self: logging.Logger, record: logging.LogRecord) -> None:
+        original(self, record)
+        # What a record's own arguments log while they are formatted would go round in circles.
+        if not takers or getattr(busy, "now", False):
+            return
+        busy.now = True
+        for take in tuple(takers):
+            # Whoever logs must not suffer, and there is nowhere to tell it.
+            with suppress(Exception):
+                take(record)
+        busy.now = False
+
+    tapped = call_handlers, original, takers
+    setattr(call_handlers, _TAP, tapped)
+    logging.Logger.callHandlers = call_handlers  # type: ignore[method-assign]
+    return tapped
+
+
+def wanted(record: logging.LogRecord, level: int) -> bool:
+    """Return whether a record is serious enough, and not our own."""
+    root = record.name.split(".", 1)[0]
+    if root in FRAMEWORKS:
+        # What is sent makes Dask log below that level: it would go on for ever.
+        level = max(level, logging.INFO)
+    return record.levelno >= level and root != "daskscope"
+
+
+def describe(record: logging.LogRecord, exceptions: bool) -> Described:
+    """Return what may be told of ``record``: to be called while it is being logged.
+
+    Without ``exceptions`` neither text nor traceback of an exception is in it.
+    """
+    of_framework = record.name.split(".", 1)[0] in FRAMEWORKS
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    text = _literal_text(record) if of_framework else _text(record)
+    if not exceptions:
+        text = _without_exceptions(text, record)
+    told = exceptions and not of_framework
+    return (
+        float(record.created),
+        int(record.levelno),
+        _clean(record.name, MAX_NAME),
+        _clean(text, MAX_TEXT),
+        None if error is None else _clean(type(error).__name__, MAX_NAME),
+        _clean(str(error), MAX_TEXT) if told and error is not None else None,
+        _traceback(error, told) if exceptions and error is not None else None,
+    )
+
+
+def _clean(text: str, limit: int) -> str:
+    # A lone surrogate would break the worker's connection to its scheduler.
+    text = text[:limit] + LEFT_OUT if len(text) > limit else text
+    return text.encode(errors="replace").decode()
+
+
+def _text(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # logging itself prints that to stderr
+        return str(record.msg)
+
+
+def _without_exceptions(text: str, record: logging.LogRecord) -> str:
+    args = record.args.values() if isinstance(record.args, dict) else record.args or ()
+    # Often a message is made of the exception that is being handled.
+    handled = record.exc_info[1] if isinstance(record.exc_info, tuple) else sys.exc_info()[1]
+    for candidate in (handled, record.msg, *args):
+        if isinstance(candidate, BaseException):
+            for error in _chain(candidate):
+                for part in (str(error), *filter(_is_text, error.args)):
+                    if part:
+                        text = text.replace(part, REFUSED)
+    return text
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _literal_text(record: logging.LogRecord) -> str:
+    text = record.msg
+    if not isinstance(text, str):
+        return LEFT_OUT
+    literals = _literals_of_caller(record)
+    if text not in literals:
+        return _CONVERSION.sub(LEFT_OUT, _known_pieces(text[:MAX_TEXT], literals))
+    if not record.args:
+        return text
+    args = iter(record.args if isinstance(record.args, tuple) else ())
+
+    def tell(match: re.Match[str]) -> str:
+        kind = match[1]
+        if kind == "%":
+            return "%"
+        value = next(args, None)
+        if kind in "diouxXeEfFgG" and isinstance(value, int | float):
+            return match[0] % value
+        if kind == "s" and isinstance(value, str) and _SIZE.fullmatch(value):
+            return value
+        return LEFT_OUT
+
+    return _CONVERSION.sub(tell, text)
+
+
+def _literals_of_caller(record: logging.LogRecord) -> list[str]:
+    frame = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == record.pathname and code.co_name == record.funcName:
+            return [literal for literal in code.co_consts if isinstance(literal, str)]
+        frame = frame.f_back  # type: ignore[assignment]
+    return []
+
+
+def _known_pieces(text: str, literals: list[str]) -> str:
+    # Single words are left out: they may be part of a key.
+    literals = [literal for literal in literals if " " in literal.strip() or len(literal) > 12]
+    told, at = "", 0
+    while at < len(text):
+        found = [(text.find(literal, at), -len(literal)) for literal in literals]
+        start, length = min((place for place in found if place[0] >= 0), default=(len(text), 0))
+        if start > at:
+            told += LEFT_OUT
+        told += text[start : start - length]
+        at = start - length
+    return told
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    for _ in range(MAX_CHAIN):
+        if seen is None:
+            return
+        yield seen
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+
+
+def _traceback(error: BaseException, with_text: bool) -> str:
+    # Without source lines: they fall under another switch, and would have to be read from files.
+    parts = []
+    for each in reversed(list(_chain(error))):
+        frames = list(_frames(each.__traceback__))[-MAX_FRAMES:]
+        name = type(each).__name__
+        last = f"{name}: {each}"[:MAX_TEXT] if with_text else name
+        parts.append("\n".join(["Traceback (most recent call last):", *frames, last]))
+    text = "\n\n".join(parts)
+    return _clean(text[-MAX_TRACEBACK:], MAX_TRACEBACK)
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[str]:
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        yield f'  File "{code.co_filename}", line {traceback.tb_lineno}, in {code.co_name}'
+        traceback = traceback.tb_next
+
+
+class Allowance:
+    """How much may be told: ``most`` at once, and what comes back of it ``per_second``."""
+
+    def __init__(self, most: float, per_second: float) -> None:
+        self._most = self._left = most
+        self._per_second = per_second
+        self._at = time.monotonic()
+
+    def take(self, amount: float) -> bool:
+        """Take ``amount`` of it. Return False, and take nothing, if there is not so much."""
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if amount > self._left:
+            return False
+        self._left -= amount
+        return True
+
+
+class Records:
+    """Describes the records that are wanted, no more than the allowance. Thread-safe."""
+
+    def __init__(self, level: int, exceptions: bool) -> None:
+        self._level = level
+        self._exceptions = exceptions
+        self._lock = threading.Lock()
+        self._records = Allowance(RECORDS, RECORDS_PER_SECOND)
+        self._characters = Allowance(CHARACTERS, CHARACTERS_PER_SECOND)
+        self._dropped = 0
+
+    def describe(self, record: logging.LogRecord, room: bool = True) -> Described | None:
+        """Return what may be told of a wanted record, or None beyond what is allowed.
+
+        Without ``room`` for it, it is only counted.
+        """
+        with self._lock:
+            if not (room and self._records.take(1)):
+                self._dropped += 1
+                return None
+        try:
+            described = describe(record, self._exceptions)
+        except Exception:  # an exception may fail to say what it is
+            with self._lock:
+                self._dropped += 1
+            return None
+        size = sum(len(part) for part in described if isinstance(part, str))
+        with self._lock:
+            if not self._characters.take(size):
+                self._dropped += 1
+                return None
+        return described
+
+    def wants(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is serious enough, and not our own."""
+        return wanted(record, self._level)
+
+    def dropped(self) -> int:
+        """Return how many wanted records were not described since the last call."""
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        return dropped
+
+
+class WorkerLogs(WorkerPlugin):
+    """Sends a worker's log records to its scheduler, with the keys of the tasks that made them.
+
+    What a task logs belongs to its worker, wherever that runs. The rest of a process belongs to the
+    one worker in it; where the scheduler runs in the same process, to the scheduler.
+    """
+
+    def __init__(self, level: int, exceptions: bool) -> None:
+        self._records = Records(level, exceptions)
+        # Appended to by any thread, taken by the event loop's.
+        self._pending: deque[tuple[Described, Any]] = deque()
+        self._flushing = False
+
+    def setup(self, worker: Any) -> None:
+        """Begin to send."""
+        self._worker = worker
+        self._untap = tap(self._take)
+
+    def teardown(self, worker: Any) -> None:
+        """Send what waits, and end."""
+        self._untap()
+        self._flush()
+
+    def _take(self, record: logging.LogRecord) -> None:
+        if not self._records.wants(record):
+            return
+        state = getattr(thread_state, "execution_state", None)
+        key = None
+        if state is not None:
+            if state["worker"] is not self._worker:
+                return
+            key = thread_state.key
+        elif Scheduler._instances or record.__dict__.setdefault("_daskscope", self) is not self:
+            return
+        described = self._records.describe(record, len(self._pending) < MAX_PENDING)
+        if described is not None:
+            self._pending.append((described, key))
+        # At once: it comes before the end of its task, and may be the last thing this worker says.
+        if not self._flushing:
+            self._flushing = True
+            self._worker.loop.add_callback(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        pending = []
+        while self._pending:
+            pending.append(self._pending.popleft())
+        dropped = self._records.dropped()
+        if pending or dropped:
+            self._worker.batched_send({"op": OP, "records": pending, "dropped": dropped})
+
+
+#: Read while the module is imported: not on an event loop.
+_TEXT = inspect.getsource(sys.modules[__name__]) if __name__ in sys.modules else ""
+
+
+def carried(level: int, exceptions: bool) -> bytes:
+    """Return a :class:`WorkerLogs` as Dask sends plugins, but as the text of its code.
+
+    By reference it would need daskscope on the workers. By value, as cloudpickle does it, a worker
+    with another Python could not load it, and would not even start.
+    """
+    return pickle.dumps(_Carried(_TEXT, level, exceptions))
+
+
+class _Carried:
+    def __init__(self, text: str, level: int, exceptions: bool) -> None:
+        self._names = {
+            "text": text,
+            "module": {"__name__": "daskscope_worker_logs"},
+            "arguments": {"level": level, "exceptions": exceptions},
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("exec(text, module) or module['WorkerLogs'](**arguments)", self._names)

@@ -1,0 +1,376 @@
+"""What the scheduler and the workers log arrives with its task, and holds no more than it may."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from distributed import Client, Event, LocalCluster, get_worker, wait
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+
+from daskscope import names
+from daskscope.plugin import NAME
+from daskscope.worker_logs import RECORDS, describe
+from tests.exporter.conftest import Register, wait_for_worker_logs
+from tests.exporter.recorder import Recorder
+
+# Put together at run time, so that the markers stand in data and not in this file's own code.
+MARKER = "mark" + "er7"
+
+#: The default of the OpenTelemetry SDK is 5 seconds: too long for a test to wait.
+pytestmark = pytest.mark.usefixtures("_soon")
+
+
+@pytest.fixture
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+
+
+def warn(text: str, number: int = 0) -> str:
+    logging.getLogger("mine").warning("it says %s", text)
+    return get_worker().address
+
+
+async def warn_in_scheduler(dask_scheduler: Any) -> None:
+    logging.getLogger("mine").warning("of the scheduler")
+
+
+def warn_on_worker() -> None:
+    logging.getLogger("mine").warning("of no task")
+
+
+def flood(lines: int) -> None:
+    logger = logging.getLogger("mine.flood")
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    for number in range(lines):
+        logger.warning("line %d", number)
+
+
+def log_an_exception(text: str) -> None:
+    logger = logging.getLogger("mine")
+    try:
+        raise ValueError(text)  # this_line_of_code
+    except ValueError as error:
+        logger.exception("first")
+        logger.error("second: %s", error)
+        logger.error(f"third: {error!r}")
+        logger.error(error)  # fourth
+
+
+def fail(text: str) -> None:
+    raise ValueError("no text")
+
+
+def attributes(record: LogRecord) -> dict[str, str]:
+    return {pair.key: pair.value.string_value for pair in record.attributes}
+
+
+def records(
+    recorder: Recorder, fits: Callable[[LogRecord], object], count: int = 1
+) -> list[LogRecord]:
+    """Wait for as many records that fit."""
+
+    def look() -> list[LogRecord] | None:
+        found = [record for record in recorder.log_records("dask.log") if fits(record)]
+        return found if len(found) >= count else None
+
+    return recorder.wait_for(look, "the log records")
+
+
+def of(logger: str) -> Callable[[LogRecord], object]:
+    return lambda record: attributes(record)[names.LOGGER] == logger
+
+
+@pytest.fixture
+def boarded(client: Client, register: Register) -> Callable[..., None]:
+    """Register, and wait until the workers have the plugin."""
+
+    def board(**settings: Any) -> None:
+        register(**settings)
+        wait_for_worker_logs(client)
+
+    return board
+
+
+def test_a_tasks_log_record_arrives_with_its_computation_and_prefix(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    worker = client.submit(warn, "hello", key=f"own-{MARKER}").result()
+    computation = recorder.computation()
+
+    (record,) = records(recorder, of("mine"))
+    assert record.body.string_value == "it says hello"
+    assert record.severity_text == "WARN"
+    assert record.trace_id.hex() == computation.trace_id
+    assert attributes(record) == {
+        names.EVENT_NAME: names.LOG_RECORD.name,
+        names.LOGGER: "mine",
+        names.WORKER_ADDRESS: worker,
+        names.COMPUTATION_ID: computation.id,
+        names.TASK_PREFIX: "warn",
+    }
+    assert MARKER.encode() not in recorder.bytes
+
+
+def test_what_scheduler_and_workers_log_outside_of_tasks_arrives(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    logging.getLogger("mine").warning("of the user's own script")
+    client.run_on_scheduler(warn_in_scheduler)
+    (worker,) = client.run(warn_on_worker)
+
+    found = records(recorder, of("mine"), 2)
+    assert {record.body.string_value: attributes(record).get(names.WORKER_ADDRESS)
+            for record in found} == {"of the scheduler": None, "of no task": worker}  # fmt: skip
+
+
+def test_below_the_level_nothing_arrives(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded(logs__level="ERROR")
+    client.submit(warn, MARKER).result()
+    client.submit(log_an_exception, "above").result()
+
+    records(recorder, of("mine"), 4)
+    assert MARKER.encode() not in recorder.bytes
+
+
+def test_refused_logs_are_absent_and_nothing_is_put_on_the_workers(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(logs__transmit=False)
+    client.run_on_scheduler(warn_in_scheduler)
+    client.submit(warn, f"text-{MARKER}").result()
+    recorder.computation()
+    client.run_on_scheduler(_end)
+    recorder.wait_for(lambda: recorder.log_records(names.LOG_CLUSTER_STOPPED.name), "the last one")
+
+    assert not recorder.log_records("dask.log")
+    # That of the test before may still be leaving.
+    while client.run_on_scheduler(
+        lambda dask_scheduler: "daskscope-logs" in dask_scheduler.worker_plugins
+    ):
+        time.sleep(0.01)
+
+
+def _worker_plugins(dask_scheduler: Any) -> list[str]:
+    return list(dask_scheduler.worker_plugins)
+
+
+async def _end(dask_scheduler: Any) -> None:
+    await dask_scheduler.plugins[NAME].close()
+
+
+def test_the_plugin_leaves_the_workers_with_the_schedulers(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    client.run_on_scheduler(lambda dask_scheduler: bool(dask_scheduler.plugins.pop(NAME)))
+
+    def gone(dask_worker: Any) -> bool:
+        return "daskscope-logs" not in dask_worker.plugins and not tapped()
+
+    while tapped() or not all(client.run(gone).values()):
+        time.sleep(0.01)
+    assert client.submit(warn, "after").result()
+
+
+def tapped() -> bool:
+    return logging.Logger.callHandlers.__qualname__ != "Logger.callHandlers"
+
+
+def test_texts_of_refused_exceptions_are_in_no_record(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded(computation__exceptions__transmit=False)
+    client.submit(log_an_exception, f"text-{MARKER}").result()
+
+    found = records(recorder, of("mine"), 4)
+    assert {record.body.string_value for record in found} == {
+        "first",
+        "second: [refused]",
+        "third: ValueError('[refused]')",
+        "[refused]",
+    }
+    assert attributes(found[0])[names.EXCEPTION_TYPE] == "ValueError"
+    assert not [r for r in found if names.EXCEPTION_STACKTRACE in attributes(r)]
+    assert MARKER.encode() not in recorder.bytes
+
+
+def test_an_exception_comes_with_its_traceback_and_never_a_source_line(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded(computation__code__transmit=False)
+    client.submit(log_an_exception, "a text").result()
+
+    found = records(recorder, of("mine"), 4)
+    told = attributes(next(r for r in found if r.body.string_value == "first"))
+    assert told[names.EXCEPTION_MESSAGE] == "a text"
+    assert "in log_an_exception" in told[names.EXCEPTION_STACKTRACE]
+    assert told[names.EXCEPTION_STACKTRACE].endswith("ValueError: a text")
+    assert b"this_line_of_code" not in recorder.bytes
+
+
+def test_secrets_are_scrubbed(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    client.submit(warn, f"password='{MARKER}'").result()
+
+    (record,) = records(recorder, of("mine"))
+    assert record.body.string_value == "it says password=[scrubbed]"
+
+
+def test_dasks_own_records_name_neither_keys_nor_arguments(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded(logs__level="INFO")
+    wait(client.submit(fail, f"argument-{MARKER}", key=f"key-{MARKER}"))
+    with suppress(ZeroDivisionError):
+        client.run(_divide, f"argument-{MARKER}")
+    client.run_on_scheduler(_complain_of_keys)
+
+    (failed,) = records(recorder, lambda r: r.body.string_value.startswith("Compute Failed"))
+    assert "Key:       …\n" in failed.body.string_value
+    records(recorder, lambda r: r.body.string_value.startswith("Run Failed"))
+    records(recorder, lambda r: r.body.string_value == "Couldn't gather keys: …")
+    assert MARKER.encode() not in recorder.bytes
+
+
+def _divide(text: str) -> float:
+    return 1 / 0
+
+
+async def _complain_of_keys(dask_scheduler: Any) -> None:
+    await dask_scheduler.gather(keys=[f"key-{MARKER}"])
+
+
+def test_a_flood_is_bounded_and_counted(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    client.submit(flood, 100_000).result()
+
+    def all_told() -> bool:
+        arrived = len([r for r in recorder.log_records("dask.log") if of("mine.flood")(r)])
+        return arrived + recorder.beats[-1].drops.get("log record", 0) == 100_000
+
+    recorder.wait_for(all_told, "100,000 lines, told or counted")
+    arrived = len([r for r in recorder.log_records("dask.log") if of("mine.flood")(r)])
+    assert RECORDS <= arrived < 10 * RECORDS
+
+
+@pytest.mark.own_cluster
+def test_the_last_lines_of_a_killed_worker_arrive(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    client.submit(_say_and_wait, "last words", retries=0)
+    client.run_on_scheduler(_allow_no_failure)
+    Event("said", client=client).wait()
+    for pid in client.run(os.getpid).values():
+        os.kill(pid, signal.SIGKILL)
+
+    (record,) = records(recorder, of("mine"))
+    assert record.body.string_value == "it says last words"
+    (loss,) = recorder.wait_for(recorder.losses, "the loss")
+    assert loss.log is not None
+    assert loss.log[-1].endswith("WARNING mine: it says last words")
+
+
+async def _allow_no_failure(dask_scheduler: Any) -> None:
+    dask_scheduler.allowed_failures = 0
+
+
+def _say_and_wait(text: str) -> None:
+    warn(text)
+    Event("said").set()
+    Event("never").wait()
+
+
+@pytest.fixture
+def lone_worker(cluster: LocalCluster) -> Iterator[str]:
+    """The name of a worker in a process that cannot import daskscope."""
+    code = (
+        "import sys; sys.modules['daskscope'] = None;"
+        "from distributed.cli.dask_worker import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, cluster.scheduler_address, "--no-nanny", "--no-dashboard",
+         "--name", "lone", "--nthreads", "1"]
+    )  # fmt: skip
+    yield "lone"
+    process.terminate()
+    process.wait()
+
+
+def test_workers_need_not_have_daskscope(
+    client: Client, boarded: Callable[..., None], recorder: Recorder, lone_worker: str
+) -> None:
+    def warn_there() -> None:  # travels as it stands, for this module cannot be imported there
+        import logging
+
+        logging.getLogger("mine").warning("it says from afar")
+
+    client.wait_for_workers(2)
+    boarded()
+    client.submit(warn_there, workers=[lone_worker]).result()
+
+    (record,) = records(recorder, of("mine"))
+    assert record.body.string_value == "it says from afar"
+
+
+def test_the_users_own_logging_is_left_as_it_was(
+    client: Client, boarded: Callable[..., None]
+) -> None:
+    boarded()
+
+    def handlers(dask_worker: Any) -> list[Any]:
+        return logging.getLogger().handlers + logging.getLogger("distributed").handlers[1:]
+
+    assert set(map(tuple, client.run(handlers).values())) == {()}
+
+
+@pytest.mark.parametrize(
+    ("say", "text"),
+    [
+        (lambda log, key: log.warning(f"Removing worker {key} caused harm: {key} ({key})"),
+         "Removing worker … caused harm: …"),
+        (lambda log, key: log.warning("Task %s died %d times in %.1fs, %d%%", key, 3, 2, 5),
+         "Task … died 3 times in 2.0s, 5%"),
+        (lambda log, key: log.warning("Process memory: %s of %26s", "1.50 GiB", key),
+         "Process memory: 1.50 GiB of …"),
+        (lambda log, key: log.warning(f"Worker {key} is slow to %s", key), "… is slow to …"),
+        (lambda log, key: log.warning("%(key)s is gone", {"key": key}), "… is gone"),
+        (lambda log, key: log.warning(ValueError(key)), "…"),
+        (lambda log, key: log.warning("All is %s " + key, key), "All is … …"),
+    ],
+)  # fmt: skip
+def test_of_dasks_records_only_what_stands_in_its_code_is_told(
+    say: Callable[[logging.Logger, str], None], text: str
+) -> None:
+    logger = logging.getLogger("distributed.told")
+    told = []
+
+    class Describe(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(describe(record, exceptions=True))
+
+    handler = Describe()
+    logger.addHandler(handler)
+    try:
+        say(logger, f"key-{MARKER} ")
+    finally:
+        logger.removeHandler(handler)
+    assert told[0][3] == text
