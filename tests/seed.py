@@ -162,6 +162,11 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     writer.shutdown(stopped, "s1", "closing", -26_381, "idle for 1 h")
     writer.activity(stopped, "", idle=41_000.0, unattributed=310.0)
     writer.activity(stopped, "read-parquet", thread_cpu=30_000.0, transfer=1_200.0)
+    writer.activity(running, "", idle=31_000.0, paused=12.0, unattributed=2_310.0, transfer=6_150.0)
+    writer.activity(
+        running, "read-parquet", thread_cpu=41_800.0, thread_noncpu=22_400.0, disk_read=380.0
+    )
+    writer.activity(running, "groupby", thread_cpu=17_200.0, deserialize=1_920.0, running=610.0)
     writer.profile(running, "p1", -600)
     writer.event(running, "e1", "progress", {"partition": 118, "of": 240, "note": "half way"}, -300)
     writer.event(

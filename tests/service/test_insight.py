@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daskscope_service.insight.time import seconds_of, time_parts
+from daskscope_service.insight.time import all_together, seconds_of, time_parts
 from daskscope_service.insight.verdict import (
     Verdict,
     cluster_verdict,
@@ -137,3 +137,12 @@ def test_what_was_not_measured_is_not_zero() -> None:
     assert seconds_of({"compute": 2.0}, "transfer") is None
     assert seconds_of({"disk-read": 0.0}, "disk-read", "disk-write") == 0.0
     assert time_parts({}) == []
+
+
+def test_the_time_of_all_prefixes_adds_up() -> None:
+    rows = [
+        {"prefix": "sum", "seconds": {"thread-cpu": 2.0, "transfer": 1.0}},
+        {"prefix": "", "seconds": {"idle": 3.0, "transfer": 4.0}},
+    ]
+    assert all_together(rows) == {"thread-cpu": 2.0, "transfer": 5.0, "idle": 3.0}
+    assert sum(part.share for part in time_parts(all_together(rows))) == pytest.approx(1)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-#: The wire's actions in the order of the bar. Actions that are not here come last, by name.
+#: The wire's activities in the order of the bar. Those that are not here come last, by name.
+#: ``compute`` is of task groups, whose time is not told in parts; it holds what follows it here.
 ACTIVITIES: Mapping[str, str] = {
     "compute": "computing",
+    "thread-cpu": "computing on a CPU",
+    "thread-noncpu": "in a thread, off the CPU",
+    "running": "in tasks that still run",
+    "failed": "in tasks that failed",
+    "cancelled": "in tasks that were cancelled",
     "transfer": "communicating",
     "disk-read": "reading from disk",
     "disk-write": "writing to disk",
+    "serialize": "serialising",
+    "deserialize": "deserialising",
+    "compress": "compressing",
+    "decompress": "decompressing",
+    "executor": "waiting for a thread",
+    "other": "other",
+    "unattributed": "not attributed",
+    "paused": "paused for lack of memory",
+    "idle": "idle",
 }
 
 
@@ -39,6 +56,14 @@ def time_parts(seconds: Mapping[str, float]) -> list[Part]:
         parts.append(Part(name, ACTIVITIES.get(name, name), seconds[name], start, share))
         start += share
     return parts
+
+
+def all_together(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the seconds of a cluster's threads by activity, over the prefixes in ``rows``."""
+    whole: Counter[str] = Counter()
+    for row in rows:
+        whole.update(row["seconds"])
+    return dict(whole)
 
 
 def seconds_of(seconds: Mapping[str, float], *activities: str) -> float | None:

@@ -12,12 +12,13 @@ from daskscope_service.accounts import sign_in
 from daskscope_service.accounts.access import safe_next, signed_in
 from daskscope_service.api.parameters import one_of, selection
 from daskscope_service.db.engine import current_engine
-from daskscope_service.insight.time import seconds_of
+from daskscope_service.insight.time import all_together, seconds_of
 from daskscope_service.insight.verdict import last_known
 from daskscope_service.pages import charts, filters
 from daskscope_service.pages.bars import state_bar, time_bar
 from daskscope_service.pages.graph import layout
 from daskscope_service.problems import Problem
+from daskscope_service.reads.activities import list_activities
 from daskscope_service.reads.clusters import list_clusters, one_cluster
 from daskscope_service.reads.computations import list_computations, one_computation
 from daskscope_service.reads.events import list_events, list_shutdowns, list_worker_losses
@@ -80,6 +81,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         events = list_events(scope, of_it)
         losses = list_worker_losses(scope, cluster_id)
         shutdowns = list_shutdowns(scope, cluster_id)
+        activities = list_activities(scope, cluster_id)
     since, until = _charted(found, SPANS[span])
     store = current_app.extensions["daskscope.series"]
     return _page(
@@ -91,6 +93,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         events=events,
         losses=losses,
         shutdowns=shutdowns,
+        thread_seconds=all_together(activities),
         span=span,
         spans=SPANS,
         sparklines=charts.sparklines(store, g.workspace, cluster_id, since, until),
