@@ -51,6 +51,10 @@ class Background(Generic[Item]):
             self._closing = True
             self._wake.notify()
 
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended, at most ``timeout`` seconds. Not for the event loop."""
+        self._thread.join(timeout)
+
     def done(self) -> bool:
         """Return whether the thread has ended."""
         return not self._thread.is_alive()

@@ -6,6 +6,7 @@ Whatever goes wrong in here is counted and stays here. Nothing waits on the even
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import time
 from collections import Counter
@@ -37,6 +38,8 @@ NAME = "daskscope"
 
 #: Seconds that closing may take, whatever hangs.
 CLOSE_DEADLINE = 3.0
+#: Seconds of these after which what is still under way to the service goes into the spool.
+SPOOL_AFTER = 2.0
 #: Seconds that a client which registers waits to hear whether the service takes its beats.
 ANSWER_DEADLINE = 2.0
 
@@ -202,7 +205,9 @@ class _Running:
         self.sender = Sender(settings, drops)
         self._privacy = Privacy(settings)
         # The service and the collector may each hang: neither must hold up the other.
-        self._report = Background("daskscope-report", self.sender.send, self.sender.close, drops)
+        self._report: Background[None] = Background(
+            "daskscope-report", self.sender.send, self.sender.close, drops
+        )
         self._emit: Background[Cleared] | None = None
         if settings.otlp_enabled and not disabled_by_environment():
             emitter = Emitter(settings, lambda: self.sender.failures, self.sender.is_well)
@@ -215,6 +220,8 @@ class _Running:
             self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
         self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
         self._timer.start()
+        # A script may end without closing its cluster.
+        atexit.register(self.sender.keep)
         self._tell("start")
 
     async def close(self) -> None:
@@ -239,6 +246,7 @@ class _Running:
 
     def _end(self, phase: protocol.Phase) -> None:
         self._timer.stop()
+        atexit.unregister(self.sender.keep)
         for unwatch in self._unwatch:
             unwatch()
         self._tell(phase)
@@ -246,7 +254,8 @@ class _Running:
 
     def _hand_on(self, observed: Observed) -> None:
         cleared = self._privacy.clear(observed)
-        self._report.put(cleared)
+        self.sender.add(cleared)
+        self._report.put(None)
         if self._emit is not None:
             self._emit.put(cleared)
 
@@ -254,6 +263,9 @@ class _Running:
         self._report.close()
         if self._emit is not None:
             self._emit.close()
+        self._report.join(SPOOL_AFTER)
+        if not self._report.done():
+            self.sender.abandon()
 
     def _done(self) -> bool:
         return (

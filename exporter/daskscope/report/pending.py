@@ -1,112 +1,196 @@
 """What the service has not acknowledged yet.
 
 Rows are absolute and have keys, so that a later one takes an earlier one's place: however long the
-service is away, what waits is bounded by what there is, not by how often it was told.
+service is away, what waits is bounded by what there is, not by how often it was told; and by a
+number of rows and bytes for each kind.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from itertools import islice
-from typing import Generic, TypeVar
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 from daskscope import protocol
 from daskscope.privacy import Cleared
 
-Row = TypeVar("Row")
+#: About how many bytes of rows one beat takes: well below what the service accepts.
+BEAT_BYTES = protocol.MAX_BEAT_BYTES // 2
+
+#: Code that the service may still ask for.
+MAX_CODE = 1_000
+MAX_CODE_BYTES = 4 << 20
 
 
-class _Rows(Generic[Row]):
-    """Rows of one kind by key: at most ``limit`` wait, at most ``per_beat`` go at once."""
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Rows of one kind: ``field`` of a snapshot and of a beat. At most ``limit`` of them and
+    ``limit_bytes`` wait, at most ``per_beat`` go at once.
+    """
 
-    def __init__(
-        self, what: str, key: Callable[[Row], Hashable], limit: int, per_beat: int
-    ) -> None:
-        self._what = what
-        self._key = key
-        self._limit = limit
-        self._per_beat = per_beat
-        self._rows: dict[Hashable, Row] = {}
+    field: str
+    what: str
+    key: Callable[[Any], Hashable]
+    limit: int
+    limit_bytes: int
+    per_beat: int
+
+
+_KINDS = (
+    _Kind("computations", "computation", lambda row: row.id, 5_000, 8 << 20, 200),
+    _Kind(
+        "task_groups",
+        "task group",
+        lambda row: (row.computation, row.name),
+        10_000,
+        16 << 20,
+        1_000,
+    ),
+    _Kind(
+        "failures", "failure", lambda row: (row.computation, row.fingerprint), 1_000, 8 << 20, 40
+    ),
+    _Kind("worker_losses", "worker loss", lambda row: row.id, 1_000, 8 << 20, 500),
+    _Kind("events", "event", lambda row: row.id, 5_000, 4 << 20, 500),
+)
+_CODE = _Kind("code", "code", lambda row: row.hash, MAX_CODE, MAX_CODE_BYTES, 40)
+
+
+class _Rows:
+    """Rows of one kind by key, each with its weight; and which of them are not in the spool."""
+
+    def __init__(self, kind: _Kind) -> None:
+        self.kind = kind
+        self._rows: dict[Hashable, tuple[Any, int]] = {}
+        self._bytes = 0
+        self._fresh: dict[Hashable, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._rows)
 
-    def put(self, rows: Iterable[Row], drops: Counter[str]) -> None:
-        for row in rows:
-            self._rows[self._key(row)] = row
-            if len(self._rows) > self._limit:
-                del self._rows[next(iter(self._rows))]
-                drops[self._what] += 1
+    def put(self, row: Any) -> None:
+        key = self.kind.key(row)
+        self._remove(key)
+        weight = _weight(row)
+        self._rows[key] = row, weight
+        self._bytes += weight
+        self._fresh[key] = None
 
-    def next(self, share: float) -> tuple[Row, ...]:
-        return tuple(islice(self._rows.values(), max(int(self._per_beat * share), 1)))
+    def make_room(self) -> tuple[int, int]:
+        """Let the oldest go; return how many of them are lost, and how many are in the spool."""
+        lost = spooled = 0
+        while len(self._rows) > self.kind.limit or self._bytes > self.kind.limit_bytes:
+            oldest = next(iter(self._rows))
+            if oldest in self._fresh:
+                lost += 1
+            else:
+                spooled += 1
+            self._remove(oldest)
+        return lost, spooled
 
-    def acknowledge(self, rows: Iterable[Row]) -> None:
+    def next(self, most: int, room: int, *, fresh: bool) -> tuple[tuple[Any, ...], int]:
+        """Return at most so many of the rows that wait the longest, and their weight.
+
+        Only the ``fresh`` ones, on request. Where there is ``room`` for none, it is none.
+        """
+        rows: list[Any] = []
+        taken = 0
+        for key in self._fresh if fresh else self._rows:
+            row, weight = self._rows[key]
+            if len(rows) == most or taken + min(weight, BEAT_BYTES // 2) > room:
+                break
+            rows.append(row)
+            taken += weight
+        return tuple(rows), taken
+
+    def get(self, key: Hashable) -> Any:
+        known = self._rows.get(key)
+        return None if known is None else known[0]
+
+    def has_fresh(self) -> bool:
+        return bool(self._fresh)
+
+    def acknowledge(self, rows: Iterable[Any]) -> None:
         for row in rows:
-            key = self._key(row)
             # It may have changed while it was under way.
-            if self._rows.get(key) is row:
-                del self._rows[key]
+            if self._is_latest(row):
+                self._remove(self.kind.key(row))
+
+    def spooled(self, rows: Iterable[Any]) -> None:
+        for row in rows:
+            if self._is_latest(row):
+                self._fresh.pop(self.kind.key(row), None)
+
+    def spool_is_gone(self) -> None:
+        self._fresh = dict.fromkeys(self._rows)
+
+    def _is_latest(self, row: Any) -> bool:
+        return self.get(self.kind.key(row)) is row
+
+    def _remove(self, key: Hashable) -> None:
+        known = self._rows.pop(key, None)
+        if known is not None:
+            self._bytes -= known[1]
+            self._fresh.pop(key, None)
 
 
 class Pending:
-    """Collects snapshots, and makes beats of what is not acknowledged."""
+    """Collects snapshots, and makes beats of what is not acknowledged. Not thread-safe."""
 
     def __init__(self, first_seq: int, drops: Counter[str]) -> None:
         self._seq = first_seq
         self._drops = drops
         self._last: Cleared | None = None
-        self._computations = _Rows[protocol.Computation](
-            "unsent computation", lambda row: row.id, 10_000, 200
-        )
-        self._task_groups = _Rows[protocol.TaskGroup](
-            "unsent task group", lambda row: (row.computation, row.name), 50_000, 1_000
-        )
-        self._failures = _Rows[protocol.Failure](
-            "unsent failure", lambda row: (row.computation, row.fingerprint), 2_000, 40
-        )
-        self._losses = _Rows[protocol.WorkerLoss](
-            "unsent worker loss", lambda row: row.id, 2_000, 500
-        )
-        self._events = _Rows[protocol.Event]("unsent event", lambda row: row.id, 5_000, 500)
+        self._kinds = [_Rows(kind) for kind in _KINDS]
         # Code stays here until it is asked for; most is known to the service already.
-        self._code: dict[str, protocol.Code] = {}
-        self._wanted = _Rows[protocol.Code]("unsent code", lambda row: row.hash, 1_000, 40)
+        self._code = _Rows(_CODE)
+        self._wanted = _Rows(_CODE)
+        #: Whether rows had to go from memory that are in the spool.
+        self.overflowed = False
 
     def add(self, snapshot: Cleared) -> None:
         """Take in what a snapshot tells."""
         self._last = snapshot
-        self._computations.put(snapshot.computations, self._drops)
-        self._task_groups.put(snapshot.task_groups, self._drops)
-        self._failures.put(snapshot.failures, self._drops)
-        self._losses.put(snapshot.worker_losses, self._drops)
-        self._events.put(snapshot.events, self._drops)
+        for rows in self._kinds:
+            for row in getattr(snapshot, rows.kind.field):
+                rows.put(row)
+            lost, spooled = rows.make_room()
+            if lost:
+                self._drops[f"unsent {rows.kind.what}"] += lost
+            self.overflowed |= spooled > 0
         for code in snapshot.code:
-            self._code[code.hash] = code
-            if len(self._code) > 1_000:
-                del self._code[next(iter(self._code))]
+            self._code.put(code)
+        self._code.make_room()
 
     def rows_wait(self) -> bool:
         """Return whether there is more to send than the cluster's status."""
-        return any(
-            (
-                self._computations,
-                self._task_groups,
-                self._failures,
-                self._losses,
-                self._events,
-                self._wanted,
-            )
-        )
+        return any(self._kinds) or bool(self._wanted)
 
     def beat(self, now: float, share: float = 1.0) -> protocol.Heartbeat:
         """Return the next beat: the cluster's status and as many rows as one beat takes.
 
         ``share`` (0 to 1) of the usual number of rows, for a service that finds them too large.
         """
+        return self._beat(now, [*self._kinds, self._wanted], share)
+
+    def beat_to_spool(self, now: float) -> protocol.Heartbeat:
+        """Return a beat of rows that are not in the spool yet.
+
+        The code goes along: whoever delivers it will not have it when it is asked for.
+        """
+        return self._beat(now, [*self._kinds, self._code], 1.0, fresh=True)
+
+    def _beat(
+        self, now: float, kinds: Iterable[_Rows], share: float, *, fresh: bool = False
+    ) -> protocol.Heartbeat:
         assert self._last is not None, "nothing was added"
         self._seq += 1
+        room = BEAT_BYTES
+        told: dict[str, tuple[Any, ...]] = {}
+        for rows in kinds:
+            most = max(int(rows.kind.per_beat * share), 1)
+            told[rows.kind.field], taken = rows.next(most, room, fresh=fresh)
+            room -= taken
         return protocol.Heartbeat(
             protocol=protocol.PROTOCOL,
             seq=self._seq,
@@ -114,34 +198,50 @@ class Pending:
             sent_at=now,
             cluster=self._last.cluster,
             status=self._last.status,
-            computations=self._computations.next(share),
-            task_groups=self._task_groups.next(share),
-            failures=self._failures.next(share),
-            worker_losses=self._losses.next(share),
-            events=self._events.next(share),
-            code=self._wanted.next(share),
             drops=dict(self._drops),
+            **told,
         )
 
     def acknowledge(self, beat: protocol.Heartbeat, code_wanted: Iterable[str] = ()) -> None:
         """The service has kept ``beat`` and would like to have some code."""
-        self._computations.acknowledge(beat.computations)
-        self._task_groups.acknowledge(beat.task_groups)
-        self._failures.acknowledge(beat.failures)
-        self._losses.acknowledge(beat.worker_losses)
-        self._events.acknowledge(beat.events)
-        self._wanted.acknowledge(beat.code)
-        self._wanted.put([self._code[key] for key in code_wanted if key in self._code], self._drops)
+        for rows in (*self._kinds, self._wanted):
+            rows.acknowledge(getattr(beat, rows.kind.field))
+        for hash in code_wanted:
+            code = self._code.get(hash)
+            if code is not None:
+                self._wanted.put(code)
+        self._wanted.make_room()
 
     def refuse(self, beat: protocol.Heartbeat) -> None:
         """The service will never take ``beat``: let its rows go, and count them."""
-        for rows in (
-            beat.computations,
-            beat.task_groups,
-            beat.failures,
-            beat.worker_losses,
-            beat.events,
-            beat.code,
-        ):
-            self._drops["refused row"] += len(rows)
+        for rows in (*self._kinds, self._wanted):
+            self._drops["refused row"] += len(getattr(beat, rows.kind.field))
         self.acknowledge(beat)
+
+    def spooled(self, beat: protocol.Heartbeat) -> None:
+        """The spool holds ``beat``."""
+        for rows in (*self._kinds, self._code):
+            rows.spooled(getattr(beat, rows.kind.field))
+
+    def all_spooled(self) -> bool:
+        """Return whether the spool holds every row that waits."""
+        return not any(rows.has_fresh() for rows in self._kinds)
+
+    def spool_is_gone(self) -> None:
+        """What was in the spool has been delivered or is lost."""
+        self.overflowed = False
+        for rows in (*self._kinds, self._code):
+            rows.spool_is_gone()
+
+
+def _weight(value: Any) -> int:
+    """Return about how many bytes a row takes, in memory and, somewhat less, on the wire."""
+    if isinstance(value, str):
+        return 50 + len(value)
+    if isinstance(value, tuple):
+        return 50 + sum(map(_weight, value))
+    if isinstance(value, dict):
+        return 100 + sum(_weight(key) + _weight(item) for key, item in value.items())
+    if is_dataclass(value):
+        return 100 + sum(_weight(getattr(value, field.name)) for field in fields(value))
+    return 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import gzip
 import logging
 import random
@@ -15,6 +16,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.privacy import Cleared
 from daskscope.report.pending import Pending
+from daskscope.report.spool import Spool, directory
 from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")
@@ -22,14 +24,24 @@ logger = logging.getLogger("daskscope")
 #: Seconds: to connect, to wait for an answer, and the longest pause between two tries.
 TIMEOUT = (3.0, 10.0)
 MAX_PAUSE = 30.0
+#: The longest pause, and the longest interval, that the service may ask for, in seconds.
+MAX_ASKED = 600.0
 #: The smallest share of the usual number of rows that a beat is cut down to when it is refused.
 SMALLEST_SHARE = 0.01
 #: Seconds that the last beat may take: whoever closes a cluster is waiting.
 LAST_TIMEOUT = (1.0, 2.0)
+#: Seconds between two beats in the spool that tell of nothing but the cluster's status.
+SPOOLED_STATUS = 60.0
+
+#: What sending the same again would not change.
+_NEVER = (400, 413, 415, 422)
+
+# The wall clock as it was, counted on without its jumps.
+_STARTED_AT = time.time() - time.monotonic()
 
 
 class Sender:
-    """Sends cleared snapshots to the service. Runs in a thread of its own.
+    """Sends cleared snapshots to the service: :meth:`send` in a thread of its own.
 
     ``first_answer`` is set once it is known whether the first beat was taken; ``problem`` says
     what is wrong and what to do, or is None while all is well.
@@ -37,17 +49,32 @@ class Sender:
 
     def __init__(self, settings: Settings, drops: Counter[str]) -> None:
         self._settings = settings
+        self._drops = drops
+        # Held for what is in memory and in files, never for a request.
+        self._lock = threading.RLock()
         # A plugin that is registered anew on the same scheduler must count on above the last one.
-        self._pending = Pending(int(time.time() * 1000), drops)
+        self._pending = Pending(int((_STARTED_AT + time.monotonic()) * 1000), drops)
+        self._spool = Spool(
+            directory(settings.spool_directory),
+            endpoint=settings.endpoint,
+            token=settings.token,
+            max_bytes=settings.spool_max_bytes,
+            drops=drops,
+        )
         self._session = requests.Session()
+        # As the session's own: requests would put a password of ~/.netrc in the token's place.
+        self._session.auth = _Token(settings.token)
         self._session.headers.update(
             {
-                "Authorization": f"Bearer {settings.token}",
                 "Content-Type": "application/json",
                 "Content-Encoding": "gzip",
                 "User-Agent": f"daskscope/{__version__}",
             }
         )
+        self._unheard = False
+        self._last = False
+        self._look_for_others = True
+        self._next_status_to_spool = 0.0
         self._not_before = 0.0
         self._share = 1.0
         self._failed_in_a_row = 0
@@ -57,76 +84,168 @@ class Sender:
         self.url: str | None = None
         self.interval_wanted = 0.0
 
-    def send(self, snapshot: Cleared) -> None:
-        """Send ``snapshot`` and whatever waits; what cannot be sent now waits for the next call."""
-        self._pending.add(snapshot)
-        last = snapshot.phase == "stop"
-        if time.monotonic() < self._not_before and not last:
-            return
-        while True:
-            beat = self._pending.beat(time.time(), self._share)
-            if not self._deliver(beat, LAST_TIMEOUT if last else TIMEOUT):
-                break
-            if not self._pending.rows_wait():
-                break
+    # --- from any thread --------------------------------------------------------------------------
+
+    def add(self, snapshot: Cleared) -> None:
+        """Take in what is to be sent. Never waits for the service."""
+        with self._lock:
+            self._pending.add(snapshot)
+            self._unheard = True
+            self._last = snapshot.phase == "stop"
 
     def is_well(self) -> bool:
         """Return whether the service took the last beat."""
         return self.first_answer.is_set() and self.problem is None
 
-    def close(self) -> None:
-        """Let go of connections."""
-        self._session.close()
+    def keep(self) -> None:
+        """Put what waits into the spool: the process may end at any moment."""
+        with self._lock:
+            if self._pending.rows_wait():
+                self._to_spool()
 
-    def _deliver(self, beat: protocol.Heartbeat, timeout: tuple[float, float]) -> bool:
+    def abandon(self) -> None:
+        """Put what waits into the spool, for the next plugin: the request that is under way hangs,
+        and there is no time left.
+        """
+        with self._lock:
+            self._to_spool()
+            self._spool.close()
+
+    # --- from the thread that sends ---------------------------------------------------------------
+
+    def send(self, _: object = None) -> None:
+        """Send what waits; what cannot be sent now waits for the next call."""
+        if not self._unheard:
+            return  # it went with an earlier one
+        delivered = self._last or time.monotonic() >= self._not_before
+        while delivered:
+            with self._lock:
+                self._unheard = False
+                beat = self._pending.beat(time.time(), self._share)
+            delivered = self._deliver(beat)
+            if not self._pending.rows_wait():
+                break
+        if delivered:
+            self._deliver_spool()
+        else:
+            with self._lock:
+                self._to_spool()
+
+    def close(self) -> None:
+        """Let go of connections and files."""
+        self._session.close()
+        with self._lock:
+            self._spool.close()
+
+    def _to_spool(self) -> None:
+        """Write what is not in the spool yet. The lock is held."""
+        now = time.monotonic()
+        if (
+            self._pending.all_spooled()
+            and not self._last
+            and self._spool.is_used
+            and now < self._next_status_to_spool
+        ):
+            return
+        self._next_status_to_spool = now + SPOOLED_STATUS
+        while True:
+            beat = self._pending.beat_to_spool(time.time())
+            if not self._spool.append(_body(beat)):
+                return
+            self._pending.spooled(beat)
+            if self._pending.all_spooled():
+                return
+
+    def _deliver_spool(self) -> None:
+        """Deliver what is in files, until there is something new to send."""
+        with self._lock:
+            if self._spool.is_used:
+                if self._pending.overflowed:
+                    self._spool.deliver_own()
+                else:
+                    self._spool.discard()
+                self._pending.spool_is_gone()
+            if self._look_for_others:
+                self._look_for_others = False
+                self._spool.claim()
+        while not self._unheard and not self._last:
+            with self._lock:
+                body = self._spool.next()
+            if body is None or not self._deliver_spooled(body):
+                return
+
+    def _deliver_spooled(self, body: bytes) -> bool:
+        response = self._post(body)
+        if isinstance(response, str):
+            return self._failed(response)
+        if response.status_code in _NEVER:
+            self._drops["refused beat"] += 1
+        elif not response.ok or _reply(response) is None:
+            return self._refused(response)
+        with self._lock:
+            self._spool.taken()
+        return True
+
+    def _deliver(self, beat: protocol.Heartbeat) -> bool:
         """Send one beat. Return whether to go on with the next at once."""
-        try:
-            response = self._session.post(
-                f"{self._settings.endpoint}/api/v1/heartbeats",
-                data=gzip.compress(protocol.encode(beat), 5),
-                timeout=timeout,
-                allow_redirects=False,
-            )
-        except requests.RequestException as error:
-            return self._failed(_unreachable(self._settings.endpoint, error))
-        if response.ok:
-            try:
-                reply = protocol.decode_reply(response.content)
-            except ValueError:
-                return self._failed(
-                    f"{self._settings.endpoint} answers, but is not a daskscope service; "
-                    "check daskscope.endpoint"
-                )
-            self._pending.acknowledge(beat, reply.code_wanted)
+        response = self._post(_body(beat))
+        if isinstance(response, str):
+            return self._failed(response)
+        reply = _reply(response)
+        if reply is not None:
+            with self._lock:
+                self._pending.acknowledge(beat, reply.code_wanted)
             self._delivered(reply)
             return True
-        return self._refused(beat, response)
+        if response.status_code in _NEVER:
+            if self._share > SMALLEST_SHARE and self._pending.rows_wait():
+                # Too large, or one row among many is at fault: the fewer go along, the fewer are
+                # lost.
+                self._share /= 4
+                return True
+            # Sending it again would change nothing, and would keep all that follows waiting.
+            with self._lock:
+                self._pending.refuse(beat)
+        return self._refused(response)
 
-    def _refused(self, beat: protocol.Heartbeat, response: requests.Response) -> bool:
-        status = response.status_code
+    def _post(self, body: bytes) -> requests.Response | str:
+        """Return the answer, or in words why there is none."""
+        endpoint = self._settings.endpoint
+        try:
+            return self._session.post(
+                f"{endpoint}/api/v1/heartbeats",
+                data=body,
+                timeout=LAST_TIMEOUT if self._last else TIMEOUT,
+                allow_redirects=False,  # the token is for this address
+            )
+        except requests.RequestException as error:
+            return f"cannot reach the service at {endpoint}: {_why(error)}"
+
+    def _refused(self, response: requests.Response) -> bool:
+        endpoint, status = self._settings.endpoint, response.status_code
         detail = _detail(response)
-        never = status in (400, 413, 415, 422)
-        if never and self._share > SMALLEST_SHARE and self._pending.rows_wait():
-            # Too large, or one row among many is at fault: the fewer go along, the fewer are lost.
-            self._share /= 4
-            return True
         if status in (401, 403):
             return self._failed(
-                f"the service at {self._settings.endpoint} refuses the token ({detail}); make one "
-                "with `daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
+                f"the service at {endpoint} refuses the token ({detail}); make one with "
+                "`daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
             )
-        if never:
-            # Sending it again would change nothing, and would keep all that follows waiting.
-            self._pending.refuse(beat)
+        if status in _NEVER:
             return self._failed(
-                f"the service at {self._settings.endpoint} does not understand this version of "
-                f"daskscope, {__version__} ({detail}); install the same version on both sides"
+                f"the service at {endpoint} does not understand this version of daskscope, "
+                f"{__version__} ({detail}); install the same version on both sides"
             )
-        pause = _retry_after(response)
+        if response.is_redirect:
+            return self._failed(
+                f"{endpoint} answers that the service is elsewhere; set daskscope.endpoint to "
+                "where it is"
+            )
+        if response.ok:
+            return self._failed(
+                f"{endpoint} answers, but is not a daskscope service; check daskscope.endpoint"
+            )
         return self._failed(
-            f"the service at {self._settings.endpoint} answered {status} ({detail}); "
-            "its own log says why",
-            pause,
+            f"the service at {endpoint} answered {status} ({detail}); its own log says why",
+            _retry_after(response),
         )
 
     def _delivered(self, reply: protocol.Reply) -> None:
@@ -137,12 +256,14 @@ class Sender:
         self._not_before = 0.0
         self._share = min(2 * self._share, 1.0)
         self.url = reply.url
-        self.interval_wanted = reply.interval
+        self.interval_wanted = min(reply.interval, MAX_ASKED)
         self.first_answer.set()
 
     def _failed(self, problem: str, pause: float = 0.0) -> bool:
         self.failures["heartbeats"] += 1
         self._failed_in_a_row += 1
+        # Others may not outlive a service that is away.
+        self._look_for_others = True
         doubled = self._settings.interval * 2 ** min(self._failed_in_a_row - 1, 10)
         # Spread, so that a fleet does not come back all at once.
         pause = max(pause, min(doubled, MAX_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311
@@ -158,14 +279,37 @@ class Sender:
         return False
 
 
-def _unreachable(endpoint: str, error: requests.RequestException) -> str:
+class _Token(requests.auth.AuthBase):
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _body(beat: protocol.Heartbeat) -> bytes:
+    return gzip.compress(protocol.encode(beat), 5)
+
+
+def _reply(response: requests.Response) -> protocol.Reply | None:
+    if not response.ok:
+        return None
+    try:
+        return protocol.decode_reply(response.content)
+    except ValueError:
+        return None
+
+
+def _why(error: requests.RequestException) -> str:
+    # Not the error's own text: a header that is wrong stands in it in full.
+    if isinstance(error, requests.exceptions.InvalidHeader):
+        return "the token has characters that no token has; check daskscope.token"
     if isinstance(error, requests.exceptions.SSLError):
-        why = "its TLS certificate is not trusted; name your authority in REQUESTS_CA_BUNDLE"
-    elif isinstance(error, requests.Timeout):
-        why = "no answer in time; is the address right, and the service well?"
-    else:
-        why = "no connection; does it run (`daskscope serve`), and is daskscope.endpoint right?"
-    return f"cannot reach the service at {endpoint}: {why}"
+        return "its TLS certificate is not trusted; name your authority in REQUESTS_CA_BUNDLE"
+    if isinstance(error, requests.Timeout):
+        return "no answer in time; is the address right, and the service well?"
+    return "no connection; does it run (`daskscope serve`), and is daskscope.endpoint right?"
 
 
 def _detail(response: requests.Response) -> str:
@@ -178,7 +322,16 @@ def _detail(response: requests.Response) -> str:
 
 
 def _retry_after(response: requests.Response) -> float:
+    """Return the seconds that ``Retry-After`` asks for, as a number or as a date."""
+    asked = response.headers.get("Retry-After", "0")
     try:
-        return min(float(response.headers.get("Retry-After", 0)), MAX_PAUSE)
+        seconds = float(asked)
     except ValueError:
-        return 0.0
+        try:
+            # Against the service's clock, if it tells: ours may be wrong.
+            now = response.headers.get("Date")
+            since = email.utils.parsedate_to_datetime(now).timestamp() if now else time.time()
+            seconds = email.utils.parsedate_to_datetime(asked).timestamp() - since
+        except ValueError:
+            return 0.0
+    return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # not a number is not above it

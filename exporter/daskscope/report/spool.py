@@ -1,0 +1,300 @@
+"""Beats that could not be delivered, in files that survive the process.
+
+A spool is written while the service does not take what it is sent, and removed once it has it all.
+What a process leaves behind, however it ended, the next one with the same endpoint and token
+delivers. Two at once do not get into each other's way: whoever writes or delivers a file holds a
+lock on it, which goes with the process.
+
+A file is a sequence of records: ``dsk1``, the length and the CRC-32 of what follows (big-endian, 4
+bytes each), and a heartbeat's body as it is sent. A record that is damaged is skipped up to the
+next one that is whole. Nothing in here raises OSError out of the package: a spool that cannot be
+written costs one warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import secrets
+import struct
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: there an open file cannot be removed, and a beat may come twice
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger("daskscope")
+
+_MAGIC = b"dsk1"
+_HEADER = struct.Struct(">4sII")
+_SUFFIX = ".beats"
+
+#: The spool's room is taken by files of this share of it, so that the oldest can go.
+_PARTS = 4
+
+
+def directory(setting: str | None) -> Path | None:
+    """Return the folder that ``spool.directory`` means on this machine, or None for nowhere."""
+    if setting == "":
+        return None
+    try:
+        if setting is not None:
+            return Path(setting).expanduser()
+        state = os.environ.get("XDG_STATE_HOME")
+        return (Path(state) if state else Path.home() / ".local" / "state") / "daskscope"
+    except RuntimeError as error:
+        logger.warning(
+            "daskscope: nothing can be kept for a service that is away (%s); set "
+            "daskscope.spool.directory.",
+            error,
+        )
+        return None
+
+
+def read_records(data: bytes) -> Iterator[bytes]:
+    """Yield what the whole records in ``data`` hold, in order."""
+    at = data.find(_MAGIC)
+    while at >= 0 and at + _HEADER.size <= len(data):
+        _, length, checksum = _HEADER.unpack_from(data, at)
+        body = data[at + _HEADER.size : at + _HEADER.size + length]
+        if len(body) == length and zlib.crc32(body) == checksum:
+            yield body
+            at = data.find(_MAGIC, at + _HEADER.size + length)
+        else:
+            at = data.find(_MAGIC, at + 1)
+
+
+@dataclass(slots=True)
+class _File:
+    """A file whose lock is held. ``size`` in bytes."""
+
+    path: Path
+    descriptor: int
+    size: int = 0
+    records: int = 0
+
+    def append(self, record: bytes) -> None:
+        rest = record
+        try:
+            while rest:
+                rest = rest[os.write(self.descriptor, rest) :]
+        except OSError:
+            # A part of a record is none; what stands before it stays whole in any case.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.descriptor, self.size)
+            raise
+        self.size += len(record)
+        self.records += 1
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        self.release()
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self.descriptor)
+
+
+class Spool:
+    """What one plugin could not deliver, and what others left behind. Not thread-safe.
+
+    ``drops`` counts, as ``spooled beat``, what had to go for want of room.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        endpoint: str,
+        token: str | None,
+        max_bytes: int,
+        drops: Counter[str],
+    ) -> None:
+        self._folder = folder
+        # Whose beats: not to be read off a file name, and not delivered with another's token.
+        self._whose = hashlib.sha256(f"{endpoint}\n{token}".encode()).hexdigest()[:16]
+        self._max_bytes = max_bytes
+        self._drops = drops
+        self._own: list[_File] = []
+        self._backlog: list[_File] = []
+        self._records: Iterator[bytes] | None = None
+        self._next: bytes | None = None
+        self._warned = False
+
+    @property
+    def is_used(self) -> bool:
+        """Whether something that was appended is still there."""
+        return bool(self._own)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def append(self, body: bytes) -> bool:
+        """Keep the body of a beat; return whether it is kept. No fsync: a crash of the machine may
+        cost the last seconds, one of the process costs nothing.
+        """
+        if self._folder is None:
+            return False
+        record = _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)) + body
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_room(len(record))
+            if not self._own or self._own[-1].size + len(record) > self._max_bytes // _PARTS:
+                self._own.append(self._create(self._folder))
+            self._own[-1].append(record)
+        except OSError as error:
+            self._warn(
+                f"cannot keep what was not delivered in {self._folder} ({error.strerror}); it "
+                "waits in memory and is lost if the scheduler ends before the service is back. "
+                "daskscope.spool says where and how much"
+            )
+            return False
+        return True
+
+    def discard(self) -> None:
+        """Remove what was appended: it has been delivered."""
+        for file in self._own:
+            file.remove()
+        self._own.clear()
+
+    def _create(self, folder: Path) -> _File:
+        name = f"{time.time_ns():020}-{self._whose}-{secrets.token_hex(4)}{_SUFFIX}"
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        file = _File(folder / name, os.open(folder / name, flags, 0o600))
+        _lock(file.descriptor)
+        return file
+
+    def _make_room(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise OSError(errno.EFBIG, f"a beat of {size} bytes is beyond spool.max-bytes")
+        entries = self._entries()
+        total = sum(length for _, length in entries)
+        own = {file.path: file for file in self._own}
+        for path, length in entries:
+            if total + size <= self._max_bytes:
+                return
+            file = own.get(path) or self._claimed(path)
+            if file is None:
+                continue  # another scheduler is at it
+            self._drops["spooled beat"] += file.records or sum(
+                1 for _ in read_records(_content(file))
+            )
+            if path in own:
+                self._own.remove(file)
+            file.remove()
+            total -= length
+        if total + size > self._max_bytes:
+            raise OSError(errno.ENOSPC, "other schedulers fill spool.max-bytes")
+
+    # --- delivering -------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Take over what others with the same endpoint and token left behind."""
+        if self._folder is None:
+            return
+        mine = {file.path for file in (*self._own, *self._backlog)}
+        for path, length in self._entries():
+            if self._whose not in path.name.split("-"):
+                continue
+            # An empty one is just being made.
+            if length and path not in mine and (file := self._claimed(path)) is not None:
+                self._backlog.append(file)
+
+    def deliver_own(self) -> None:
+        """Deliver what was appended too: memory could not hold it all."""
+        self._backlog += self._own
+        self._own.clear()
+
+    def next(self) -> bytes | None:
+        """Return the oldest body that is to be delivered, or None. The same until :meth:`taken`."""
+        while self._next is None and self._backlog:
+            if self._records is None:
+                data = _content(self._backlog[0])
+                self._records = read_records(data)
+                if len(data) != sum(_HEADER.size + len(body) for body in read_records(data)):
+                    self._warn(
+                        f"{self._backlog[0].path} is damaged; the beats in it that are whole are "
+                        "delivered"
+                    )
+            self._next = next(self._records, None)
+            if self._next is None:
+                self._records = None
+                self._backlog.pop(0).remove()
+        return self._next
+
+    def taken(self) -> None:
+        """Go on to the next one: the service has the last, or will never take it."""
+        self._next = None
+
+    def close(self) -> None:
+        """Leave everything to the next plugin."""
+        for file in (*self._own, *self._backlog):
+            file.release()
+        self._own.clear()
+        self._backlog.clear()
+        self._records = self._next = None
+        self._folder = None
+
+    def _entries(self) -> list[tuple[Path, int]]:
+        """Return the files and their lengths, the oldest first."""
+        assert self._folder is not None
+        found: list[tuple[Path, int]] = []
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):  # it may go at any time
+                        if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
+                            length = entry.stat(follow_symlinks=False).st_size
+                            found.append((self._folder / entry.name, length))
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # whoever writes there will hear of it
+        except OSError as error:
+            self._warn(f"cannot read the spool in {self._folder} ({error.strerror})")
+        return sorted(found)
+
+    def _claimed(self, path: Path) -> _File | None:
+        try:
+            descriptor = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn(f"cannot deliver what waits in {path} ({error.strerror})")
+            return None
+        # Whoever held the lock may have delivered and removed it meanwhile.
+        if _lock(descriptor) and path.exists():
+            return _File(path, descriptor)
+        os.close(descriptor)
+        return None
+
+    def _warn(self, problem: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("daskscope: %s. This is the only warning.", problem)
+
+
+def _content(file: _File) -> bytes:
+    try:
+        return file.path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock on a file; return False if another holds it. It goes with the process."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # A file system without locks: at worst a beat is delivered twice, which is harmless.
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True
