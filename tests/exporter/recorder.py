@@ -150,8 +150,11 @@ class Recorder:
 
     @property
     def bytes(self) -> bytes:
-        """All that ever left the plugin's process."""
-        return b"\n".join(request.body for request in list(self.requests))
+        """All that ever left the plugin's process: lines, headers and bodies of requests."""
+        return b"\n".join(
+            f"{request.path}\n{request.headers}\n".encode() + request.body
+            for request in list(self.requests)
+        )
 
     def computations(self) -> dict[str, protocol.Computation]:
         return self._latest(lambda beat: beat.computations, lambda row: row.id)

@@ -14,6 +14,7 @@ from distributed.metrics import time
 
 from daskscope import protocol
 from daskscope.observe.bounded import Bounded, Count
+from daskscope.observe.naming import without_key
 
 #: Failures that are kept apart, over all computations; beyond it the oldest make room.
 MAX_FAILURES = 1_000
@@ -24,7 +25,8 @@ _TYPE = re.compile(r"[A-Za-z_][\w.]*(?=\(|$)")
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
 _NOT_THE_USERS = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]")
 
-_KILLED = "The workers that ran this task died, more often than Dask allows."
+#: What there is to say where Dask has no text: it names the key.
+KILLED = "The workers that ran this task died, more often than Dask allows."
 
 
 class Failures:
@@ -52,9 +54,8 @@ class Failures:
                 oldest = next(iter(self._failures))
                 if self._failures.pop(oldest) in self._changed:
                     self._drops["failure"] += 1
-            failure = self._failures[key] = _Totals(
-                *key, kind, function, text or _KILLED, traceback, now
-            )
+            message = without_key(text, details["cause"]) if text else KILLED
+            failure = self._failures[key] = _Totals(*key, kind, function, message, traceback, now)
         failure.count += 1
         failure.last_at = now
         failure.worker = details.get("worker")

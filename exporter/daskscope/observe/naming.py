@@ -64,6 +64,17 @@ class Naming:
         return f"{prefix[: MAX_NAME - 9]}-{digest}"
 
 
+def without_key(text: str, key: Key) -> str:
+    """Return ``text`` without a task's ``key``: exceptions may name the task that raised them."""
+    parts = (key, *key) if isinstance(key, tuple) else (key,)
+    # Also as Python writes it inside of quotes.
+    written = {form for part in parts for form in (str(part), repr(part).strip("'\""))}
+    for form in sorted(written, key=len, reverse=True):
+        if form and not form.isdigit():
+            text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "(key)", text)
+    return text
+
+
 def _made_by_dask(key: Key) -> bool:
     if isinstance(key, tuple) and key:
         key = key[0]

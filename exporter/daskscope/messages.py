@@ -1,0 +1,143 @@
+"""Messages of Dask's event log, as what JSON can hold and what may leave.
+
+Most of Dask's own messages name keys of tasks, somewhere: in lists, as names in mappings, inside of
+the story of a task, in the text of an exception. A key is the user's own business, so of Dask's own
+messages only this is told: numbers, states, addresses, and texts in the fields that are listed
+here. What else there is is counted. On topics of their own, users say what they want to be told.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from distributed.core import Status
+from distributed.scheduler import ALL_TASK_STATES
+
+from daskscope.scrubbing import SCRUBBED, names_a_secret, without_source_lines
+
+#: How deep and how wide a message is looked into.
+MAX_DEPTH = 6
+MAX_ITEMS = 100
+
+LEFT_OUT = "…"
+
+#: Topics that Dask itself writes to; it has one for each worker and each client, too. What is
+#: printed on a worker may be anything, and is not what these topics are allowed for.
+_DASKS = re.compile(
+    r"all|scheduler|stealing|transitions|p2p|print|warn|forwarded-log-record"
+    r"|worker-(?:client|get-client|fail-hard|restart-memory)|transition-counter-max-exceeded"
+    r"|invalid-(?:worker-)?(?:transition|task-states?)"
+    r"|[\w+.-]+://.*|(?:Client|Worker|Nanny|Scheduler)-.*",
+    re.DOTALL,
+)
+
+# Fields of Dask's messages that hold texts which Dask made up, and no keys.
+_FIELDS = frozenset(
+    {"action", "client", "finish", "prev-status", "reason", "start", "state", "status"}
+)
+_ADDRESS = re.compile(
+    r"(?:tcp|tls|ucx|ucxx|ws|wss)://[\w.\[\]:-]{1,200}:\d{1,5}|inproc://[\w.:-]{1,200}/\d+/\d+"
+)
+_STATES = (
+    frozenset(ALL_TASK_STATES)
+    | {status.name for status in Status}
+    # A worker's own states of a task.
+    | {"cancelled", "constrained", "executing", "fetch", "flight", "long-running", "missing"}
+    | {"ready", "rescheduled", "resumed"}
+    # What the log of work stealing says.
+    | {"already-aborted", "already-computing", "confirm", "request", "reschedule", "stale-response"}
+)
+_TYPE = re.compile(r"[A-Za-z_]\w{0,100}")
+
+Scrub = Callable[[str], str]
+
+
+def is_dasks(topic: str) -> bool:
+    """Return whether Dask itself writes to ``topic``."""
+    return _DASKS.fullmatch(topic) is not None
+
+
+def json_safe(message: Any, scrub: Scrub, depth: int = 0) -> Any:
+    """Return a user's ``message`` as what JSON can hold, its texts scrubbed.
+
+    Containers are looked into up to a depth and a width; bytes and objects are named by size and
+    type, for what is in them may be data.
+    """
+    if isinstance(message, str):
+        return scrub(message)
+    if depth < MAX_DEPTH:
+        if isinstance(message, Mapping):
+            return {
+                scrub(str(key)): SCRUBBED
+                if names_a_secret(str(key))
+                else json_safe(item, scrub, depth + 1)
+                for key, item in itertools.islice(message.items(), MAX_ITEMS)
+            }
+        if isinstance(message, list | tuple | AbstractSet):
+            return [
+                json_safe(item, scrub, depth + 1) for item in itertools.islice(message, MAX_ITEMS)
+            ]
+    return _plain(message)
+
+
+def of_dask(message: Any, scrub: Scrub, *, tracebacks: bool) -> Any:
+    """Return one of Dask's own messages as what JSON can hold, without keys and texts of users.
+
+    Of an exception its type is told and, with ``tracebacks``, which lines it came from.
+    """
+    if not isinstance(message, Mapping):
+        return _keyless(message)
+    told: dict[str, Any] = {}
+    for key, item in itertools.islice(message.items(), MAX_ITEMS):
+        field = str(key)
+        if field == "exception_text":
+            # Dask's own exceptions name keys in the rest of it.
+            kind = _TYPE.match(str(item))
+            told[field] = kind[0] if kind else LEFT_OUT
+        elif field == "traceback_text":
+            told[field] = scrub(without_source_lines(str(item))) if tracebacks else LEFT_OUT
+        elif field in _FIELDS and isinstance(item, str):
+            told[field] = scrub(item)
+        else:
+            told[field] = _keyless(item)
+    return told
+
+
+def _keyless(value: Any, depth: int = 1) -> Any:
+    if isinstance(value, str):
+        return value if value in _STATES or _ADDRESS.fullmatch(value) else LEFT_OUT
+    if depth < MAX_DEPTH:
+        if isinstance(value, Mapping):
+            # The names in it are keys of tasks, or addresses.
+            items = list(itertools.islice(value.items(), MAX_ITEMS))
+            if all(_keyless(str(name)) != LEFT_OUT for name, _ in items):
+                return {str(name): _keyless(item, depth + 1) for name, item in items}
+            return len(value)
+        if isinstance(value, list | tuple | AbstractSet):
+            told = [_keyless(item, depth + 1) for item in itertools.islice(value, MAX_ITEMS)]
+            # Of a list of keys nothing is left but how many they are.
+            return len(value) if told and all(item == LEFT_OUT for item in told) else told
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        # Python refuses to write out one of thousands of digits.
+        return value if value.bit_length() < 64 else f"<{value.bit_length()} bits>"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, numbers.Real):  # numpy's scalars are
+        return _plain(float(value))
+    if isinstance(value, str | Mapping | list | tuple | AbstractSet):  # too deep
+        return LEFT_OUT
+    return f"<{type(value).__module__}.{type(value).__qualname__}>"

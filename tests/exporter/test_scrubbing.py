@@ -1,0 +1,240 @@
+"""Secrets are taken out of texts, whatever else is in them, in time that their length bounds."""
+
+from __future__ import annotations
+
+import json
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskscope.messages import is_dasks, json_safe, of_dask
+from daskscope.scrubbing import SCRUBBED, Scrubber, without_source_lines
+
+LIMIT = 20_000
+SECRET = "s3cr3t-W0rd+4711"
+
+
+def scrub(text: str) -> str:
+    return Scrubber().scrub(text, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password='{}'",
+        'password = "{}"',
+        "password = '''{}'''",
+        'password: str = f"{}"',
+        'os.environ["DB_PASSWORD"] = "{}"',
+        "DB_PASS={}",
+        "UID=sa;PWD={};",
+        "AccountKey={};EndpointSuffix=core.windows.net",
+        '{{"api_key": "{}"}}',
+        '{{\\"api_key\\": \\"{}\\"}}',
+        'if token == "{}":',
+        'token="{}',  # what was cut
+        'token="x\\"{}"',  # an escaped quote
+        "Authorization: Bearer {}",
+        "authorization: token {}",
+        "curl -H 'X: bearer {}'",
+        "run --api-token {} now",
+        "run --password='{}'",
+        "https://bob:{}@host/x",
+        "https://{}@host/x",
+        "https://bob:{}@@host/x",
+        "https://host/x?a=1&token={}&b=2",
+        "https://host/x?sv=1&sig={}",
+        "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\n{}",
+    ],
+)
+def test_what_is_named_or_placed_as_a_secret_is_scrubbed(text: str) -> None:
+    scrubbed = scrub(f"before {text.format(SECRET)} after")
+    assert SCRUBBED in scrubbed
+    assert "s3cr3t" not in scrubbed
+    assert "4711" not in scrubbed
+    assert scrubbed.startswith("before ")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "dsk_abc2345678_" + "0123456789abcdef" * 4,
+        "ghp_" + "a1" * 18,
+        "github_pat_" + "a1" * 20,
+        "glpat-" + "a1" * 10,
+        "xoxb-" + "1234567890-abc",
+        "AKIA" + "ABCDEFGH12345678",
+        "AIza" + "a1" * 18,
+        "sk-" + "a1" * 20,
+        "sk_live_" + "a1" * 12,
+        "hf_" + "a1" * 17,
+        "dapi" + "0a" * 16,
+        "npm_" + "a1" * 18,
+        "pypi-" + "a1" * 30,
+        "eyJhbGciOi." + "eyJzdWIiOiIx." + "c2lnbmF0dXJl",
+    ],
+)
+def test_tokens_are_known_by_their_form(token: str) -> None:
+    assert scrub(f"found {token}, and more") == f"found {SCRUBBED}, and more"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens = tokenize(text)",
+        'tokenizer = "bert-base"',
+        "for token in tokens: count[token] += 1",
+        "login(password=password, user=user)",
+        "token = make_token_2(user)",
+        "see https://example.org/a:b",
+        "x = first / second",
+        "a basic question of bearers",
+        "if pass_count > 3: pass",
+        "dsk_optimized_for_everyone = dsk",
+    ],
+)
+def test_plain_code_and_prose_are_left_alone(text: str) -> None:
+    assert scrub(text) == text
+
+
+# Pieces of what the patterns look for, so that chance puts together what is nearly one.
+_PIECES = st.sampled_from(
+    [
+        *("password", "token", "_key", "api_key", "authorization", "bearer ", "basic ", "--token "),
+        *("=", ":", " = ", "==", "?", "&", "://", "@", "https://", '"', "'", '"""', "\\", "\\n"),
+        *("\n", " ", "[", "]", SCRUBBED, "abc", "A1b2C3d4", "eyJabcdefgh", ".", "(", "sig="),
+        *("-----BEGIN PRIVATE KEY-----", "-----END", "ghp_", "a" * 20, "\ud800", "ü"),
+    ]
+)
+_TEXTS = st.lists(_PIECES | st.text(max_size=5), max_size=30).map("".join)
+
+
+@hypothesis.settings(deadline=None)
+@given(_TEXTS)
+def test_scrubbing_never_fails_and_what_it_leaves_needs_none(text: str) -> None:
+    once = scrub(text)
+    assert scrub(once) == once
+    once.encode()
+
+
+@hypothesis.settings(deadline=None)
+@given(_TEXTS, _TEXTS)
+def test_a_secret_is_scrubbed_whatever_is_around_it(before: str, after: str) -> None:
+    # On a line of its own: a quote or an escape before it could make it part of something else.
+    assert SECRET not in scrub(f'{before}\npassword = "{SECRET}"\n{after}')
+
+
+@hypothesis.settings(deadline=None)
+@given(_TEXTS, st.integers(10, 200))
+def test_a_text_is_never_longer_than_it_may_be(text: str, limit: int) -> None:
+    assert len(Scrubber().scrub(text * 100, limit)) <= limit
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("password=", 'password="', "token='x\\", "token=a1b2c3(", "token" + "-" * 40, "a.", "a:"),
+        *("--", "--token", "bearer ", "basic a", "https://", "https://a:", "x://a", "?token", "&a"),
+        *("eyJ", "eyJabcdefgh-", "eyJabcdefgh.", "-----BEGIN PRIVATE KEY-----", "pass", " ", "\\"),
+        *("xoxb-", "sk-", "pypi-", "password: a ", "[scrubbed]", '"', '"""'),
+    ],
+)
+def test_no_text_takes_long(piece: str) -> None:
+    """A megabyte of each: what is not in proportion to the length would run into the timeout."""
+    assert Scrubber().scrub(piece * (1_000_000 // len(piece)), 1_000_000)
+
+
+def test_what_a_cut_goes_through_is_not_told_in_half() -> None:
+    text = "x" * 15 + f" password='{SECRET}' " * 3
+    for limit in range(10, 40):
+        assert "s3cr3t" not in Scrubber().scrub(text, limit)
+
+
+def test_users_add_patterns_of_their_own() -> None:
+    assert Scrubber([r"EMP-\d+"]).scrub("of EMP-4711", LIMIT) == f"of {SCRUBBED}"
+
+
+def test_of_a_traceback_only_its_frames_are_left() -> None:
+    frames = (
+        '  File "/a b/c.py", line 3, in f\n',
+        '  File "<frozen runpy>", line 198, in _run\n',
+        "  [Previous line repeated 9 more times]\n",
+    )
+    traceback = (
+        "rest of a line that was cut\n"
+        f"{frames[0]}    secret = (\n"
+        f"        1 + 2\n             ^^^\n    )\n{frames[1]}{frames[2]}"
+    )
+    assert without_source_lines(traceback) == "".join(frames)
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=10**5_000, max_value=10**5_001)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.builds(object)
+    | st.just(SECRET),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=5) | st.just(SECRET) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@hypothesis.settings(deadline=None)
+@given(_VALUES)
+def test_every_message_becomes_json(message: object) -> None:
+    json.dumps(json_safe(message, scrub))
+
+
+@hypothesis.settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(["keys", "story", "worker", "exception_text"]), _VALUES))
+def test_no_text_of_dasks_messages_is_told_unless_it_is_known(message: object) -> None:
+    told = json.dumps(of_dask({"x": message}, scrub, tracebacks=True))
+    assert SECRET not in told
+
+
+def test_of_dasks_messages_numbers_states_and_addresses_are_told() -> None:
+    message = {
+        "action": "remove-worker",
+        "worker": "tcp://127.0.0.1:4711",
+        "expected": False,
+        "processing-tasks": {"a-key": 1.5, "another": 2.5},
+        "lost-computed-tasks": ["a-key", "another"],
+        "recipients": {"tcp://127.0.0.1:1": 3},
+        "story": [("a-key", "waiting", "ready", {"a-key": "x"}, 1.5)],
+        "exception_text": "ValueError('a-key')",
+    }
+    assert of_dask(message, scrub, tracebacks=True) == {
+        "action": "remove-worker",
+        "worker": "tcp://127.0.0.1:4711",
+        "expected": False,
+        "processing-tasks": 2,
+        "lost-computed-tasks": 2,
+        "recipients": {"tcp://127.0.0.1:1": 3},
+        "story": [["…", "waiting", "ready", 1, 1.5]],
+        "exception_text": "ValueError",
+    }
+
+
+@pytest.mark.parametrize(
+    ("topic", "dasks"),
+    [
+        *((topic, True) for topic in ("all", "stealing", "invalid-worker-task-state", "print")),
+        *((topic, True) for topic in ("tcp://127.0.0.1:1", "inproc://1/2/3", "Client-abc")),
+        *((topic, False) for topic in ("mine", "all-mine", "quality", "invalid")),
+    ],
+)
+def test_topics_of_dask_are_told_from_the_users_own(topic: str, dasks: bool) -> None:
+    assert is_dasks(topic) is dasks
