@@ -55,6 +55,10 @@ class Background(Generic[Item]):
         """Wait until the thread has ended, at most ``timeout`` seconds. Not for the event loop."""
         self._thread.join(timeout)
 
+    def waiting(self) -> int:
+        """Return how many items wait."""
+        return len(self._items)
+
     def done(self) -> bool:
         """Return whether the thread has ended."""
         return not self._thread.is_alive()

@@ -76,6 +76,9 @@ EVENT_TOPIC = "dask.event.topic"
 WORKER_LOSS_REASON = "dask.worker.loss.reason"
 WORKER_ADDRESS = "dask.worker.address"
 LOGGER = "dask.log.logger"
+TRANSFER_DIRECTION = "dask.transfer.direction"
+SPILL_DIRECTION = "dask.spill.direction"
+QUEUE_NAME = "daskscope.queue.name"
 DROPPED_WHAT = "daskscope.dropped.what"
 SENT_WHAT = "daskscope.send.what"
 COMPUTATION_ID = "dask.computation.id"
@@ -148,8 +151,17 @@ TASK_TIME = Metric(
     "dask.task.time",
     "counter",
     "s",
-    "Seconds that task runs spent: compute, transfer, disk-read, disk-write.",
+    "Thread-seconds by what they went into. With dask.task.running they add up to all that the "
+    "workers' threads had; without a prefix: idle, paused, transfer (waiting for data), "
+    "unattributed.",
     (TASK_PREFIX, TASK_ACTIVITY),
+)
+TASK_RUNNING = Metric(
+    "dask.task.running",
+    "updowncounter",
+    "s",
+    "Thread-seconds that the tasks which run now have taken so far.",
+    (TASK_PREFIX,),
 )
 TASK_OUTPUT = Metric(
     "dask.task.output", "counter", "By", "Bytes that finished tasks returned.", (TASK_PREFIX,)
@@ -168,11 +180,63 @@ CLIENT_COUNT = Metric("dask.client.count", "updowncounter", "{client}", "Clients
 CLUSTER_IDLE = Metric(
     "dask.cluster.idle", "gauge", "s", "Seconds since there was last any work; 0 while working."
 )
+CLUSTER_COST = Metric(
+    "dask.cluster.cost",
+    "counter",
+    "{currency}",
+    "What the cluster cost by the prices that are set, in their currency. Absent without prices.",
+)
+TRANSFER_IO = Metric(
+    "dask.transfer.io",
+    "counter",
+    "By",
+    "Bytes of results, as they are in memory, that workers sent to other workers and clients. "
+    "Absent where workers may not spill: they do not count them.",
+    (TRANSFER_DIRECTION,),
+)
+SPILL_IO = Metric(
+    "dask.spill.io",
+    "counter",
+    "By",
+    "Bytes of results that workers wrote to disk for lack of memory, and read back.",
+    (SPILL_DIRECTION,),
+)
+SCHEDULER_CPU = Metric(
+    "dask.scheduler.cpu", "gauge", "{cpu}", "Cores that the scheduler's process used, on average."
+)
+SCHEDULER_MEMORY = Metric(
+    "dask.scheduler.memory", "updowncounter", "By", "Memory of the scheduler's process."
+)
+SCHEDULER_LAG = Metric(
+    "dask.scheduler.lag",
+    "gauge",
+    "s",
+    "The longest that the scheduler's event loop kept anyone waiting since the last beat.",
+)
+GPU_UTILIZATION = Metric(
+    "dask.gpu.utilization",
+    "gauge",
+    "1",
+    "Mean utilization of the workers' GPUs, from 0 to 1. Absent where no worker tells of one.",
+)
+GPU_MEMORY_USED = Metric(
+    "dask.gpu.memory.used", "updowncounter", "By", "Memory of the workers' GPUs that is in use."
+)
+GPU_MEMORY_LIMIT = Metric(
+    "dask.gpu.memory.limit", "updowncounter", "By", "Memory that the workers' GPUs have."
+)
 HOOK_TIME = Metric(
     "daskscope.hook.time",
     "counter",
     "s",
     "Seconds of the scheduler's event loop that snapshots took.",
+)
+QUEUE_SIZE = Metric(
+    "daskscope.queue.size",
+    "updowncounter",
+    "{item}",
+    "What waits: snapshots to be cleared, reported and emitted, and rows for the service.",
+    (QUEUE_NAME,),
 )
 DROPPED = Metric(
     "daskscope.dropped",

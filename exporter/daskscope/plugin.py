@@ -210,7 +210,9 @@ class _Running:
         )
         self._emit: Background[Cleared] | None = None
         if settings.otlp_enabled and not disabled_by_environment():
-            emitter = Emitter(settings, lambda: self.sender.failures, self.sender.is_well)
+            emitter = Emitter(
+                settings, lambda: self.sender.failures, self._waiting, self.sender.is_well
+            )
             self._emit = Background("daskscope-emit", emitter.emit, emitter.shutdown, drops)
         self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
         self._unwatch: list[Callable[[], None]] = []
@@ -250,6 +252,7 @@ class _Running:
         for unwatch in self._unwatch:
             unwatch()
         self._tell(phase)
+        self.observer.close()
         self._clear.close()
 
     def _hand_on(self, observed: Observed) -> None:
@@ -258,6 +261,15 @@ class _Running:
         self._report.put(None)
         if self._emit is not None:
             self._emit.put(cleared)
+
+    def _waiting(self) -> dict[str, int]:
+        """Return what waits in each queue: snapshots in all but ``rows``."""
+        return {
+            "clear": self._clear.waiting(),
+            "report": self._report.waiting(),
+            "emit": 0 if self._emit is None else self._emit.waiting(),
+            "rows": self.sender.waiting(),
+        }
 
     def _close_others(self) -> None:
         self._report.close()

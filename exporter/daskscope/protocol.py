@@ -251,8 +251,10 @@ class Activity:
     ``seconds`` are thread-seconds since the plugin started, by activity: ``thread-cpu``,
     ``thread-noncpu``, ``disk-read``, ``disk-write``, ``transfer``, ``serialize``, ``deserialize``,
     ``compress``, ``decompress``, ``executor``, ``running`` (of tasks that have not ended),
-    ``other`` and ``failed``. The prefix ``""`` holds what belongs to none: ``idle``, ``paused`` and
-    ``unattributed``. All rows together add up to threads times time.
+    ``other``, ``failed`` and ``cancelled``. The prefix ``""`` holds what belongs to none: ``idle``
+    (no task was assigned to the thread), ``paused``, ``transfer`` (its task waited for data) and
+    ``unattributed`` (it waited for anything else, or its worker was lost before it told). All rows
+    together add up to threads times time.
     """
 
     prefix: str

@@ -25,19 +25,21 @@ MAX_ENDED = 5_000
 class Emitter:
     """Turns cleared snapshots into metrics, spans and log events. Runs in a thread of its own.
 
-    ``send_failures`` returns what others count of failed requests, by what was sent;
-    ``service_is_well`` whether heartbeats arrive.
+    ``send_failures`` returns what others count of failed requests, by what was sent; ``waiting``
+    what waits in each queue; ``service_is_well`` whether heartbeats arrive.
     """
 
     def __init__(
         self,
         settings: Settings,
         send_failures: Callable[[], Mapping[str, int]],
+        waiting: Callable[[], Mapping[str, int]],
         service_is_well: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._exporters = Exporters(settings, service_is_well)
         self._others_failures = send_failures
+        self._waiting = waiting
         self._parts: tuple[Metrics, Traces, Logs] | None = None
         self._open: OrderedDict[str, tuple[Span, dict[str, protocol.TaskGroup]]] = OrderedDict()
         self._ended: OrderedDict[str, Span] = OrderedDict()
@@ -91,6 +93,8 @@ class Emitter:
                 who,
                 self._settings.interval,
                 lambda: {**self._others_failures(), **self._exporters.failures},
+                self._waiting,
+                cluster.prices,
             ),
             Traces(self._exporters.spans(), who),
             Logs(self._exporters.logs(), who),

@@ -23,7 +23,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 
-from daskscope import names
+from daskscope import names, protocol
 from daskscope.emit.providers import SCOPE
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
@@ -40,10 +40,14 @@ class Metrics:
         resource: Resource,
         interval: float,
         send_failures: Callable[[], Mapping[str, int]],
+        waiting: Callable[[], Mapping[str, int]],
+        prices: protocol.Prices | None,
     ) -> None:
         """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it."""
         self._last: Cleared | None = None
         self._send_failures = send_failures
+        self._waiting = waiting
+        self._highest: dict[str, float] = {}
         by_environment = "OTEL_METRIC_EXPORT_INTERVAL" in os.environ
         self._reader = PeriodicExportingMetricReader(
             _WithDurations(exporter, self._durations),
@@ -57,7 +61,7 @@ class Metrics:
             # Whoever made the plugin ends it; at exit the SDK would wait half a minute.
             shutdown_on_exit=False,
         )
-        self._register(self._provider.get_meter(SCOPE, __version__))
+        self._register(self._provider.get_meter(SCOPE, __version__), prices)
 
     def observe(self, snapshot: Cleared) -> None:
         """Let the instruments read ``snapshot`` from now on. The first one is sent at once."""
@@ -70,20 +74,40 @@ class Metrics:
         """Send once more and end, within about ``timeout`` seconds."""
         self._provider.shutdown(timeout_millis=timeout * 1000)
 
-    def _register(self, meter: Meter) -> None:
+    def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
         makers = {
             "counter": meter.create_observable_counter,
             "updowncounter": meter.create_observable_up_down_counter,
             "gauge": meter.create_observable_gauge,
         }
-        for metric, read in _READERS.items():
-            makers[metric.instrument](metric.name, [self._callback(read)], metric.unit, metric.help)
-        makers["counter"](
-            names.SEND_FAILURES.name,
-            [self._callback(lambda _: _each(names.SENT_WHAT, self._send_failures()))],
-            names.SEND_FAILURES.unit,
-            names.SEND_FAILURES.help,
-        )
+        readers = {
+            **_READERS,
+            names.TASK_TIME: self._task_time,
+            names.SEND_FAILURES: lambda _: _each(names.SENT_WHAT, self._send_failures()),
+            names.QUEUE_SIZE: lambda _: _each(names.QUEUE_NAME, self._waiting()),
+        }
+        for metric, read in readers.items():
+            unit = metric.unit
+            if metric is names.CLUSTER_COST:
+                if prices is None:
+                    continue
+                unit = f"{{{prices.currency}}}"
+            makers[metric.instrument](metric.name, [self._callback(read)], unit, metric.help)
+
+    def _task_time(self, snapshot: Cleared) -> Values:
+        for row in snapshot.times:
+            for activity, seconds in row.seconds.items():
+                # It is told apart: what has ended is no longer running, and a counter only grows.
+                if activity != "running":
+                    yield (
+                        seconds if row.prefix else self._grown(activity, seconds),
+                        {names.TASK_PREFIX: row.prefix, names.TASK_ACTIVITY: activity},
+                    )
+
+    def _grown(self, activity: str, seconds: float) -> float:
+        # What is left over goes back a little when a worker's beat tells of more.
+        highest = self._highest[activity] = max(seconds, self._highest.get(activity, 0.0))
+        return highest
 
     def _callback(
         self, read: Callable[[Cleared], Values]
@@ -171,10 +195,26 @@ def _one(value: float) -> Values:
     return [(value, {})]
 
 
-def _task_time(snapshot: Cleared) -> Values:
-    for row in snapshot.prefixes:
-        for activity, seconds in row.seconds.items():
-            yield seconds, {names.TASK_PREFIX: row.prefix, names.TASK_ACTIVITY: activity}
+def _measured(value: float | None) -> Values:
+    return [] if value is None else _one(value)
+
+
+def _field(measured: protocol.SchedulerLoad | protocol.Gpu | None, name: str) -> Values:
+    return _measured(getattr(measured, name, None))
+
+
+def _directions(attribute: str, **measured: float | None) -> Values:
+    return [
+        (value, {attribute: direction})
+        for direction, value in measured.items()
+        if value is not None
+    ]
+
+
+def _task_running(snapshot: Cleared) -> Values:
+    for row in snapshot.times:
+        if "running" in row.seconds:
+            yield row.seconds["running"], {names.TASK_PREFIX: row.prefix}
 
 
 def _task_completed(snapshot: Cleared) -> Values:
@@ -199,12 +239,23 @@ _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.MEMORY_USED: lambda s: _each(names.MEMORY_KIND, s.workers.memory),
     names.TASK_COUNT: lambda s: _states(names.TASK_STATE, ALL_TASK_STATES, s.status.tasks),
     names.TASK_COMPLETED: _task_completed,
-    names.TASK_TIME: _task_time,
+    names.TASK_RUNNING: _task_running,
     names.TASK_OUTPUT: _task_output,
     names.EXCEPTION_COUNT: lambda s: _each(names.EXCEPTION_TYPE, s.exceptions),
     names.EVENT_COUNT: lambda s: _each(names.EVENT_TOPIC, s.events_by_topic),
     names.CLIENT_COUNT: lambda s: _one(s.status.clients),
     names.CLUSTER_IDLE: lambda s: _one(s.status.idle_seconds or 0.0),
+    names.CLUSTER_COST: lambda s: _measured(s.status.cost),
+    names.TRANSFER_IO: lambda s: _directions(names.TRANSFER_DIRECTION, transmit=s.measured.served),
+    names.SPILL_IO: lambda s: _directions(
+        names.SPILL_DIRECTION, write=s.measured.spilled, read=s.measured.unspilled
+    ),
+    names.SCHEDULER_CPU: lambda s: _field(s.status.scheduler, "cpu"),
+    names.SCHEDULER_MEMORY: lambda s: _field(s.status.scheduler, "memory"),
+    names.SCHEDULER_LAG: lambda s: _field(s.status.scheduler, "lag"),
+    names.GPU_UTILIZATION: lambda s: _field(s.status.gpu, "utilization"),
+    names.GPU_MEMORY_USED: lambda s: _field(s.status.gpu, "memory_used"),
+    names.GPU_MEMORY_LIMIT: lambda s: _field(s.status.gpu, "memory_limit"),
     names.HOOK_TIME: lambda s: _one(s.hook_seconds),
     names.DROPPED: lambda s: _each(names.DROPPED_WHAT, s.drops),
 }

@@ -13,15 +13,19 @@ from distributed.scheduler import Scheduler, WorkerState
 
 from daskscope import protocol
 from daskscope.config import Settings
+from daskscope.observe.activities import Activities
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.computations import Computations
+from daskscope.observe.cost import Cost
 from daskscope.observe.environment import deployment, environment, name_and_kind
 from daskscope.observe.events import Events, RawEvent
 from daskscope.observe.failures import Failures
+from daskscope.observe.load import Load
 from daskscope.observe.logs import LogRecord, Logs
 from daskscope.observe.losses import Losses
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
+from daskscope.observe.worker_metrics import Measured, WorkerMetrics
 from daskscope.observe.workers import Workers, WorkerTotals
 
 EventKind = TypeVar("EventKind", RawEvent, protocol.Event)
@@ -41,6 +45,8 @@ class Snapshot(Generic[EventKind]):
     status: protocol.Status
     workers: WorkerTotals
     prefixes: tuple[PrefixRow, ...]
+    times: tuple[protocol.Activity, ...]
+    measured: Measured
     exceptions: dict[str, int]
     events_by_topic: dict[str, int]
     losses_by_reason: dict[str, int]
@@ -53,6 +59,7 @@ class Snapshot(Generic[EventKind]):
     events: tuple[EventKind, ...]
     code: tuple[protocol.Code, ...]
     logs: tuple[LogRecord, ...]
+    activities: tuple[protocol.Activity, ...]
 
 
 #: As observed: must not leave the process.
@@ -89,9 +96,19 @@ class Observer:
         self._workers = Workers()
         self.logs = Logs(scheduler, self._computations, self._naming, self._drops)
         self._losses = Losses(scheduler, self._naming, self.logs.last_lines, self._drops)
+        self._worker_metrics = WorkerMetrics(
+            scheduler.cumulative_worker_metrics, self._naming, self._drops
+        )
+        self._activities = Activities(self._naming)
+        self._load = Load(scheduler)
+        self._cost = None if settings.prices is None else Cost(settings.prices, time())
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
         for worker in scheduler.workers.values():
             self._add(worker)
+
+    def close(self) -> None:
+        """Leave the event loop alone from now on."""
+        self._load.stop()
 
     def client_is(self, client: str, user: str) -> None:
         """Remember whose client that is; Dask does not tell."""
@@ -103,6 +120,8 @@ class Observer:
         self, client: str, keys: Collection[Key], annotations: Mapping[str, Mapping[Any, Any]]
     ) -> None:
         """A graph has arrived; its tasks have not made a transition yet."""
+        # Dask forgets soon for how long there was nothing to do.
+        self._accrue_cost()
         known = self._scheduler.tasks
         self._computations.graph(
             [known[key] for key in keys if key in known],
@@ -122,6 +141,15 @@ class Observer:
                 self._computations.computation_of(task), self._naming.prefix(task), details
             )
         self._computations.transition(task, start, finish, details)
+        worker: WorkerState | None
+        if finish == "processing":
+            worker = task.processing_on
+        elif start == "processing" and "worker" in details:
+            worker = self._scheduler.workers.get(details["worker"])
+        else:
+            return
+        if worker is not None:
+            self._workers.looked_at(worker)
 
     def add_worker(self, address: str) -> None:
         """A worker has come."""
@@ -130,6 +158,9 @@ class Observer:
     def remove_worker(self, address: str) -> None:
         """A worker has left."""
         self._workers.removed(address)
+        if self._cost is not None:
+            self._accrue_cost()
+            self._cost.removed(address)
 
     def remove_client(self, client: str) -> None:
         """A client has left."""
@@ -147,6 +178,13 @@ class Observer:
     def _add(self, worker: WorkerState) -> None:
         self._workers.added(worker)
         self._losses.added(worker)
+        if self._cost is not None:
+            self._accrue_cost()
+            self._cost.added(worker)
+
+    def _accrue_cost(self) -> None:
+        if self._cost is not None:
+            self._cost.until(time(), self._scheduler.idle_since)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -158,6 +196,8 @@ class Observer:
         workers = self._workers.totals(
             self._scheduler.workers.values(), self._prefixes.compute_seconds()
         )
+        measured = self._worker_metrics.read()
+        times, activities = self._activities.rows(workers, measured)
         computations, task_groups = self._computations.changed()
         losses = self._losses.take(last=phase == "stop")
         snapshot = Snapshot(
@@ -166,6 +206,8 @@ class Observer:
             status=self._status(workers, began, began if phase == "stop" else None),
             workers=workers,
             prefixes=self._prefixes.rows(),
+            times=times,
+            measured=measured,
             exceptions=self._failures.by_type(),
             events_by_topic=self._events.by_topic(),
             losses_by_reason=self._losses.by_reason(),
@@ -178,6 +220,7 @@ class Observer:
             events=self._events.take(),
             code=self._code.take(),
             logs=self.logs.take(),
+            activities=activities,
         )
         self._hook_seconds += time() - began
         return snapshot
@@ -195,6 +238,7 @@ class Observer:
             environment=self._environment,
             tags=self._settings.tags,
             workspace=self._settings.workspace,
+            prices=self._settings.prices,
             deployment=deployment(),
         )
 
@@ -209,6 +253,7 @@ class Observer:
         seen = (workers.count, workers.threads, used)
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
         idle_since = self._scheduler.idle_since
+        self._accrue_cost()
         return protocol.Status(
             at=now,
             workers=workers.count,
@@ -223,6 +268,10 @@ class Observer:
             peak_threads=self._peaks[1],
             peak_memory_used=self._peaks[2],
             stopped_at=stopped_at,
+            scheduler=self._load.take(),
+            gpu=workers.gpu,
+            cost=None if self._cost is None else self._cost.total,
+            idle_cost=None if self._cost is None else self._cost.idle,
         )
 
 

@@ -1,4 +1,4 @@
-"""Workers: threads and memory now, thread-seconds so far."""
+"""Workers: threads, memory and GPUs now, thread-seconds so far."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from distributed.core import Status
 from distributed.metrics import time
 from distributed.scheduler import WorkerState
 
+from daskscope import protocol
+from daskscope.observe.gpus import Gpus
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerTotals:
-    """All workers together. Memory in bytes; ``seconds`` are thread-seconds by state."""
+    """All workers together. Memory in bytes; all times are thread-seconds.
+
+    ``seconds`` are by state; ``capacity`` is what all threads had, and ``unassigned`` how much of
+    it there was no task for. ``running`` is what the tasks that are in a thread now took so far, by
+    Dask's own prefix: it has not been cleared to leave.
+    """
 
     count: int
     threads: int
@@ -21,17 +29,25 @@ class WorkerTotals:
     memory: dict[str, int]
     states: dict[str, int]
     seconds: dict[str, float]
+    capacity: float
+    unassigned: float
+    running: dict[str, float]
+    gpu: protocol.Gpu | None
 
 
 class Workers:
     """Adds up the workers' threads over time, and reads the rest off them at each snapshot."""
 
     def __init__(self) -> None:
+        # Threads of each worker: without a task, and paused.
+        self._slots: dict[str, tuple[int, int]] = {}
         self._threads_of: dict[str, int] = {}
         self._accrued_at = time()
         self._threads = 0
+        self._free_threads = 0
         self._paused_threads = 0
         self._capacity = 0.0
+        self._unassigned = 0.0
         self._paused = 0.0
         self._busy = 0.0
         self._idle = 0.0
@@ -40,12 +56,33 @@ class Workers:
         """Count the threads of a worker from now on."""
         self.removed(worker.address)
         self._threads_of[worker.address] = worker.nthreads
+        self._slots[worker.address] = (0, 0)
         self._threads += worker.nthreads
+        self.looked_at(worker)
 
     def removed(self, address: str) -> None:
         """Do not count them any more."""
         self._accrue()
         self._threads -= self._threads_of.pop(address, 0)
+        free, paused = self._slots.pop(address, (0, 0))
+        self._free_threads -= free
+        self._paused_threads -= paused
+
+    def looked_at(self, worker: WorkerState) -> None:
+        """Note whether a worker's threads have tasks; called twice per task."""
+        before = self._slots.get(worker.address)
+        if before is None:
+            return
+        if worker.status is Status.paused:
+            now = (0, max(worker.nthreads - len(worker.executing), 0))
+        else:
+            free = worker.nthreads - len(worker.processing)
+            now = (free if free > 0 else 0, 0)
+        if now != before:
+            self._accrue()
+            self._slots[worker.address] = now
+            self._free_threads += now[0] - before[0]
+            self._paused_threads += now[1] - before[1]
 
     def totals(self, workers: Iterable[WorkerState], compute_seconds: float) -> WorkerTotals:
         """Return the totals over ``workers``, Dask's own records.
@@ -54,33 +91,41 @@ class Workers:
         so far is added. A worker's metrics are read as they came: its ``memory`` property costs
         five times as much, too much for a thousand workers.
         """
-        count = threads = limit = paused_threads = 0
+        now = time()
+        count = threads = limit = 0
         managed = unmanaged = spilled = 0
         executing = 0.0
+        running: dict[str, float] = {}
         states: Counter[str] = Counter()
         processes: set[tuple[str, int]] = set()
+        gpus = Gpus()
         for worker in workers:
             count += 1
             threads += worker.nthreads
             limit += worker.memory_limit or 0
             states[worker.status.name] += 1
-            if worker.status is Status.paused:
-                paused_threads += worker.nthreads
             if worker.executing:
-                executing += sum(worker.executing.values())
+                since = max(now - worker.last_seen, 0.0)
+                for task, took in worker.executing.items():
+                    # One that has ended since the worker's last beat is told in its next.
+                    if task.processing_on is worker:
+                        took += since
+                        executing += took
+                    prefix = task.prefix.name
+                    running[prefix] = running.get(prefix, 0.0) + took
+            self.looked_at(worker)
             metrics = worker.metrics
             used = metrics.get("memory") or 0
             held = metrics.get("managed_bytes") or 0
             managed += held
             spilled += (metrics.get("spilled_bytes") or {}).get("disk") or 0
+            gpus.add(worker)
             # Workers that share a process each report the memory of all of it.
             process = (worker.host, worker.pid)
             if process not in processes:
                 processes.add(process)
                 unmanaged += used
         self._accrue()
-        self._threads = threads
-        self._paused_threads = paused_threads
         # A task that was running may end up having computed less: totals only ever grow.
         self._busy = max(self._busy, compute_seconds + executing)
         self._idle = max(self._idle, self._capacity - self._busy - self._paused)
@@ -95,6 +140,10 @@ class Workers:
             },
             states=dict(states),
             seconds={"busy": self._busy, "idle": self._idle, "paused": self._paused},
+            capacity=self._capacity,
+            unassigned=self._unassigned,
+            running=running,
+            gpu=gpus.total(),
         )
 
     def _accrue(self) -> None:
@@ -102,4 +151,5 @@ class Workers:
         elapsed = max(now - self._accrued_at, 0.0)
         self._accrued_at = now
         self._capacity += self._threads * elapsed
+        self._unassigned += self._free_threads * elapsed
         self._paused += self._paused_threads * elapsed

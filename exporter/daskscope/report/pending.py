@@ -26,7 +26,8 @@ MAX_CODE_BYTES = 4 << 20
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """Rows of one kind: ``field`` of a snapshot and of a beat. At most ``limit`` of them and
-    ``limit_bytes`` wait, at most ``per_beat`` go at once.
+    ``limit_bytes`` wait, at most ``per_beat`` go at once. Rows that do not ``press`` change with
+    every snapshot, as the status does: they go along with it, and nothing is sent for them alone.
     """
 
     field: str
@@ -35,6 +36,7 @@ class _Kind:
     limit: int
     limit_bytes: int
     per_beat: int
+    press: bool = True
 
 
 _KINDS = (
@@ -52,6 +54,7 @@ _KINDS = (
     ),
     _Kind("worker_losses", "worker loss", lambda row: row.id, 1_000, 8 << 20, 500),
     _Kind("events", "event", lambda row: row.id, 5_000, 4 << 20, 500),
+    _Kind("activities", "activity", lambda row: row.prefix, 1_000, 2 << 20, 1_000, press=False),
 )
 _CODE = _Kind("code", "code", lambda row: row.hash, MAX_CODE, MAX_CODE_BYTES, 40)
 
@@ -65,8 +68,11 @@ class _Rows:
         self._bytes = 0
         self._fresh: dict[Hashable, None] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._rows)
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def press(self) -> bool:
+        return self.kind.press and bool(self._rows)
 
     def put(self, row: Any) -> None:
         key = self.kind.key(row)
@@ -107,8 +113,8 @@ class _Rows:
         known = self._rows.get(key)
         return None if known is None else known[0]
 
-    def has_fresh(self) -> bool:
-        return bool(self._fresh)
+    def fresh_ones_press(self) -> bool:
+        return self.kind.press and bool(self._fresh)
 
     def acknowledge(self, rows: Iterable[Any]) -> None:
         for row in rows:
@@ -164,7 +170,10 @@ class Pending:
 
     def rows_wait(self) -> bool:
         """Return whether there is more to send than the cluster's status."""
-        return any(self._kinds) or bool(self._wanted)
+        return any(rows.press() for rows in (*self._kinds, self._wanted))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds)) + len(self._wanted)
 
     def beat(self, now: float, share: float = 1.0) -> protocol.Heartbeat:
         """Return the next beat: the cluster's status and as many rows as one beat takes.
@@ -224,8 +233,8 @@ class Pending:
             rows.spooled(getattr(beat, rows.kind.field))
 
     def all_spooled(self) -> bool:
-        """Return whether the spool holds every row that waits."""
-        return not any(rows.has_fresh() for rows in self._kinds)
+        """Return whether the spool holds every row that waits and presses."""
+        return not any(rows.fresh_ones_press() for rows in self._kinds)
 
     def spool_is_gone(self) -> None:
         """What was in the spool has been delivered or is lost."""

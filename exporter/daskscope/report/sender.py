@@ -97,6 +97,10 @@ class Sender:
         """Return whether the service took the last beat."""
         return self.first_answer.is_set() and self.problem is None
 
+    def waiting(self) -> int:
+        """Return how many rows have not been acknowledged."""
+        return len(self._pending)
+
     def keep(self) -> None:
         """Put what waits into the spool: the process may end at any moment."""
         with self._lock:

@@ -1,0 +1,165 @@
+"""Dask's fine performance metrics, read off the scheduler: what the workers tell of their time.
+
+Dask adds up what its workers measure in ``Scheduler.cumulative_worker_metrics``. Its keys are
+``(context, …, label, unit)``; read are
+
+- ``("execute", prefix, label, "seconds")``: a task's whole stay in one of its worker's threads,
+  from before it is unpacked until its result is kept. Within a task the labels do not overlap.
+- ``("gather-dep", label, "seconds")``: fetching what tasks need, beside the threads, some at once.
+- ``(context, "disk-read" or "disk-write", "bytes")``: what was read from spilled data, and spilled.
+- ``("get-data", "memory-read" or "disk-read", "bytes")``: what others fetched.
+
+Left alone are ``get-data`` and ``memory-monitor`` seconds, which are spent beside the threads,
+``p2p``, whose ``foreground`` is ``execute`` told twice, and plain texts, sums of no meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from itertools import compress, islice
+from typing import Any
+
+from daskscope.names import OTHER
+from daskscope.observe.naming import Naming
+from daskscope.observe.prefixes import MAX_PREFIXES
+
+#: Keys that are read; the time of others stays unattributed, and they are counted.
+MAX_KEYS = 20_000
+#: Keys that are met in one snapshot, which keeps it short; the others come with the next.
+MAX_NEW_KEYS = 1_000
+
+# What is told of each label. Users add labels of their own, and so do shuffles.
+_ACTIVITIES = {
+    "thread-cpu": "thread-cpu",
+    "thread-noncpu": "thread-noncpu",
+    "disk-read": "disk-read",
+    "disk-write": "disk-write",
+    "network": "transfer",
+    "serialize": "serialize",
+    "deserialize": "deserialize",
+    "compress": "compress",
+    "decompress": "decompress",
+    "executor": "executor",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "p2p-shard-partition-cpu": "thread-cpu",
+    "p2p-shard-partition-noncpu": "thread-noncpu",
+    "p2p-get-output-cpu": "thread-cpu",
+    "p2p-get-output-noncpu": "thread-noncpu",
+    "p2p-disk-read": "disk-read",
+}
+
+# Where a key's value goes: a prefix and an activity, or one of these and nothing.
+_GATHERED = ("gathered", "")
+_SPILLED = ("spilled", "")
+_UNSPILLED = ("unspilled", "")
+_SERVED = ("served", "")
+_SERVED_FROM_DISK = ("served from disk", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the workers have told since the plugin started.
+
+    ``seconds`` are thread-seconds of tasks that have ended, by prefix and activity; ``gathered``
+    seconds of fetching, not of threads. The rest is in bytes: spilled to disk, read back, and
+    served to workers and clients, or None where no worker measures it.
+    """
+
+    seconds: dict[str, dict[str, float]]
+    gathered: float
+    spilled: float | None
+    unspilled: float | None
+    served: float | None
+
+
+class WorkerMetrics:
+    """Reads ``metrics``, which only grows, at little cost: each key is looked at once."""
+
+    def __init__(self, metrics: Mapping[Any, float], naming: Naming, drops: Counter[str]) -> None:
+        self._metrics = metrics
+        self._naming = naming
+        self._drops = drops
+        # What there was before the plugin.
+        self._before = dict(islice(metrics.items(), MAX_KEYS))
+        # One for each key met, in their order: whether it is read.
+        self._read = bytearray()
+        # One for each key that is read: where its value goes, and what is taken off it.
+        self._slot_of: list[int] = []
+        self._base: list[float] = []
+        self._slots: dict[tuple[str, str], int] = {}
+        self._prefixes: set[str] = set()
+        self._beyond = 0
+
+    def read(self) -> Measured:
+        """Return the totals as they are now."""
+        self._meet()
+        totals = [0.0] * len(self._slots)
+        values = compress(self._metrics.values(), self._read)
+        for slot, base, value in zip(self._slot_of, self._base, values, strict=False):
+            totals[slot] += value - base
+        seconds: dict[str, dict[str, float]] = {}
+        others: dict[tuple[str, str], float] = {}
+        for (prefix, activity), slot in self._slots.items():
+            total = totals[slot]
+            # Whatever a user's own code told: no sum may be undone by it.
+            if not (total > 0 and math.isfinite(total)):
+                total = 0.0
+            if activity:
+                seconds.setdefault(prefix, {})[activity] = total
+            else:
+                others[prefix, ""] = total
+        return Measured(
+            seconds=seconds,
+            gathered=others.get(_GATHERED, 0.0),
+            spilled=others.get(_SPILLED),
+            unspilled=_sum(others.get(_UNSPILLED), others.get(_SERVED_FROM_DISK)),
+            served=_sum(others.get(_SERVED), others.get(_SERVED_FROM_DISK)),
+        )
+
+    def _meet(self) -> None:
+        met, there = len(self._read), len(self._metrics)
+        for key in islice(self._metrics, met, min(met + MAX_NEW_KEYS, MAX_KEYS)):
+            target = self._target(key)
+            self._read.append(target is not None)
+            if target is not None:
+                self._slot_of.append(self._slots.setdefault(target, len(self._slots)))
+                self._base.append(self._before.pop(key, 0.0))
+        beyond = max(there - MAX_KEYS, 0)
+        if beyond > self._beyond:
+            self._drops["worker metric"] += beyond - self._beyond
+            self._beyond = beyond
+
+    def _target(self, key: Hashable) -> tuple[str, str] | None:
+        if not isinstance(key, tuple) or len(key) < 3:
+            return None
+        context, label, unit = key[0], key[-2], key[-1]
+        if unit == "seconds":
+            if context == "execute" and len(key) == 4:
+                activity = _ACTIVITIES.get(label, OTHER) if isinstance(label, str) else OTHER
+                return self._row(str(key[1])), activity
+            return _GATHERED if context == "gather-dep" else None
+        if unit != "bytes" or context == "p2p":
+            return None
+        if label == "disk-write":
+            return _SPILLED
+        if label == "disk-read":
+            return _SERVED_FROM_DISK if context == "get-data" else _UNSPILLED
+        return _SERVED if context == "get-data" and label == "memory-read" else None
+
+    def _row(self, prefix: str) -> str:
+        name = self._naming.known(prefix)
+        if name not in self._prefixes:
+            if len(self._prefixes) >= MAX_PREFIXES:
+                self._drops["prefix"] += 1
+                return OTHER
+            self._prefixes.add(name)
+        return name
+
+
+def _sum(*values: float | None) -> float | None:
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured else None

@@ -1,0 +1,168 @@
+"""Where the workers' threads were: rows that add up to all the time they had, on real clusters."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from distributed import Client, Event, LocalCluster
+from distributed.metrics import context_meter
+
+from daskscope import protocol
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+
+Rows = dict[str, dict[str, float]]
+
+
+def spin(number: int, seconds: float) -> int:
+    ends = time.thread_time() + seconds
+    while time.thread_time() < ends:
+        pass
+    return number
+
+
+def sleep(number: int, seconds: float) -> int:
+    time.sleep(seconds)
+    return number
+
+
+def hold(name: str) -> None:
+    Event(name).wait()
+
+
+def fail(seconds: float) -> None:
+    time.sleep(seconds)
+    raise ValueError
+
+
+def metered() -> None:
+    with context_meter.meter("my own label"):
+        time.sleep(0.2)
+    context_meter.digest_metric("nonsense", float("nan"), "seconds")
+    context_meter.digest_metric(("a", "tuple"), 5.0, "widgets")
+
+
+def rows_at(recorder: Recorder, seq: int) -> Rows:
+    """All rows as they were told up to one beat: only those that change are sent."""
+    beats = sorted(recorder.beats, key=lambda beat: beat.seq)
+    return {row.prefix: row.seconds for beat in beats if beat.seq <= seq for row in beat.activities}
+
+
+def total(rows: Rows) -> float:
+    return sum(sum(seconds.values()) for seconds in rows.values())
+
+
+def wait_for_rows(recorder: Recorder, fits: Any, what: str) -> tuple[protocol.Heartbeat, Rows]:
+    def look() -> tuple[protocol.Heartbeat, Rows] | None:
+        beats = recorder.beats
+        if not beats:
+            return None
+        last = max(beats, key=lambda beat: beat.seq)
+        rows = rows_at(recorder, last.seq)
+        return (last, rows) if fits(rows) else None
+
+    return recorder.wait_for(look, what)
+
+
+def assert_adds_up(recorder: Recorder, last: protocol.Heartbeat, rows: Rows) -> None:
+    first = min(recorder.beats, key=lambda beat: beat.seq)
+    elapsed = last.status.at - first.status.at
+    had = elapsed * last.status.threads
+    # The first beat is sent as the plugin starts to count, and not at the very same moment.
+    assert total(rows) == pytest.approx(had, rel=0.02, abs=0.1)
+    assert all(value >= 0 for seconds in rows.values() for value in seconds.values())
+
+
+@pytest.fixture(autouse=True)
+def _workers_know_this_module(client: Client) -> None:
+    # Importing it takes a worker as long as the tasks below.
+    client.submit(spin, -1, seconds=0, pure=False).result()
+
+
+def test_rows_add_up_to_all_time_while_a_long_task_runs(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    long = client.submit(hold, "long")
+    client.gather(client.map(spin, range(20), seconds=0.05))
+    client.gather(client.map(sleep, range(20), seconds=0.05))
+    last, rows = wait_for_rows(
+        recorder,
+        lambda rows: rows.get("sleep", {}).get("thread-noncpu", 0) >= 1 and "hold" in rows,
+        "the time of all short tasks",
+    )
+
+    assert_adds_up(recorder, last, rows)
+    assert rows["spin"]["thread-cpu"] == pytest.approx(1.0, rel=0.1)
+    assert rows["sleep"]["thread-noncpu"] == pytest.approx(1.0, rel=0.2)
+    # The long one has had its thread all along.
+    assert rows["hold"]["running"] > rows["spin"]["thread-cpu"]
+    assert rows[""]["unattributed"] < 0.2 * total(rows)
+
+    Event("long", client=client).set()
+    long.result()
+    last, rows = wait_for_rows(
+        recorder, lambda rows: "thread-noncpu" in rows["hold"], "the end of the long task"
+    )
+    assert rows["hold"]["running"] == 0.0
+    assert rows["hold"]["thread-noncpu"] > 1.0
+    assert_adds_up(recorder, last, rows)
+
+
+def test_time_without_tasks_is_idle(client: Client, register: Register, recorder: Recorder) -> None:
+    register()
+    _, rows = wait_for_rows(recorder, lambda rows: total(rows) > 1, "a while without tasks")
+    assert rows[""]["idle"] == pytest.approx(total(rows), rel=0.05)
+
+
+def test_failed_tasks_and_what_users_meter_have_their_time(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(computation__code__transmit=False)
+    client.submit(fail, 0.3).exception()
+    client.submit(metered).result()
+    _, rows = wait_for_rows(
+        recorder,
+        lambda rows: "failed" in rows.get("fail", {}) and "other" in rows.get("metered", {}),
+        "both tasks' time",
+    )
+    assert rows["fail"]["failed"] == pytest.approx(0.3, abs=0.2)
+    # Labels are the user's own business; their time is not lost, but what is no number is.
+    assert rows["metered"]["other"] >= 0
+    assert b"my own label" not in recorder.bytes
+    assert b"nonsense" not in recorder.bytes
+
+
+def test_keys_of_the_users_own_are_not_told(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(computation__code__transmit=False)
+    client.submit(sleep, 1, seconds=0.1, key="marker-alice").result()
+    wait_for_rows(recorder, lambda rows: len(rows) > 1, "the task's time")
+    assert b"marker" not in recorder.bytes
+
+
+@pytest.mark.own_cluster
+def test_rows_add_up_after_a_restart_and_a_lost_worker(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    client.gather(client.map(sleep, range(4), seconds=0.2))
+    client.restart()
+    client.gather(client.map(sleep, range(4, 8), seconds=0.2))
+    _held = client.submit(hold, "never")
+    wait_for_rows(recorder, lambda rows: "running" in rows.get("hold", {}), "the held task")
+    cluster.scale(0)
+    recorder.wait_for(lambda: recorder.losses() or None, "the loss")
+    last, rows = wait_for_rows(
+        recorder, lambda rows: rows["hold"].get("running") == 0.0, "the end of the task"
+    )
+
+    # That may be told twice there: as busy while it was, and as idle when its worker was lost.
+    had = sum(last.status.worker_seconds.values())
+    assert total(rows) == pytest.approx(had, rel=0.1)
+    assert rows["sleep"]["thread-noncpu"] >= 0.8
+    # Nobody will ever tell what it did; idle it was not.
+    assert rows[""]["unattributed"] > 0
