@@ -51,7 +51,9 @@ MAX_CHAIN = 5
 MAX_FRAMES = 30
 
 #: Loggers whose records are told by their literal text alone; by the first part of their name.
-FRAMEWORKS = frozenset({"asyncio", "bokeh", "concurrent", "dask", "distributed", "tornado"})
+FRAMEWORKS = frozenset(
+    {"asyncio", "bokeh", "concurrent", "dask", "distributed", "py", "tornado"}  # py.warnings
+)
 
 LEFT_OUT = "…"
 REFUSED = "[refused]"

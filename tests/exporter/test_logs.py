@@ -9,17 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 from distributed import Client, Event, LocalCluster, get_worker, wait
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
+import daskscope
 from daskscope import names
 from daskscope.plugin import NAME
 from daskscope.worker_logs import RECORDS, describe
-from tests.exporter.conftest import Register, wait_for_worker_logs
+from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 
 # Put together at run time, so that the markers stand in data and not in this file's own code.
@@ -300,35 +301,81 @@ def _say_and_wait(text: str) -> None:
 
 
 @pytest.fixture
-def lone_worker(cluster: LocalCluster) -> Iterator[str]:
-    """The name of a worker in a process that cannot import daskscope."""
+def start_lone_worker(cluster: LocalCluster) -> Iterator[Callable[[], str]]:
+    """Starts a worker in a process that cannot import daskscope, and returns its name."""
     code = (
         "import sys; sys.modules['daskscope'] = None;"
         "from distributed.cli.dask_worker import main; main()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, cluster.scheduler_address, "--no-nanny", "--no-dashboard",
-         "--name", "lone", "--nthreads", "1"]
-    )  # fmt: skip
-    yield "lone"
-    process.terminate()
-    process.wait()
+    processes = []
+
+    def start() -> str:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code, cluster.scheduler_address, "--no-nanny",
+                 "--no-dashboard", "--name", "lone", "--nthreads", "1"]
+            )
+        )  # fmt: skip
+        return "lone"
+
+    yield start
+    for process in processes:
+        process.terminate()
+        process.wait()
 
 
-def test_workers_need_not_have_daskscope(
-    client: Client, boarded: Callable[..., None], recorder: Recorder, lone_worker: str
+@pytest.mark.parametrize("first", ["worker", "plugin"])
+def test_workers_need_not_have_daskscope_whether_they_are_there_or_come_later(
+    client: Client,
+    boarded: Callable[..., None],
+    recorder: Recorder,
+    start_lone_worker: Callable[[], str],
+    first: str,
 ) -> None:
     def warn_there() -> None:  # travels as it stands, for this module cannot be imported there
         import logging
 
         logging.getLogger("mine").warning("it says from afar")
 
+    if first == "plugin":
+        boarded()
+    lone_worker = start_lone_worker()
     client.wait_for_workers(2)
-    boarded()
+    if first == "worker":
+        boarded()
     client.submit(warn_there, workers=[lone_worker]).result()
 
     (record,) = records(recorder, of("mine"))
     assert record.body.string_value == "it says from afar"
+
+
+def test_in_one_process_each_record_is_told_once_by_the_cluster_that_it_belongs_to(
+    recorder: Recorder,
+) -> None:
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(2):
+            cluster = stack.enter_context(
+                LocalCluster(n_workers=2, threads_per_worker=1, processes=False,
+                             dashboard_address=":0")
+            )  # fmt: skip
+            clients.append(stack.enter_context(Client(cluster, set_as_default=False)))
+        observed, other = clients
+        daskscope.register(observed, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        wait_for_worker_logs(observed)
+        workers = {
+            number: observed.submit(warn, str(number), number).result() for number in range(4)
+        }
+        other.submit(warn, "other").result()
+        logging.getLogger("mine").warning("of the user's own script")
+        other.run_on_scheduler(warn_in_scheduler)
+        observed.run_on_scheduler(warn_in_scheduler)
+
+        found = records(recorder, of("mine"), 5)
+        told = {r.body.string_value: attributes(r).get(names.WORKER_ADDRESS) for r in found}
+        expected = {f"it says {number}": worker for number, worker in workers.items()}
+        assert told == {**expected, "of the scheduler": None}
+        assert len(found) == 5
 
 
 def test_the_users_own_logging_is_left_as_it_was(

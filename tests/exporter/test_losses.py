@@ -152,6 +152,20 @@ def _close(dask_worker: Any) -> None:
     dask_worker.loop.add_callback(dask_worker.close)
 
 
+def test_a_worker_that_gives_up_after_an_error_inside_of_dask_has_failed(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    client.run(_confuse)
+
+    found = loss(recorder)
+    assert (found.reason, found.expected) == (names.LOSS_FAILED, False)
+
+
+def _confuse(dask_worker: Any) -> None:
+    dask_worker.loop.add_callback(dask_worker.handle_stimulus, "no event of Dask's")
+
+
 def test_a_worker_that_stops_beating_is_timed_out(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
