@@ -1,8 +1,8 @@
 """Log records, read where they are made: on the workers, and in the scheduler's process.
 
-This file is also sent to the workers, as text, and run there (:func:`carried`): they may lack
-daskscope, and have another Python than the scheduler. So it needs nothing but the standard library
-and distributed, and a Python as old as distributed takes.
+This file is also sent to the workers, as text, and run there (``daskscope.observe.logs``): they may
+lack daskscope, and have another Python than the scheduler. So it needs nothing but the standard
+library and distributed, and a Python as old as distributed takes.
 
 Records are taken where ``logging`` hands them to the handlers. A handler of our own at the root
 would miss loggers that do not propagate, as Dask's; would turn the user's ``basicConfig`` into
@@ -15,9 +15,7 @@ told, and numbers. So nothing needs to be known about what they say.
 
 from __future__ import annotations
 
-import inspect
 import logging
-import pickle
 import re
 import sys
 import threading
@@ -46,6 +44,8 @@ MAX_PENDING = 1_000
 MAX_NAME = 300
 MAX_TEXT = 4_000
 MAX_TRACEBACK = 8_000
+#: The text of one exception in a traceback.
+MAX_LAST_LINE = 1_000
 #: Exceptions of a chain, and frames of each, the innermost ones.
 MAX_CHAIN = 5
 MAX_FRAMES = 30
@@ -111,11 +111,10 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
 
 def wanted(record: logging.LogRecord, level: int) -> bool:
     """Return whether a record is serious enough, and not our own."""
-    root = record.name.split(".", 1)[0]
-    if root in FRAMEWORKS:
+    if _of_framework(record.name):
         # What is sent makes Dask log below that level: it would go on for ever.
         level = max(level, logging.INFO)
-    return record.levelno >= level and root != "daskscope"
+    return record.levelno >= level and record.name.split(".", 1)[0] != "daskscope"
 
 
 def describe(record: logging.LogRecord, exceptions: bool) -> Described:
@@ -123,11 +122,9 @@ def describe(record: logging.LogRecord, exceptions: bool) -> Described:
 
     Without ``exceptions`` neither text nor traceback of an exception is in it.
     """
-    of_framework = record.name.split(".", 1)[0] in FRAMEWORKS
+    of_framework = _of_framework(record.name)
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    text = _literal_text(record) if of_framework else _text(record)
-    if not exceptions:
-        text = _without_exceptions(text, record)
+    text = _literal_text(record) if of_framework else _users_text(record, exceptions)
     told = exceptions and not of_framework
     return (
         float(record.created),
@@ -135,34 +132,51 @@ def describe(record: logging.LogRecord, exceptions: bool) -> Described:
         _clean(record.name, MAX_NAME),
         _clean(text, MAX_TEXT),
         None if error is None else _clean(type(error).__name__, MAX_NAME),
-        _clean(str(error), MAX_TEXT) if told and error is not None else None,
+        _clean(str(error), MAX_TEXT) if told and error and not _names_keys(error) else None,
         _traceback(error, told) if exceptions and error is not None else None,
     )
 
 
+def _of_framework(name: str) -> bool:
+    return name.split(".", 1)[0] in FRAMEWORKS
+
+
+def _names_keys(error: BaseException) -> bool:
+    # Most of Dask's exceptions do.
+    return _of_framework(type(error).__module__)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return ``text``, its end replaced by an ellipsis if it is longer than ``limit``.
+
+    Its last word goes as a whole: a secret that a cut went through would not be known for one.
+    """
+    if len(text) <= limit:
+        return text
+    text = text[:limit]
+    return text[: max(text.rfind(" "), text.rfind("\n"), 0)] + LEFT_OUT
+
+
 def _clean(text: str, limit: int) -> str:
     # A lone surrogate would break the worker's connection to its scheduler.
-    text = text[:limit] + LEFT_OUT if len(text) > limit else text
-    return text.encode(errors="replace").decode()
+    return shortened(text, limit).encode(errors="replace").decode()
 
 
-def _text(record: logging.LogRecord) -> str:
+def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
     try:
-        return record.getMessage()
+        text = record.getMessage()
     except Exception:  # logging itself prints that to stderr
-        return str(record.msg)
-
-
-def _without_exceptions(text: str, record: logging.LogRecord) -> str:
+        text = str(record.msg)
     args = record.args.values() if isinstance(record.args, dict) else record.args or ()
     # Often a message is made of the exception that is being handled.
     handled = record.exc_info[1] if isinstance(record.exc_info, tuple) else sys.exc_info()[1]
     for candidate in (handled, record.msg, *args):
         if isinstance(candidate, BaseException):
             for error in _chain(candidate):
-                for part in (str(error), *filter(_is_text, error.args)):
-                    if part:
-                        text = text.replace(part, REFUSED)
+                if not exceptions or _names_keys(error):
+                    for part in (str(error), *filter(_is_text, error.args)):
+                        if part:
+                            text = text.replace(part, LEFT_OUT if exceptions else REFUSED)
     return text
 
 
@@ -228,16 +242,19 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
 
 
-def _traceback(error: BaseException, with_text: bool) -> str:
+def _traceback(error: BaseException, with_texts: bool) -> str:
     # Without source lines: they fall under another switch, and would have to be read from files.
-    parts = []
-    for each in reversed(list(_chain(error))):
+    parts: list[str] = []
+    for each in _chain(error):
+        last = type(each).__name__
+        if with_texts and not _names_keys(each):
+            last += f": {shortened(str(each), MAX_LAST_LINE)}"
         frames = list(_frames(each.__traceback__))[-MAX_FRAMES:]
-        name = type(each).__name__
-        last = f"{name}: {each}"[:MAX_TEXT] if with_text else name
-        parts.append("\n".join(["Traceback (most recent call last):", *frames, last]))
-    text = "\n\n".join(parts)
-    return _clean(text[-MAX_TRACEBACK:], MAX_TRACEBACK)
+        part = "\n".join(["Traceback (most recent call last):", *frames, last])
+        if parts and sum(map(len, parts)) + len(part) > MAX_TRACEBACK:
+            break
+        parts.append(part)
+    return _clean("\n\n".join(reversed(parts)), MAX_TRACEBACK)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[str]:
@@ -360,28 +377,3 @@ class WorkerLogs(WorkerPlugin):
         dropped = self._records.dropped()
         if pending or dropped:
             self._worker.batched_send({"op": OP, "records": pending, "dropped": dropped})
-
-
-#: Read while the module is imported: not on an event loop.
-_TEXT = inspect.getsource(sys.modules[__name__]) if __name__ in sys.modules else ""
-
-
-def carried(level: int, exceptions: bool) -> bytes:
-    """Return a :class:`WorkerLogs` as Dask sends plugins, but as the text of its code.
-
-    By reference it would need daskscope on the workers. By value, as cloudpickle does it, a worker
-    with another Python could not load it, and would not even start.
-    """
-    return pickle.dumps(_Carried(_TEXT, level, exceptions))
-
-
-class _Carried:
-    def __init__(self, text: str, level: int, exceptions: bool) -> None:
-        self._names = {
-            "text": text,
-            "module": {"__name__": "daskscope_worker_logs"},
-            "arguments": {"level": level, "exceptions": exceptions},
-        }
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return eval, ("exec(text, module) or module['WorkerLogs'](**arguments)", self._names)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from distributed import Client, Event, LocalCluster, get_worker, wait
+from distributed.client import FutureCancelledError
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 import daskscope
@@ -221,6 +222,53 @@ def test_an_exception_comes_with_its_traceback_and_never_a_source_line(
     assert "in log_an_exception" in told[names.EXCEPTION_STACKTRACE]
     assert told[names.EXCEPTION_STACKTRACE].endswith("ValueError: a text")
     assert b"this_line_of_code" not in recorder.bytes
+
+
+def test_the_key_of_the_task_that_logs_it_is_left_out(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    client.submit(warn_of_key, key=(f"key-{MARKER}", 1)).result()
+
+    (record,) = records(recorder, of("mine"))
+    assert record.body.string_value == "this is (key)"
+    assert MARKER.encode() not in recorder.bytes
+
+
+def warn_of_key() -> None:
+    logging.getLogger("mine").warning("this is %s", get_worker().get_current_task())
+
+
+def test_exceptions_of_dasks_own_are_told_by_their_type(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    client.submit(log_dasks_exception, f"key-{MARKER}").result()
+
+    (record,) = records(recorder, of("mine"))
+    assert record.body.string_value == "there was …"
+    told = attributes(record)
+    assert told[names.EXCEPTION_TYPE] == "FutureCancelledError"
+    assert told[names.EXCEPTION_STACKTRACE].endswith("\nFutureCancelledError")
+    assert names.EXCEPTION_MESSAGE not in told
+    assert MARKER.encode() not in recorder.bytes
+
+
+def log_dasks_exception(key: str) -> None:
+    try:
+        raise FutureCancelledError(key, "lost")
+    except FutureCancelledError as error:
+        logging.getLogger("mine").exception("there was %s", error)
+
+
+def test_a_secret_that_a_cut_goes_through_is_left_out(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    client.submit(warn, "long " * 795 + "dsk_ab_" + "0123456789" * 10).result()
+
+    (record,) = records(recorder, of("mine"))
+    assert record.body.string_value.endswith("long…")
 
 
 def test_secrets_are_scrubbed(

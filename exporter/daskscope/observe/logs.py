@@ -7,7 +7,9 @@ script, other clusters or our threads, which share the process.
 
 from __future__ import annotations
 
+import inspect
 import logging
+import pickle
 import threading
 import time
 from collections import Counter, deque
@@ -16,13 +18,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from dask.typing import Key
 from distributed.core import Status
 from distributed.scheduler import Scheduler
 
+from daskscope import worker_logs
 from daskscope.config import Settings
 from daskscope.observe.computations import Computations
-from daskscope.observe.naming import Naming
-from daskscope.worker_logs import OP, Described, Records, carried, tap
+from daskscope.observe.naming import Naming, without_key
+from daskscope.worker_logs import OP, Described, Records, shortened, tap
+
+# Read while this is imported: not on an event loop.
+_TEXT = inspect.getsource(worker_logs)
 
 #: The plugin's name on the workers.
 NAME = "daskscope-logs"
@@ -72,24 +79,21 @@ class Logs:
 
     def of_worker(self, worker: str, records: Iterable[tuple[Described, Any]]) -> None:
         """Keep records of a worker, each with the key of the task that logged it."""
-        if worker in self._scheduler.workers:
-            lines = self._last.setdefault(worker, deque(maxlen=LAST_LINES))
-            lines.extend(_line(described) for described, _ in records)
         for described, key in records:
-            task = None if key is None else self._scheduler.tasks.get(key)
+            if key is None:
+                self._tell(described, worker)
+                continue
+            described = _without_key(described, key)
+            task = self._scheduler.tasks.get(key)
             if task is None:
-                self._keep(described, worker)
+                self._tell(described, worker)
             else:
-                self._keep(
-                    described,
-                    worker,
-                    self._computations.computation_of(task),
-                    self._naming.prefix(task),
-                )
+                computation = self._computations.computation_of(task)
+                self._tell(described, worker, computation, self._naming.prefix(task))
 
     def of_scheduler(self, described: Described) -> None:
         """Keep a record of the scheduler."""
-        self._keep(described, None)
+        self._tell(described, None)
 
     def last_lines(self, worker: str) -> tuple[str, ...] | None:
         """Return the last lines of a worker that has left, and forget them."""
@@ -106,13 +110,16 @@ class Logs:
         records, self._records = self._records, []
         return tuple(records)
 
-    def _keep(
+    def _tell(
         self,
         described: Described,
         worker: str | None,
         computation: str | None = None,
         prefix: str | None = None,
     ) -> None:
+        if worker is not None and worker in self._scheduler.workers:
+            lines = self._last.setdefault(worker, deque(maxlen=LAST_LINES))
+            lines.append(_line(described))
         if len(self._records) >= MAX_RECORDS:
             self.dropped(1)
         else:
@@ -143,9 +150,8 @@ def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable
     async def board() -> None:
         # A worker may leave meanwhile. All others have it then, and those that come get it.
         with suppress(Exception):
-            await scheduler.register_worker_plugin(
-                None, carried(level, exceptions), NAME, idempotent=False
-            )
+            plugin = pickle.dumps(_Carried(level=level, exceptions=exceptions))
+            await scheduler.register_worker_plugin(None, plugin, NAME, idempotent=False)
 
     async def leave() -> None:
         with suppress(Exception):
@@ -167,8 +173,35 @@ def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable
     return stop
 
 
+class _Carried:
+    """A :class:`daskscope.worker_logs.WorkerLogs` that is pickled as the text of its code.
+
+    By reference it would need daskscope on the workers. By value, as cloudpickle does it, a worker
+    with another Python could not load it, and would not even start.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        self._names = {
+            "text": _TEXT,
+            "module": {"__name__": "daskscope_worker_logs"},
+            "arguments": arguments,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("exec(text, module) or module['WorkerLogs'](**arguments)", self._names)
+
+
 def _ignore(**_: Any) -> None:
     """Take what workers still send."""
+
+
+def _without_key(described: Described, key: Key) -> Described:
+    # A task may log what it is called.
+    at, level, logger, *texts = described
+    text, exception_type, exception, traceback = (
+        None if text is None else without_key(text, key) for text in texts
+    )
+    return at, level, logger, text or "", exception_type, exception, traceback
 
 
 def _line(described: Described) -> str:
@@ -177,4 +210,4 @@ def _line(described: Described) -> str:
     line = f"{when} {logging.getLevelName(level)} {logger}: {text}"
     if exception_type is not None:
         line += f" ({exception_type}{': ' + exception if exception else ''})"
-    return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
+    return shortened(line, MAX_LINE)

@@ -70,7 +70,7 @@ def without_key(text: str, key: Key) -> str:
     # Also as Python writes it inside of quotes.
     written = {form for part in parts for form in (str(part), repr(part).strip("'\""))}
     for form in sorted(written, key=len, reverse=True):
-        if form and not form.isdigit():
+        if form in text and form and not form.isdigit():
             text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "(key)", text)
     return text
 
