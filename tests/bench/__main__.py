@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,11 @@ def bench(what: str, rounds: int, tasks: int, soak_tasks: int, record: Path | No
     For the record:
       ./dev bench --json figures.json
     """
-    # Clusters that are ended on purpose would say so.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # Clusters that are ended on purpose would say so; who calls this from a process of his own
+    # hears them again afterwards.
+    logger = logging.getLogger("distributed")
+    click.get_current_context().call_on_close(partial(logger.setLevel, logger.level))
+    logger.setLevel(logging.CRITICAL)
     measured: dict[str, Any] = {}
     if what in ("all", "exporter"):
         figures, measured["exporter"] = exporter.measure(rounds, tasks, _tell)
