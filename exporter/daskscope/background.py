@@ -11,6 +11,8 @@ Item = TypeVar("Item")
 
 #: Items that wait while the handler is busy; beyond it the oldest go, and are counted.
 MAX_WAITING = 600
+#: The same in bytes, of the items whose size is told.
+MAX_WAITING_BYTES = 16 << 20
 
 
 class Background(Generic[Item]):
@@ -30,19 +32,23 @@ class Background(Generic[Item]):
         self._drops = drops
         self._handle = handle
         self._finish = finish
-        self._items: deque[Item] = deque()
+        self._items: deque[tuple[Item, int]] = deque()
+        self._bytes = 0
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, item: Item) -> None:
-        """Hand an item over. Never waits."""
+    def put(self, item: Item, size: int = 0) -> None:
+        """Hand an item of ``size`` bytes over. Never waits."""
         with self._wake:
-            if len(self._items) >= MAX_WAITING:
-                self._items.popleft()
+            self._items.append((item, size))
+            self._bytes += size
+            while len(self._items) > MAX_WAITING or (
+                self._bytes > MAX_WAITING_BYTES and len(self._items) > 1
+            ):
+                self._bytes -= self._items.popleft()[1]
                 self._drops["snapshot"] += 1
-            self._items.append(item)
             self._wake.notify()
 
     def close(self) -> None:
@@ -70,7 +76,8 @@ class Background(Generic[Item]):
                     self._wake.wait()
                 if not self._items:
                     break
-                item = self._items.popleft()
+                item, size = self._items.popleft()
+                self._bytes -= size
             try:
                 self._handle(item)
             except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -18,6 +19,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.logs.v1 import logs_pb2
 
 from daskscope import protocol
+
+Misbehaviour = int | str | Callable[[BaseHTTPRequestHandler], None] | None
 
 Row = TypeVar("Row")
 Key = TypeVar("Key", bound=Hashable)
@@ -42,13 +45,14 @@ class Recorder:
     """Answers heartbeats as the service does, and keeps all that it gets.
 
     ``misbehave`` is a function of the path that returns a status to answer with instead, or
-    ``"hang"`` to answer nothing until :meth:`stop`, or ``"drop"`` to cut the connection, or None.
+    ``"hang"`` to answer nothing until :meth:`stop`, or ``"drop"`` to cut the connection, or a
+    function that answers itself, or None. With ``tls`` it speaks HTTPS, at ``localhost``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
         self.refused = 0
-        self.misbehave: Callable[[str], int | str | None] = lambda path: None
+        self.misbehave: Callable[[str], Misbehaviour] = lambda path: None
         #: A body that holds these bytes is answered with 400.
         self.misbehave_on: bytes | None = None
         self.changed = threading.Condition()
@@ -67,6 +71,12 @@ class Recorder:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls is not None:
+            # The handshake in the request's own thread: one that fails must not end the server.
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self.url = f"https://localhost:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self) -> Self:
@@ -97,6 +107,10 @@ class Recorder:
         if how == "drop":
             self._count_refused()
             handler.connection.shutdown(socket.SHUT_RDWR)
+            return
+        if callable(how):
+            self._count_refused()
+            how(handler)
             return
         if isinstance(how, int):
             self._count_refused()

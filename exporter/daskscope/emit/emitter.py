@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
 from opentelemetry.trace import Span
@@ -35,9 +35,10 @@ class Emitter:
         send_failures: Callable[[], Mapping[str, int]],
         waiting: Callable[[], Mapping[str, int]],
         service_is_well: Callable[[], bool],
+        drops: Counter[str],
     ) -> None:
         self._settings = settings
-        self._exporters = Exporters(settings, service_is_well)
+        self._exporters = Exporters(settings, service_is_well, drops)
         self._others_failures = send_failures
         self._waiting = waiting
         self._parts: tuple[Metrics, Traces, Logs] | None = None
@@ -76,6 +77,10 @@ class Emitter:
                 self._finish(computation)
         if snapshot.phase == "stop":
             self._tell_cluster(logs, names.LOG_CLUSTER_STOPPED, "Cluster stopped", snapshot)
+
+    def end_overdue(self) -> None:
+        """End requests that take too long. From any thread."""
+        self._exporters.end_overdue()
 
     def shutdown(self) -> None:
         """Send what waits and end. Takes as long as the exporters' timeouts."""

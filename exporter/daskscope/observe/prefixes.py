@@ -18,20 +18,11 @@ MAX_PREFIXES = 500
 class PrefixTotals:
     """What the tasks of one prefix did so far."""
 
-    __slots__ = (
-        "completed",
-        "compute_seconds",
-        "durations",
-        "erred",
-        "output_bytes",
-        "retried",
-        "seconds",
-    )
+    __slots__ = ("completed", "compute_seconds", "durations", "erred", "output_bytes", "seconds")
 
     def __init__(self) -> None:
         self.completed = 0
         self.erred = 0
-        self.retried = 0
         self.output_bytes = 0
         self.seconds: dict[str, float] = {}
         # Per bucket, not cumulative; the last one holds what lies above all bounds.
@@ -60,7 +51,6 @@ class PrefixRow:
     prefix: str
     completed: int
     erred: int
-    retried: int
     output_bytes: int
     seconds: dict[str, float]
     durations: tuple[int, ...]
@@ -86,7 +76,6 @@ class Prefixes:
                 prefix,
                 totals.completed,
                 totals.erred,
-                totals.retried,
                 totals.output_bytes,
                 dict(totals.seconds),
                 tuple(totals.durations),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from daskscope import protocol
 from daskscope.privacy import Cleared
+from daskscope.size import size_of
 
 #: About how many bytes of rows one beat takes: well below what the service accepts.
 BEAT_BYTES = protocol.MAX_BEAT_BYTES // 2
@@ -77,7 +78,7 @@ class _Rows:
     def put(self, row: Any) -> None:
         key = self.kind.key(row)
         self._remove(key)
-        weight = _weight(row)
+        weight = size_of(row)
         self._rows[key] = row, weight
         self._bytes += weight
         self._fresh[key] = None
@@ -241,16 +242,3 @@ class Pending:
         self.overflowed = False
         for rows in (*self._kinds, self._code):
             rows.spool_is_gone()
-
-
-def _weight(value: Any) -> int:
-    """Return about how many bytes a row takes, in memory and, somewhat less, on the wire."""
-    if isinstance(value, str):
-        return 50 + len(value)
-    if isinstance(value, tuple):
-        return 50 + sum(map(_weight, value))
-    if isinstance(value, dict):
-        return 100 + sum(_weight(key) + _weight(item) for key, item in value.items())
-    if is_dataclass(value):
-        return 100 + sum(_weight(getattr(value, field.name)) for field in fields(value))
-    return 30

@@ -14,6 +14,7 @@ import requests
 
 from daskscope import protocol
 from daskscope.config import Settings
+from daskscope.connection import Session
 from daskscope.privacy import Cleared
 from daskscope.report.pending import Pending
 from daskscope.report.spool import Spool, directory
@@ -61,11 +62,10 @@ class Sender:
             max_bytes=settings.spool_max_bytes,
             drops=drops,
         )
-        self._session = requests.Session()
-        # As the session's own: requests would put a password of ~/.netrc in the token's place.
-        self._session.auth = _Token(settings.token)
+        self._session = Session()
         self._session.headers.update(
             {
+                "Authorization": f"Bearer {settings.token}",
                 "Content-Type": "application/json",
                 "Content-Encoding": "gzip",
                 "User-Agent": f"daskscope/{__version__}",
@@ -100,6 +100,10 @@ class Sender:
     def waiting(self) -> int:
         """Return how many rows have not been acknowledged."""
         return len(self._pending)
+
+    def end_overdue(self) -> None:
+        """End a request that takes too long."""
+        self._session.end_overdue()
 
     def keep(self) -> None:
         """Put what waits into the spool: the process may end at any moment."""
@@ -222,7 +226,7 @@ class Sender:
                 timeout=LAST_TIMEOUT if self._last else TIMEOUT,
                 allow_redirects=False,  # the token is for this address
             )
-        except requests.RequestException as error:
+        except Exception as error:  # whatever it is, nothing was delivered
             return f"cannot reach the service at {endpoint}: {_why(error)}"
 
     def _refused(self, response: requests.Response) -> bool:
@@ -283,15 +287,6 @@ class Sender:
         return False
 
 
-class _Token(requests.auth.AuthBase):
-    def __init__(self, token: str | None) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
-
-
 def _body(beat: protocol.Heartbeat) -> bytes:
     return gzip.compress(protocol.encode(beat), 5)
 
@@ -305,10 +300,12 @@ def _reply(response: requests.Response) -> protocol.Reply | None:
         return None
 
 
-def _why(error: requests.RequestException) -> str:
+def _why(error: Exception) -> str:
     # Not the error's own text: a header that is wrong stands in it in full.
-    if isinstance(error, requests.exceptions.InvalidHeader):
+    if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
         return "the token has characters that no token has; check daskscope.token"
+    if isinstance(error, requests.exceptions.ContentDecodingError):
+        return "its answer cannot be read; is it a daskscope service?"
     if isinstance(error, requests.exceptions.SSLError):
         return "its TLS certificate is not trusted; name your authority in REQUESTS_CA_BUNDLE"
     if isinstance(error, requests.Timeout):

@@ -1,0 +1,174 @@
+"""Where OTLP goes and how, as the ``OTEL_EXPORTER_OTLP_*`` variables say.
+
+Each variable may be set for one signal (``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT``) or for all; an
+empty one counts as not set. They are read here, not by the SDK, so that both protocols and all its
+versions read them the same, and so that a wrong value costs a warning and not the signal.
+
+Without an endpoint it is the daskscope service, over HTTP and with its token.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, Literal
+
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.util.re import parse_env_headers
+
+from daskscope.config import Settings
+from daskscope.connection import Session
+
+logger = logging.getLogger("daskscope")
+
+Signal = Literal["metrics", "traces", "logs"]
+
+#: Seconds that sending may take, retries included, unless the environment says otherwise.
+TIMEOUT = 10.0
+
+_OVER_HTTP: dict[Signal, Any] = {
+    "metrics": OTLPMetricExporter,
+    "traces": OTLPSpanExporter,
+    "logs": OTLPLogExporter,
+}
+
+
+class Destination:
+    """Makes the SDK's exporter of each signal.
+
+    ``sessions`` are those that exporters over HTTP send with.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._warned: set[str] = set()
+        self.sessions: list[Session] = []
+
+    def exporter(self, signal: Signal) -> Any:
+        """Return an exporter of the SDK. Raises what the SDK raises."""
+        if self._goes_over_grpc(signal):
+            return self._over_grpc(signal)
+        arguments: dict[str, Any] = {}
+        # Whose credentials come from a plug-in has a session of its own.
+        if not _variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
+            arguments["session"] = Session()
+            self.sessions.append(arguments["session"])
+        return _OVER_HTTP[signal](
+            endpoint=self._http_endpoint(signal),
+            headers=self._headers(signal),
+            timeout=self._timeout(signal),
+            compression=self._compression(signal),
+            certificate_file=_variable(signal, "CERTIFICATE"),
+            client_key_file=_variable(signal, "CLIENT_KEY"),
+            client_certificate_file=_variable(signal, "CLIENT_CERTIFICATE"),
+            **arguments,
+        )
+
+    def address(self, signal: Signal) -> str:
+        """Return where a signal goes, for people: without credentials."""
+        address = _variable(signal, "ENDPOINT") or self._settings.endpoint
+        return address.rpartition("@")[2] if "@" in address else address
+
+    def is_elsewhere(self, signal: Signal) -> bool:
+        """Return whether a signal goes to another place than the daskscope service."""
+        return _variable(signal, "ENDPOINT") is not None
+
+    def _over_grpc(self, signal: Signal) -> Any:
+        import grpc
+        from opentelemetry.exporter.otlp.proto.grpc import _log_exporter as logs
+        from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as metrics
+        from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as traces
+
+        exporters: dict[Signal, Any] = {
+            "metrics": metrics.OTLPMetricExporter,
+            "traces": traces.OTLPSpanExporter,
+            "logs": logs.OTLPLogExporter,
+        }
+        files = [
+            _content(_variable(signal, name))
+            for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
+        ]
+        return exporters[signal](
+            endpoint=_variable(signal, "ENDPOINT"),
+            headers=tuple(self._headers(signal).items()),
+            timeout=self._timeout(signal),
+            compression=grpc.Compression[self._compression(signal).name],
+            # For https only: the SDK looks.
+            credentials=grpc.ssl_channel_credentials(*files) if any(files) else None,
+        )
+
+    def _goes_over_grpc(self, signal: Signal) -> bool:
+        protocol = _variable(signal, "PROTOCOL") or "http/protobuf"
+        if not self.is_elsewhere(signal) or protocol == "http/protobuf":
+            return False
+        if protocol != "grpc":
+            self._warn(
+                f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}; there are grpc and http/protobuf, "
+                "and the latter is used"
+            )
+            return False
+        try:
+            import opentelemetry.exporter.otlp.proto.grpc  # noqa: F401
+        except ImportError:
+            self._warn(
+                "OTEL_EXPORTER_OTLP_PROTOCOL is grpc, but what speaks it is not installed where "
+                'the scheduler runs (pip install "daskscope[grpc]"); OTLP goes over HTTP'
+            )
+            return False
+        return True
+
+    def _http_endpoint(self, signal: Signal) -> str:
+        if own := os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"):
+            return own
+        base = _variable(signal, "ENDPOINT") or self._settings.endpoint
+        return f"{base.rstrip('/')}/v1/{signal}"
+
+    def _headers(self, signal: Signal) -> dict[str, str]:
+        headers = dict(parse_env_headers(_variable(signal, "HEADERS") or "", liberal=True))
+        if not self.is_elsewhere(signal):
+            headers.setdefault("authorization", f"Bearer {self._settings.token}")
+        return headers
+
+    def _timeout(self, signal: Signal) -> float:
+        value = _variable(signal, "TIMEOUT")
+        if value is None:
+            return TIMEOUT
+        try:
+            seconds = float(value)
+            if 0 < seconds < float("inf"):
+                return seconds
+        except ValueError:
+            pass
+        self._warn(f"OTEL_EXPORTER_OTLP_TIMEOUT is {value!r}; it must be a number of seconds")
+        return TIMEOUT
+
+    def _compression(self, signal: Signal) -> Compression:
+        value = (_variable(signal, "COMPRESSION") or "gzip").strip().lower()
+        try:
+            return Compression(value)
+        except ValueError:
+            self._warn(f"OTEL_EXPORTER_OTLP_COMPRESSION is {value!r}; it must be gzip or none")
+            return Compression.Gzip
+
+    def _warn(self, problem: str) -> None:
+        if problem not in self._warned:
+            self._warned.add(problem)
+            logger.warning("daskscope: %s.", problem)
+
+
+def _variable(signal: Signal, name: str, prefix: str = "OTEL_EXPORTER_OTLP") -> str | None:
+    return (
+        os.environ.get(f"{prefix}_{signal.upper()}_{name}")
+        or os.environ.get(f"{prefix}_{name}")
+        or None
+    )
+
+
+def _content(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        return file.read()

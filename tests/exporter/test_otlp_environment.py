@@ -1,0 +1,391 @@
+"""OTLP goes where and how the ``OTEL_*`` variables say; TLS included."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import opentelemetry._logs
+import opentelemetry.metrics
+import opentelemetry.trace
+import pytest
+import trustme
+from distributed import Client
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from daskscope.plugin import NAME
+from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.recorder import PATIENCE, Recorder
+
+SIGNALS = {"/v1/metrics", "/v1/traces", "/v1/logs"}
+
+
+class Files:
+    """Certificates in files: of an authority, a server and a client."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.server = authority.issue_cert("localhost")
+        client = authority.issue_cert("client@localhost")
+        folder.mkdir()
+        self.authority = str(folder / "authority.pem")
+        self.key = str(folder / "key.pem")
+        self.certificate = str(folder / "certificate.pem")
+        authority.cert_pem.write_to_path(self.authority)
+        client.private_key_pem.write_to_path(self.key)
+        client.cert_chain_pems[0].write_to_path(self.certificate)
+
+    def context(self, *, ask_client: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.configure_cert(context)
+        if ask_client:
+            context.load_verify_locations(self.authority)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@pytest.fixture
+def collector() -> Iterator[Recorder]:
+    with Recorder() as collector:
+        yield collector
+
+
+def _all_signals(collector: Recorder, client: Client) -> None:
+    client.submit(sum, [1, 2]).result()
+    collector.wait_for(
+        lambda: {request.path for request in collector.requests} >= SIGNALS, "all signals"
+    )
+
+
+def _unregister(client: Client) -> None:
+    """Before the servers go: they would be missed, and that warned of."""
+    assert client.cluster is not None
+    client.cluster.scheduler.plugins.pop(NAME)
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+        and record.name.startswith(("daskscope", "opentelemetry", "urllib3"))
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SDK send spans and log records ten times a second too."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+
+
+def test_all_signals_go_to_the_endpoint_for_all_compressed(
+    client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url + "/")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Team=a%20b")
+    register()
+    _all_signals(collector, client)
+    assert {request.headers["content-encoding"] for request in collector.requests} == {"gzip"}
+    assert {request.headers["x-team"] for request in collector.requests} == {"a b"}
+    assert not [request for request in collector.requests if request.headers["authorization"]]
+
+
+def test_a_signals_own_variables_win(
+    client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Recorder() as for_traces:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-for=all")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", for_traces.url + "/my/traces")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-for=traces")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "")
+        register()
+        client.submit(sum, [1, 2]).result()
+        trace = for_traces.wait_for(lambda: next(iter(for_traces.requests), None), "the spans")
+        assert (trace.path, trace.headers["x-for"]) == ("/my/traces", "traces")
+        assert trace.headers["content-encoding"] is None
+        collector.wait_for(
+            lambda: {r.path for r in collector.requests} == SIGNALS - {"/v1/traces"}, "the others"
+        )
+        assert {r.headers["x-for"] for r in collector.requests} == {"all"}
+        assert {r.headers["content-encoding"] for r in collector.requests} == {"gzip"}
+
+
+def test_headers_alone_leave_the_service_its_token(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a")
+    register()
+    _all_signals(recorder, client)
+    otlp = [request for request in recorder.requests if request.path in SIGNALS]
+    assert {request.headers["authorization"] for request in otlp} == {f"Bearer {TOKEN}"}
+    assert {request.headers["x-team"] for request in otlp} == {"a"}
+
+
+def test_a_netrc_takes_no_tokens_place(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password mine\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    register()
+    _all_signals(recorder, client)
+    assert {r.headers["authorization"] for r in recorder.requests} == {f"Bearer {TOKEN}"}
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_https_with_an_authority_of_ones_own_for_both_ways_out(
+    client: Client,
+    register: Register,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    mutual: bool,
+) -> None:
+    ours, theirs = Files(tmp_path / "ours"), Files(tmp_path / "theirs")
+    with (
+        Recorder(ours.context()) as service,
+        Recorder(theirs.context(ask_client=mutual)) as collector,
+    ):
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", ours.authority)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", theirs.authority)
+        if mutual:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", theirs.key)
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", theirs.certificate)
+        registration = register(endpoint=service.url)
+        assert registration.problem is None
+        _all_signals(collector, client)
+        _unregister(client)
+
+
+def test_a_certificate_that_is_not_trusted_is_told_once_for_each_way_out(
+    client: Client,
+    register: Register,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = Files(tmp_path / "files")
+    with Recorder(files.context()) as service, Recorder(files.context()) as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        registration = register(endpoint=service.url)
+        assert "REQUESTS_CA_BUNDLE" in (registration.problem or "")
+        assert client.submit(sum, [1, 2]).result() == 3
+        _wait_for_warnings(caplog, 2)
+        told = _warnings(caplog)
+        _unregister(client)
+    assert len([text for text in told if service.url in text]) == 1
+    assert len([text for text in told if collector.url in text]) == 1
+
+
+def _wait_for_warnings(caplog: pytest.LogCaptureFixture, number: int) -> None:
+    arrived = threading.Event()
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if len(_warnings(caplog)) >= number:
+                arrived.set()
+
+    watch = Watch()
+    logging.getLogger().addHandler(watch)
+    try:
+        assert len(_warnings(caplog)) >= number or arrived.wait(PATIENCE), _warnings(caplog)
+    finally:
+        logging.getLogger().removeHandler(watch)
+
+
+def test_values_that_make_no_sense_cost_a_warning_and_no_signal(
+    client: Client,
+    register: Register,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "zip")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+    register()
+    _all_signals(collector, client)
+    told = _warnings(caplog)
+    for value in ("soon", "zip", "http/json"):
+        assert len([text for text in told if value in text]) == 1
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_certificate_file_that_is_not_there_costs_a_warning(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    protocol: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://localhost:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/file.pem")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    register()
+    client.submit(sum, [1, 2]).result()
+    recorder.computation()
+    _wait_for_warnings(caplog, 1)
+    (told,) = _warnings(caplog)
+    assert "/no/such/file.pem" in told
+
+
+def test_the_users_own_attributes_and_service_name_go_along(
+    client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team.name=blue,dask.cluster.id=mine")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "my-dask")
+    identity = register().cluster_id
+    _all_signals(collector, client)
+    sent = metrics_service_pb2.ExportMetricsServiceRequest()
+    sent.ParseFromString(next(r.body for r in collector.requests if r.path == "/v1/metrics"))
+    attributes = {
+        pair.key: pair.value.string_value for pair in sent.resource_metrics[0].resource.attributes
+    }
+    assert attributes["team.name"] == "blue"
+    assert attributes["service.name"] == "my-dask"
+    assert attributes["dask.cluster.id"] == identity
+
+
+def test_an_applications_own_providers_stay_as_they_are(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    def providers() -> list[Any]:
+        return [
+            opentelemetry.trace.get_tracer_provider(),
+            opentelemetry.metrics.get_meter_provider(),
+            opentelemetry._logs.get_logger_provider(),
+        ]
+
+    before = providers()
+    register()
+    _all_signals(recorder, client)
+    assert all(one is other for one, other in zip(before, providers(), strict=True))
+    assert not any(type(one).__module__.startswith("opentelemetry.sdk") for one in before)
+
+
+# --- gRPC -----------------------------------------------------------------------------------------
+
+
+class GrpcCollector:
+    """A collector that takes OTLP over gRPC and keeps what comes."""
+
+    def __init__(self, files: Files | None = None) -> None:
+        self.requests: list[Any] = []
+        self.metadata: list[dict[str, Any]] = []
+        self.changed = threading.Condition()
+        self._server = grpc.server(futures.ThreadPoolExecutor(4))
+        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(
+            self._servicer(metrics_service_pb2.ExportMetricsServiceResponse), self._server
+        )
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(
+            self._servicer(trace_service_pb2.ExportTraceServiceResponse), self._server
+        )
+        logs_service_pb2_grpc.add_LogsServiceServicer_to_server(
+            self._servicer(logs_service_pb2.ExportLogsServiceResponse), self._server
+        )
+        if files is None:
+            self.url = f"http://localhost:{self._server.add_insecure_port('localhost:0')}"
+        else:
+            credentials = grpc.ssl_server_credentials(
+                [
+                    (
+                        files.server.private_key_pem.bytes(),
+                        b"".join(pem.bytes() for pem in files.server.cert_chain_pems),
+                    )
+                ],
+                Path(files.authority).read_bytes(),
+                require_client_auth=True,
+            )
+            port = self._server.add_secure_port("localhost:0", credentials)
+            self.url = f"https://localhost:{port}"
+
+    def __enter__(self) -> GrpcCollector:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(None).wait()
+
+    def _servicer(self, response: type[Any]) -> Any:
+        collector = self
+
+        class Servicer:
+            def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+                with collector.changed:
+                    collector.requests.append(request)
+                    collector.metadata.append(dict(context.invocation_metadata()))
+                    collector.changed.notify_all()
+                return response()
+
+        return Servicer()
+
+    def wait_for_all_signals(self) -> None:
+        expected = {f"Export{signal}ServiceRequest" for signal in ("Metrics", "Trace", "Logs")}
+        with self.changed:
+            assert self.changed.wait_for(
+                lambda: {type(request).__name__ for request in self.requests} == expected, PATIENCE
+            ), {type(request).__name__ for request in self.requests}
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_grpc_where_the_environment_asks_for_it(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    secure: bool,
+) -> None:
+    files = Files(tmp_path / "files") if secure else None
+    if files is not None:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", files.authority)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", files.key)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", files.certificate)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a")
+    with GrpcCollector(files) as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        register()
+        client.submit(sum, [1, 2]).result()
+        collector.wait_for_all_signals()
+        assert {metadata["x-team"] for metadata in collector.metadata} == {"a"}
+        _unregister(client)
+    assert {request.path for request in recorder.requests} == {"/api/v1/heartbeats"}
+
+
+def test_without_the_package_for_grpc_it_is_http_and_a_warning_says_how_to_get_it(
+    client: Client,
+    register: Register,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    register()
+    _all_signals(collector, client)
+    (told,) = _warnings(caplog)
+    assert 'pip install "daskscope[grpc]"' in told
