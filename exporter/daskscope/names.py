@@ -141,7 +141,7 @@ TASK_COMPLETED = Metric(
     "dask.task.completed",
     "counter",
     "{task}",
-    "Task runs that ended, by outcome: finished or erred.",
+    "Task runs that ended, by outcome: finished, erred, or retried (it failed and ran again).",
     (TASK_PREFIX, TASK_OUTCOME),
 )
 TASK_DURATION = Metric(

@@ -10,7 +10,7 @@ import atexit
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any
@@ -24,7 +24,6 @@ from daskscope import protocol
 from daskscope.background import Background
 from daskscope.config import Settings
 from daskscope.emit.emitter import Emitter, disabled_by_environment
-from daskscope.observe.code import watch_graphs
 from daskscope.observe.environment import deployment, environment
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.snapshot import Observed, Observer
@@ -41,6 +40,8 @@ NAME = "daskscope"
 CLOSE_DEADLINE = 3.0
 #: Seconds of these after which what is still under way to the service goes into the spool.
 SPOOL_AFTER = 2.0
+#: Seconds between two snapshots where one cannot hold all that has changed.
+PAUSE = 0.1
 #: Seconds that a client which registers waits to hear whether the service takes its beats.
 ANSWER_DEADLINE = 2.0
 
@@ -151,12 +152,13 @@ class Plugin(SchedulerPlugin):
         *,
         client: str,
         tasks: Collection[Key],
-        annotations: Mapping[str, Mapping[Any, Any]],
         **kwargs: Any,
     ) -> None:
         """A graph has arrived."""
         if self._running is not None:
-            self._running.observer.update_graph(client, tasks, annotations)
+            self._running.observer.update_graph(client, tasks)
+            if self._running.observer.is_full():
+                self._running.tell_more_soon()
 
     @_contained
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
@@ -219,18 +221,20 @@ class _Running:
                 "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops
             )
         self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
-        self._unwatch: list[Callable[[], None]] = []
-        if settings.code_transmit:
-            self._unwatch.append(watch_graphs(scheduler))
+        self._unwatch: list[Callable[[], None]] = [self.observer.stop]
         if settings.logs_transmit:
             self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
         self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
         self._timer.start()
         # A script may end without closing its cluster.
         atexit.register(self.sender.keep)
+        self._more: asyncio.TimerHandle | None = None
         self._tell("start")
 
     async def close(self) -> None:
+        self.observer.tasks_dropped()
+        while self.observer.rows_wait() and self._tell("beat"):
+            await asyncio.sleep(0)
         self._end("stop")
         await _until(self._done, CLOSE_DEADLINE)
 
@@ -242,21 +246,37 @@ class _Running:
         self._timer.callback_time = 1000 * max(
             self._plugin.settings.interval, self.sender.interval_wanted
         )
-        self._tell("beat")
+        if self._tell("beat"):
+            self.tell_more_soon()
 
-    def _tell(self, phase: protocol.Phase) -> None:
+    def tell_more_soon(self) -> None:
+        """Tell what has changed before the next beat: a part of it, so that the loop breathes."""
+        if self._more is None:
+            self._more = asyncio.get_running_loop().call_later(PAUSE, self._tell_more)
+
+    def _tell_more(self) -> None:
+        self._more = None
+        if self._tell("beat"):
+            self.tell_more_soon()
+
+    def _tell(self, phase: protocol.Phase) -> bool:
+        """Hand a snapshot on. Return whether there is more to tell."""
         try:
             self._clear.put(self.observer.snapshot(phase))
+            return self.observer.rows_wait()
         except Exception:
             self._plugin.drops["internal error"] += 1
+            return False
 
     def _end(self, phase: protocol.Phase) -> None:
         self._timer.stop()
         atexit.unregister(self.sender.keep)
         for unwatch in self._unwatch:
             unwatch()
-        self._tell(phase)
-        self.observer.close()
+        while self._tell(phase):
+            pass
+        if self._more is not None:
+            self._more.cancel()
         self._clear.close()
 
     def _hand_on(self, observed: Observed) -> None:

@@ -14,10 +14,16 @@ from daskscope import messages, protocol
 from daskscope.config import Settings
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
-from daskscope.observe.failures import KILLED
+from daskscope.observe.failures import OWN_WORDS
 from daskscope.observe.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
-from daskscope.scrubbing import Scrubber, shortened, without_source_lines
+from daskscope.scrubbing import (
+    SCRUBBED,
+    Scrubber,
+    names_a_secret,
+    shortened,
+    without_source_lines,
+)
 
 #: What may leave.
 Cleared = Snapshot[protocol.Event]
@@ -77,13 +83,22 @@ class Privacy:
         return dataclasses.replace(code, text=text, hash=clean)
 
     def _computation(self, computation: protocol.Computation) -> protocol.Computation:
-        if not self._settings.code_transmit:
-            return dataclasses.replace(computation, frames=None)
-        frames = tuple(
-            dataclasses.replace(frame, code=self._hashes.get(frame.code or ""))
-            for frame in computation.frames or ()
+        return dataclasses.replace(
+            computation,
+            frames=self._frames(computation.frames or ()) if self._settings.code_transmit else None,
+            annotations={
+                self._short(name): SCRUBBED if names_a_secret(name) else self._short(text)
+                for name, text in computation.annotations.items()
+            },
         )
-        return dataclasses.replace(computation, frames=frames)
+
+    def _short(self, text: str) -> str:
+        return self._scrubber.scrub(text, protocol.MAX_NAME)
+
+    def _frames(self, frames: tuple[protocol.CodeFrame, ...]) -> tuple[protocol.CodeFrame, ...]:
+        return tuple(
+            dataclasses.replace(frame, code=self._hashes.get(frame.code or "")) for frame in frames
+        )
 
     def _failure(self, failure: protocol.Failure) -> protocol.Failure:
         if not self._settings.exceptions_transmit:
@@ -92,7 +107,7 @@ class Privacy:
         if traceback is not None and not self._settings.code_transmit:
             traceback = without_source_lines(traceback)
         message = failure.message
-        if failure.type in _NAME_KEYS and message != KILLED:
+        if failure.type in _NAME_KEYS and message not in OWN_WORDS:
             message = f"{failure.type}(…)"
         return dataclasses.replace(
             failure,

@@ -160,16 +160,67 @@ def test_retries_are_counted(client: Client, register: Register, recorder: Recor
 
     computation = recorder.computation()
     assert computation.status == "finished"
-    assert computation.retried == 1
-    assert computation.completed == 1
-    assert not recorder.failures()
+    assert (computation.retried, computation.erred, computation.completed) == (1, 0, 1)
+    (group,) = recorder.groups(computation.id).values()
+    assert (group.retried, group.erred, group.completed) == (1, 0, 1)
+    assert sum(group.durations) == 2  # both runs took their time
+    (failure,) = recorder.wait_for(recorder.failures, "the failure")
+    assert (failure.count, failure.retried) == (1, 1)
+    assert failure.computation == computation.id
+    assert failure.message == "OSError('once')"
+    assert failure.traceback is not None
+    assert "in _fail_once" in failure.traceback
+    assert failure.worker is not None
 
 
-def _fail_once(name: str) -> None:
+def test_a_failure_that_outlives_its_retries_is_counted_each_time(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    wait(client.submit(fail, 1, retries=2))
+
+    computation = recorder.computation()
+    assert computation.status == "erred"
+    assert (computation.retried, computation.erred) == (2, 1)
+    (failure,) = recorder.wait_for(recorder.failures, "the failure")
+    assert (failure.count, failure.retried) == (3, 2)
+
+
+def test_a_failure_that_is_retried_by_hand_is_forgiven(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    future = client.submit(_fail_once, "by-hand", "wait-for-it")
+    after = client.submit(inc, future)
+    Event("wait-for-it", client=client).set()
+    wait(after)
+    erred = recorder.computation(lambda row: row.erred == 1)
+    assert erred.status == "erred"
+    # What only needed the result did not raise; it has no result either.
+    recorder.computation(lambda row: row.status == "erred" and row.erred == 0)
+    after.retry()
+    assert after.result() == 2
+
+    forgiven = recorder.wait_for(
+        lambda: next((r for r in recorder.computations().values() if r.retried), None), "a retry"
+    )
+    assert forgiven.id == erred.id
+    recorder.wait_for(
+        lambda: {row.status for row in recorder.computations().values()} == {"finished"},
+        "both to finish",
+    )
+    rows = recorder.computations().values()
+    assert sorted((row.erred, row.retried, row.completed) for row in rows) == [(0, 0, 1), (0, 1, 1)]
+
+
+def _fail_once(name: str, after: str | None = None) -> int:
+    if after is not None:
+        Event(after).wait()
     event = Event(name)
     if not event.is_set():
         event.set()
         raise OSError("once")
+    return 1
 
 
 def test_cancelled_work_is_cancelled(
@@ -183,7 +234,9 @@ def test_cancelled_work_is_cancelled(
     )
     client.cancel(futures)
 
-    assert recorder.computation().status == "cancelled"
+    computation = recorder.computation()
+    assert (computation.status, computation.cancelled, computation.erred) == ("cancelled", 4, 0)
+    assert not recorder.failures()
     # Dask cannot stop a thread: let the next test have it.
     Event("cancel", client=client).set()
 

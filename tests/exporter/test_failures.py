@@ -25,7 +25,6 @@ PANDAS = ("/opt/env/lib/python3.12/site-packages/pandas/io/csv.py", 99, "read")
         ("my.module.Error()", "my.module.Error"),
         ("KeyError((1, 2))", "KeyError"),
         ("<an odd repr>", "Exception"),
-        ("", "KilledWorker"),
     ],
 )
 def test_the_type_is_read_off_the_repr(text: str, kind: str) -> None:

@@ -219,7 +219,8 @@ def _task_running(snapshot: Cleared) -> Values:
 
 def _task_completed(snapshot: Cleared) -> Values:
     for row in snapshot.prefixes:
-        for outcome, count in (("finished", row.completed), ("erred", row.erred)):
+        outcomes = {"finished": row.completed, "erred": row.erred, "retried": row.retried}
+        for outcome, count in outcomes.items():
             yield count, {names.TASK_PREFIX: row.prefix, names.TASK_OUTCOME: outcome}
 
 

@@ -1,28 +1,15 @@
-"""The user's code around the call that sent a graph.
-
-The client reads it off its stack and sends it along (``nframes`` in Dask's configuration), but no
-hook is told: Dask adds it to a set from which it cannot be told which call it belongs to. So the
-handler of the client's message is wrapped, and notes the code for the hook that runs inside it.
-"""
+"""The user's code around the call that sent a graph, which the client reads off its stack."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
-from functools import wraps
+from collections.abc import Iterable
 from typing import Any
-
-from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 
 #: Calling lines that are remembered; beyond it the oldest are sent again when they come back.
 MAX_CODE = 1_000
-
-_current: ContextVar[Sequence[Any]] = ContextVar("daskscope_code", default=())
-
-Handler = Callable[..., Awaitable[Any]]
 
 
 class CodeOfGraphs:
@@ -31,18 +18,15 @@ class CodeOfGraphs:
     def __init__(self, context_lines: int, max_bytes: int) -> None:
         self._context_lines = context_lines
         self._max_bytes = max_bytes
-        self._frames: OrderedDict[tuple[Any, ...], tuple[protocol.CodeFrame, ...]] = OrderedDict()
+        # By what tells a frame's source from another; the source itself may be a whole file.
+        self._frames: OrderedDict[tuple[Any, ...], protocol.CodeFrame] = OrderedDict()
         self._unsent: dict[str, protocol.Code] = {}
 
-    def current(self) -> tuple[protocol.CodeFrame, ...]:
-        """Return the frames of the graph that is being handled, outermost first."""
-        sent = tuple(map(tuple, _current.get()))
-        frames = self._frames.get(sent)
-        if frames is None:
-            frames = self._frames[sent] = tuple(map(self._frame, sent))
-            if len(self._frames) > MAX_CODE:
-                self._frames.popitem(last=False)
-        return frames
+    def frames(
+        self, sources: Iterable[tuple[str, int, int, str]]
+    ) -> tuple[protocol.CodeFrame, ...]:
+        """Return the frames of a graph, given Dask's ``SourceCode`` of each, outermost first."""
+        return tuple(self._frame(*source) for source in sources)
 
     def take(self) -> tuple[protocol.Code, ...]:
         """Return the code that was met since the last call."""
@@ -50,11 +34,17 @@ class CodeOfGraphs:
         self._unsent.clear()
         return code
 
-    def _frame(self, source: tuple[str, int, int, str]) -> protocol.CodeFrame:
-        text, line, relative_line, file = source
-        code = cut(text, line, relative_line, file, self._context_lines, self._max_bytes)
-        self._unsent[code.hash] = code
-        return protocol.CodeFrame(file=file, line=line, code=code.hash)
+    def _frame(self, text: str, line: int, relative_line: int, file: str) -> protocol.CodeFrame:
+        key = (file, line, relative_line, len(text), hash(text))
+        frame = self._frames.get(key)
+        if frame is None:
+            code = cut(text, line, relative_line, file, self._context_lines, self._max_bytes)
+            self._unsent[code.hash] = code
+            frame = protocol.CodeFrame(file=file, line=line, code=code.hash)
+            self._frames[key] = frame
+            if len(self._frames) > MAX_CODE:
+                self._frames.popitem(last=False)
+        return frame
 
 
 def cut(
@@ -71,11 +61,15 @@ def cut(
     called = min(max(relative_line, 0), len(lines) - 1)
     first = max(called - context_lines, 0)
     last = min(called + context_lines + 1, len(lines))
-    while last - first > 1 and len("\n".join(lines[first:last]).encode()) > max_bytes:
+    sizes = [len(line.encode()) + 1 for line in lines[first:last]]
+    size, offset = sum(sizes) - 1, first
+    while last - first > 1 and size > max_bytes:
         if called - first >= last - 1 - called:
+            size -= sizes[first - offset]
             first += 1
         else:
             last -= 1
+            size -= sizes[last - offset]
     kept = "\n".join(lines[first:last]).encode()[:max_bytes].decode(errors="ignore")
     first_line = max(line - called + first, 1)
     is_cut = first > 0 or last < len(lines)
@@ -86,25 +80,3 @@ def cut(
         first_line=first_line,
         cut=is_cut,
     )
-
-
-def watch_graphs(scheduler: Scheduler) -> Callable[[], None]:
-    """Note the code of every graph that arrives from now on. Return what undoes it."""
-    original: Handler = scheduler.stream_handlers["update-graph"]
-
-    @wraps(original)
-    async def update_graph(*args: Any, **message: Any) -> Any:
-        token = _current.set(message.get("code") or ())
-        try:
-            return await original(*args, **message)
-        finally:
-            _current.reset(token)
-
-    scheduler.stream_handlers["update-graph"] = update_graph
-
-    def stop() -> None:
-        # Someone may have wrapped the handler after us: then ours stays, harmless, inside theirs.
-        if scheduler.stream_handlers.get("update-graph") is update_graph:
-            scheduler.stream_handlers["update-graph"] = original
-
-    return stop

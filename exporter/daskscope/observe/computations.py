@@ -8,10 +8,7 @@ the same lines of code; its tasks' transitions are counted under it until the la
 
 from __future__ import annotations
 
-import itertools
-import uuid
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,200 +17,22 @@ from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.names import DURATION_BOUNDS, OTHER
+from daskscope.observe.graphs import Graph
+from daskscope.observe.groups import Computation, Group
 from daskscope.observe.naming import Naming
-from daskscope.observe.prefixes import Prefixes, PrefixTotals
+from daskscope.observe.prefixes import Prefixes
 
-#: Groups that one computation keeps apart; the rest is joined as ``other``.
-MAX_GROUPS = 200
-#: Lines of code whose running computation a further graph may join.
-MAX_JOINABLE = 1_000
+#: Rows of groups that one snapshot takes, or a few more: the rest is for the next one. A row takes
+#: the event loop some 10 µs.
+MAX_ROWS = 250
+#: Computations that may wait to be told until there is no waiting for the next beat.
+MANY = 1_000
 
 #: States of a task that still has something to do.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 
-
-class Group:
-    """The tasks of one computation that do the same thing."""
-
-    __slots__ = (
-        "completed",
-        "computation",
-        "dependencies",
-        "durations",
-        "erred",
-        "longest",
-        "name",
-        "output_bytes",
-        "prefix",
-        "seconds",
-        "shortest",
-        "started_at",
-        "states",
-        "stopped_at",
-        "tasks",
-        "totals",
-    )
-
-    def __init__(
-        self, computation: Computation, name: str, prefix: str, totals: PrefixTotals
-    ) -> None:
-        self.computation = computation
-        self.name = name
-        self.prefix = prefix
-        self.totals = totals
-        self.tasks = 0
-        self.completed = 0
-        self.erred = 0
-        self.states: dict[str, int] = defaultdict(int)
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.output_bytes = 0
-        self.dependencies: set[str] = set()
-        self.durations = [0] * (len(DURATION_BOUNDS) + 1)
-        self.shortest: float | None = None
-        self.longest: float | None = None
-        self.started_at: float | None = None
-        self.stopped_at: float | None = None
-
-    def ended(self, finish: str, details: Mapping[str, Any], key: Hashable) -> None:
-        """Count one task run that ended in memory or with an exception."""
-        totals = self.totals
-        if finish == "memory":
-            self.completed += 1
-            totals.completed += 1
-            nbytes = details.get("nbytes") or 0
-            self.output_bytes += nbytes
-            totals.output_bytes += nbytes
-        elif details.get("cause") == key:
-            self.erred += 1
-            totals.erred += 1
-            self.computation.erred += 1
-        startstops = details.get("startstops") or ()
-        computed = totals.ran(startstops)
-        seconds = self.seconds
-        for action in startstops:
-            start, stop = action["start"], action["stop"]
-            seconds[action["action"]] += stop - start
-            if self.started_at is None or start < self.started_at:
-                self.started_at = start
-            if self.stopped_at is None or stop > self.stopped_at:
-                self.stopped_at = stop
-        if computed is not None:
-            self.durations[bisect_left(DURATION_BOUNDS, computed)] += 1
-            if self.shortest is None or computed < self.shortest:
-                self.shortest = computed
-            if self.longest is None or computed > self.longest:
-                self.longest = computed
-
-    def row(self) -> protocol.TaskGroup:
-        """Return what goes over the wire."""
-        return protocol.TaskGroup(
-            computation=self.computation.id,
-            name=self.name,
-            prefix=self.prefix,
-            tasks=self.tasks,
-            completed=self.completed,
-            erred=self.erred,
-            states={state: count for state, count in self.states.items() if count},
-            seconds=dict(self.seconds),
-            output_bytes=self.output_bytes,
-            dependencies=tuple(sorted(self.dependencies)),
-            durations=tuple(self.durations),
-            shortest=self.shortest,
-            longest=self.longest,
-            started_at=self.started_at,
-            stopped_at=self.stopped_at,
-        )
-
-
-class Computation:
-    """One computation: its groups, how many of its tasks are still at it, and how it ended."""
-
-    __slots__ = (
-        "active",
-        "ended_at",
-        "erred",
-        "frames",
-        "groups",
-        "id",
-        "let_go",
-        "retried",
-        "spans",
-        "started_at",
-        "stopped_at",
-        "trace_id",
-        "user",
-    )
-
-    def __init__(self, user: str, frames: tuple[protocol.CodeFrame, ...], now: float) -> None:
-        self.id = uuid.uuid4().hex
-        self.trace_id = uuid.uuid4().hex
-        self.user = user
-        self.frames = frames
-        self.spans: dict[str, None] = {}  # an ordered set
-        self.started_at = now
-        self.stopped_at: float | None = None
-        # Stays when lost results set it going again.
-        self.ended_at: float | None = None
-        self.groups: dict[str, Group] = {}
-        self.active = 0
-        self.erred = 0
-        self.retried = 0
-        # Tasks that were given up while they still had something to do: cancelled ones.
-        self.let_go = 0
-
-    def group(self, name: str, prefix: str, prefixes: Prefixes) -> Group:
-        """Return the group of that name; make it if there is none yet."""
-        group = self.groups.get(name)
-        if group is None:
-            if len(self.groups) >= MAX_GROUPS and name != OTHER:
-                return self.group(OTHER, OTHER, prefixes)
-            group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
-        return group
-
-    def stop(self, now: float) -> None:
-        """Note that none of its tasks has anything left to do."""
-        groups = self.groups.values()
-        if self.let_go and all(group.completed >= group.tasks for group in groups):
-            # It was done before; what was given up is its results, lost with their workers.
-            self.let_go = 0
-        else:
-            self.ended_at = now
-        self.stopped_at = self.ended_at or now
-
-    @property
-    def status(self) -> protocol.ComputationStatus:
-        """Return what became of it."""
-        if self.stopped_at is None:
-            return "running"
-        if self.erred:
-            return "erred"
-        return "cancelled" if self.let_go > 0 else "finished"
-
-    def row(self) -> protocol.Computation:
-        """Return what goes over the wire."""
-        states: Counter[str] = Counter()
-        seconds: dict[str, float] = defaultdict(float)
-        for group in self.groups.values():
-            states.update(group.states)
-            for action, took in group.seconds.items():
-                seconds[action] += took
-        return protocol.Computation(
-            id=self.id,
-            status=self.status,
-            user=self.user,
-            started_at=self.started_at,
-            stopped_at=self.stopped_at,
-            tasks=sum(group.tasks for group in self.groups.values()),
-            completed=sum(group.completed for group in self.groups.values()),
-            erred=self.erred,
-            retried=self.retried,
-            states={state: count for state, count in states.items() if count},
-            seconds=dict(seconds),
-            frames=self.frames,
-            spans=tuple(self.spans),
-            trace_id=self.trace_id,
-        )
+# Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
+_RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 
 
 class _Whole:
@@ -240,9 +59,12 @@ class Computations:
         # Keyed by Dask's object, not its name: a name may come back as another group.
         self._groups: dict[DaskTaskGroup, _Whole] = {}
         self._tasks: dict[Hashable, Group] = {}
-        # The last computation from each line of code, to join while it runs.
+        # Of the few tasks that did not end well.
+        self._ends: dict[Hashable, str] = {}
+        # Those with active tasks; and by the line of code that they came from.
+        self._running: dict[Computation, None] = {}
         self._joinable: dict[Hashable, Computation] = {}
-        self._changed: set[Group] = set()
+        self._changed: deque[Computation] = deque()
 
     def graph(
         self,
@@ -251,20 +73,20 @@ class Computations:
         client: str,
         user: str,
         frames: tuple[protocol.CodeFrame, ...],
-        spans: Iterable[str],
+        graph: Graph | None,
     ) -> None:
         """Count a graph's new tasks under a computation, its own or the running one it joins."""
         # Each with one of its tasks, which tells how it may be called.
         groups: dict[DaskTaskGroup, TaskState] = {}
         singles: list[TaskState] = []
-        last = None
+        seen: set[DaskTaskGroup] = set()
         for task in tasks:
             group = task.group
             if group.name == group.prefix.name:
                 if task.key not in self._tasks and task.state == "released":
                     singles.append(task)
-            elif group is not last:
-                last = group
+            elif group not in seen:
+                seen.add(group)
                 known = self._groups.get(group)
                 if known is not None:
                     self._count_more(group, known)
@@ -275,20 +97,22 @@ class Computations:
         first = next(iter(groups.values())) if groups else singles[0]
         line = (client, frames or self._naming.prefix(first))
         computation = self._joinable.get(line)
-        if computation is None or not computation.active:
-            computation = self._open(line, user, frames)
-        computation.spans.update(dict.fromkeys(spans))
+        if computation is None:
+            computation = Computation(line, user, frames, time())
+        computation.joined_by(graph)
         for group, task in groups.items():
             prefix = self._naming.prefix(task)
             name = self._naming.group(group, prefix)
             ours = computation.group(name, prefix, self._prefixes)
             whole = self._groups[group] = _Whole(ours)
             self._count_more(group, whole)
+            self._note_span(computation, task)
         for task in singles:
             prefix = self._naming.prefix(task)
             ours = computation.group(prefix, prefix, self._prefixes)
             self._tasks[task.key] = ours
             self._add(ours, 1)
+            self._note_span(computation, task)
         # Once all have their names: a task may come before what it needs.
         for group, task in groups.items():
             self._groups[group].group.dependencies.update(self._needed(task, group.dependencies))
@@ -310,29 +134,46 @@ class Computations:
         states = group.states
         states[start] -= 1
         states[finish] += 1
-        self._changed.add(group)
+        if not group.changed:
+            self._note_change(group)
         if finish in ACTIVE:
             if start not in ACTIVE:
+                if self._ends:
+                    self._begins_anew(task.key, group)
+                if not computation.active:
+                    self._set_going(computation)
                 computation.active += 1
-                computation.stopped_at = None
-                if computation.let_go:
-                    computation.let_go -= 1
             return
+        if finish == "erred":
+            if not self._erred(task.key, start, group, details):
+                return
+        elif start == "processing" and finish == "memory":
+            group.finished(details)
         if start in ACTIVE:
             computation.active -= 1
-            if start == "processing" and finish in ("memory", "erred"):
-                group.ended(finish, details, task.key)
-            elif finish in ("released", "forgotten"):
+            if finish in ("released", "forgotten") and not computation.done:
                 computation.let_go += 1
-                if details["stimulus_id"].startswith("task-erred"):
-                    computation.retried += 1
+                self._ends[task.key] = _LET_GO
             if not computation.active:
-                computation.stop(time())
+                self._stop(computation, time(), given_up=finish not in ("memory", "erred"))
         if finish == "forgotten":
+            if self._ends:
+                self._ends.pop(task.key, None)
             if whole is None:
                 del self._tasks[task.key]
             elif task.group.states["forgotten"] == len(task.group):
                 del self._groups[task.group]
+
+    def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
+        """Count a run of ``task`` that raised an exception and that Dask repeats."""
+        whole = self._groups.get(task.group)
+        group = self._tasks.get(task.key) if whole is None else whole.group
+        if group is not None:
+            group.failed_for_now(details)
+        else:
+            totals = self._prefixes[self._naming.prefix(task)]
+            totals.retried += 1
+            totals.ran(details.get("startstops") or ())
 
     def computation_of(self, task: TaskState) -> str | None:
         """Return the id of the computation that ``task`` is counted under."""
@@ -343,26 +184,97 @@ class Computations:
     def cancel_all(self) -> None:
         """The scheduler dropped all its tasks (restart, close): what runs is cancelled."""
         now = time()
-        groups = {whole.group for whole in self._groups.values()} | set(self._tasks.values())
-        for computation in {group.computation for group in groups}:
-            if computation.active:
+        for computation in list(self._running):
+            if not computation.done:
                 computation.let_go += computation.active
-                computation.active = 0
-                computation.stop(now)
-                self._changed.update(computation.groups.values())
+            computation.active = 0
+            self._stop(computation, now, given_up=True)
+            self._note_change(next(iter(computation.groups.values())))
         self._groups.clear()
         self._tasks.clear()
+        self._ends.clear()
+
+    def waiting(self) -> int:
+        """Return how many computations have changed since they were told."""
+        return len(self._changed)
 
     def changed(self) -> tuple[list[protocol.Computation], list[protocol.TaskGroup]]:
-        """Return the rows that changed since the last call."""
-        changed, self._changed = self._changed, set()
-        computations = {group.computation.id: group.computation for group in changed}
-        for computation in computations.values():
+        """Return rows that have changed since they were told, those that wait longest first.
+
+        A computation goes with all its groups that have changed. At most some ``MAX_ROWS`` at once.
+        """
+        computations: list[protocol.Computation] = []
+        rows: list[protocol.TaskGroup] = []
+        cost = 0
+        while self._changed and cost < MAX_ROWS:
+            computation = self._changed.popleft()
             # None of its tasks had to run: all were known, or failed with what they needed.
             if not computation.active and computation.stopped_at is None:
                 computation.stopped_at = computation.started_at
-        rows = [computation.row() for computation in computations.values()]
-        return rows, [group.row() for group in changed]
+            changed, computation.changed = computation.changed, []
+            for group in changed:
+                group.changed = False
+                rows.append(group.row())
+            computations.append(computation.row())
+            # The row of a computation adds up its groups, a fourth of the work of their rows.
+            cost += 1 + len(changed) + len(computation.groups) // 4
+        return computations, rows
+
+    def _note_change(self, group: Group) -> None:
+        if not group.changed:
+            group.changed = True
+            computation = group.computation
+            if not computation.changed:
+                self._changed.append(computation)
+            computation.changed.append(group)
+
+    def _set_going(self, computation: Computation) -> None:
+        computation.stopped_at = None
+        self._running[computation] = None
+        self._joinable.setdefault(computation.line, computation)
+
+    def _stop(self, computation: Computation, now: float, *, given_up: bool) -> None:
+        computation.stop(now, given_up=given_up)
+        del self._running[computation]
+        if self._joinable.get(computation.line) is computation:
+            del self._joinable[computation.line]
+
+    def _erred(self, key: Hashable, start: str, group: Group, details: Mapping[str, Any]) -> bool:
+        """Count a task that erred. Return False if that was told before."""
+        if start in ACTIVE and start != "processing" and "cause" not in details:
+            # Dask gave up a task as it was about to be processed, and told so from inside of the
+            # transition that it tells of now: the task has been counted as erred, from processing.
+            group.states["processing"] += 1
+            group.states["erred"] -= 1
+            return False
+        if self._ends.get(key) == _LET_GO:
+            # What waits is released before it errs.
+            group.computation.let_go -= 1
+        # An actor that is lost with its worker has no cause, and nothing else errs from memory.
+        if details.get("cause") == key or start == "memory":
+            group.failed(details)
+            self._ends[key] = _RAISED
+        else:
+            self._ends[key] = _BLAMED
+        group.computation.stuck += 1
+        return True
+
+    def _begins_anew(self, key: Hashable, group: Group) -> None:
+        end = self._ends.pop(key, None)
+        if end == _LET_GO:
+            group.computation.let_go -= 1
+        elif end is not None:
+            group.computation.stuck -= 1
+            if end == _RAISED:
+                group.forgiven()
+
+    @staticmethod
+    def _note_span(computation: Computation, task: TaskState) -> None:
+        span = (task.annotations or {}).get("span")
+        if span:
+            name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
+            if name and name != "default":
+                computation.in_span(name)
 
     def _needed(self, task: TaskState, groups: Iterable[DaskTaskGroup]) -> Iterator[str]:
         # Names of the groups that task's group needs; those of shared groups task by task.
@@ -383,17 +295,10 @@ class Computations:
 
     def _add(self, group: Group, count: int) -> None:
         group.tasks += count
+        group.computation.tasks += count
+        group.computation.done = False
         group.states["released"] += count
-        self._changed.add(group)
-
-    def _open(
-        self, line: Hashable, user: str, frames: tuple[protocol.CodeFrame, ...]
-    ) -> Computation:
-        if len(self._joinable) >= MAX_JOINABLE:
-            running = {line: known for line, known in self._joinable.items() if known.active}
-            self._joinable = dict(itertools.islice(running.items(), MAX_JOINABLE // 2))
-        computation = self._joinable[line] = Computation(user, frames, time())
-        return computation
+        self._note_change(group)
 
     def _ran_unknown(self, task: TaskState, finish: str, details: Mapping[str, Any]) -> None:
         # Tasks from before the plugin came.

@@ -17,6 +17,8 @@ from daskscope.protocol import MAX_NAME
 
 #: Events that are kept between two beats; beyond it the oldest go, and are counted.
 MAX_EVENTS = 1_000
+#: A name that went round, for what Dask has never called so.
+MISSPELT = {"invalid-task-states": "invalid-worker-task-state"}
 #: Topics that the metric keeps apart.
 MAX_TOPICS = 50
 
@@ -35,7 +37,9 @@ class Events:
     """The allowed events since the last beat."""
 
     def __init__(self, allow: Iterable[str], drops: Counter[str]) -> None:
-        allowed = re.compile("|".join(translate(pattern) for pattern in allow) or r"(?!)")
+        patterns = set(allow)
+        patterns |= {meant for misspelt, meant in MISSPELT.items() if misspelt in patterns}
+        allowed = re.compile("|".join(map(translate, patterns)) or r"(?!)")
         # Topics are matched once: Dask makes one for every worker and client.
         self._allows = lru_cache(maxsize=1_024)(lambda topic: bool(allowed.match(topic)))
         self._drops = drops

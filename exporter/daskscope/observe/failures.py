@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import ntpath
+import pickletools
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
+from dask.typing import Key
 from distributed.metrics import time
 
 from daskscope import protocol
 from daskscope.observe.bounded import Bounded, Count
 from daskscope.observe.naming import without_key
 
-#: Failures that are kept apart, over all computations; beyond it the oldest make room.
+#: Failures that are kept apart, over all computations, and characters of their texts; beyond it
+#: the oldest make room.
 MAX_FAILURES = 1_000
+MAX_CHARACTERS = 4_000_000
 #: Types of exceptions that the metric keeps apart.
 MAX_TYPES = 50
 
@@ -25,8 +31,38 @@ _TYPE = re.compile(r"[A-Za-z_][\w.]*(?=\(|$)")
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
 _NOT_THE_USERS = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]")
 
-#: What there is to say where Dask has no text: it names the key.
-KILLED = "The workers that ran this task died, more often than Dask allows."
+# What Dask's scheduler itself gives a task up for.
+_DASKS_OWN = {
+    "KilledWorker": "The workers that ran this task died, more often than Dask allows.",
+    "NoWorkerError": "No worker came to run this task for as long as Dask waits for one "
+    "(distributed.scheduler.no-workers-timeout).",
+    "NoValidWorkerError": "No worker that this task may run on came for as long as Dask waits for "
+    "one (distributed.scheduler.no-workers-timeout).",
+    "MemoryError": "What this task needs does not fit into the memory of a worker.",
+}
+_LOST_ACTOR = "The worker that held this actor was lost."
+
+#: What there is to say where Dask has no text. It names no key.
+OWN_WORDS = frozenset(_DASKS_OWN.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """What a worker's message says of a run that raised. ``details`` as Dask's transition has."""
+
+    key: Key
+    run_id: int | None
+    details: dict[str, Any]
+
+
+def read_failed_run(message: Mapping[str, Any]) -> FailedRun:
+    """Read a message of the kind ``task-erred``."""
+    told = ("exception_text", "traceback_text", "startstops", "worker")
+    return FailedRun(
+        key=message["key"],
+        run_id=message.get("run_id"),
+        details={name: message[name] for name in told if name in message},
+    )
 
 
 class Failures:
@@ -35,31 +71,52 @@ class Failures:
     def __init__(self, drops: Counter[str]) -> None:
         self._drops = drops
         self._failures: dict[tuple[str | None, str], _Totals] = {}
+        self._characters = 0
         self._changed: set[_Totals] = set()
         self._types = Bounded(Count, MAX_TYPES, "exception type", drops)
 
-    def add(self, computation: str | None, function: str, details: Mapping[str, Any]) -> None:
-        """Count one exception. ``details`` are the keyword arguments of Dask's transition."""
+    def add(
+        self,
+        computation: str | None,
+        function: str,
+        task: Key,
+        details: Mapping[str, Any],
+        *,
+        retried: bool = False,
+    ) -> None:
+        """Count one exception of the task of that key; ``retried`` if Dask runs it again.
+
+        ``details`` are the keyword arguments of Dask's transition.
+        """
         text = details.get("exception_text") or ""
         traceback = details.get("traceback_text") or ""
-        kind = exception_type(text)[: protocol.MAX_NAME]
+        if text:
+            kind = exception_type(text)[: protocol.MAX_NAME]
+        else:
+            kind, text = _by_dask(details.get("exception"))
         function = function[: protocol.MAX_NAME]
         self._types[kind].value += 1
         key = (computation, fingerprint(kind, function, traceback))
         now = time()
         failure = self._failures.get(key)
         if failure is None:
-            if len(self._failures) >= MAX_FAILURES:
-                # It has been sent; only its count stays behind.
-                oldest = next(iter(self._failures))
-                if self._failures.pop(oldest) in self._changed:
-                    self._drops["failure"] += 1
-            message = without_key(text, details["cause"]) if text else KILLED
-            failure = self._failures[key] = _Totals(*key, kind, function, message, traceback, now)
+            text = without_key(text, task)
+            failure = self._failures[key] = _Totals(*key, kind, function, text, traceback, now)
+            self._characters += failure.characters()
+            while len(self._failures) > MAX_FAILURES or self._characters > MAX_CHARACTERS:
+                self._let_go_of_oldest()
         failure.count += 1
+        failure.retried += retried
         failure.last_at = now
         failure.worker = details.get("worker")
         self._changed.add(failure)
+
+    def _let_go_of_oldest(self) -> None:
+        # It has been sent; only its count stays behind.
+        failure = self._failures.pop(next(iter(self._failures)))
+        self._characters -= failure.characters()
+        if failure in self._changed:
+            self._drops["failure"] += 1
 
     def by_type(self) -> dict[str, int]:
         """Return how many exceptions there were of each type."""
@@ -80,6 +137,7 @@ class _Totals:
         "function",
         "last_at",
         "message",
+        "retried",
         "traceback",
         "type",
         "worker",
@@ -102,8 +160,12 @@ class _Totals:
         self.message = message
         self.traceback = traceback
         self.count = 0
+        self.retried = 0
         self.first_at = self.last_at = now
         self.worker: str | None = None
+
+    def characters(self) -> int:
+        return len(self.message) + len(self.traceback)
 
     def row(self) -> protocol.Failure:
         return protocol.Failure(
@@ -117,16 +179,12 @@ class _Totals:
             first_at=self.first_at,
             last_at=self.last_at,
             worker=self.worker,
+            retried=self.retried,
         )
 
 
 def exception_type(text: str) -> str:
-    """Return the type's name from Dask's ``exception_text``, the exception's repr.
-
-    Dask has no text only where a task's workers died too often: a ``KilledWorker``.
-    """
-    if not text:
-        return "KilledWorker"
+    """Return the type's name from Dask's ``exception_text``, the exception's repr."""
     match = _TYPE.match(text)
     return match[0] if match else "Exception"
 
@@ -144,3 +202,16 @@ def fingerprint(kind: str, function: str, traceback: str) -> str:
     names = [f"{ntpath.basename(file)}:{called}" for file, called in own or frames]
     parts = [kind, function, *names]
     return "v1-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _by_dask(exception: Any) -> tuple[str, str]:
+    """Return type and text of an exception that Dask's scheduler made, pickled, or else an actor's.
+
+    It is not unpickled: its class is named right at the start.
+    """
+    if not isinstance(exception, bytes):
+        return "RuntimeError", _LOST_ACTOR
+    for _, name, _ in islice(pickletools.genops(exception), 12):
+        if name in _DASKS_OWN:
+            return name, _DASKS_OWN[name]
+    return "Exception", "Dask gave this task up."

@@ -18,11 +18,20 @@ MAX_PREFIXES = 500
 class PrefixTotals:
     """What the tasks of one prefix did so far."""
 
-    __slots__ = ("completed", "compute_seconds", "durations", "erred", "output_bytes", "seconds")
+    __slots__ = (
+        "completed",
+        "compute_seconds",
+        "durations",
+        "erred",
+        "output_bytes",
+        "retried",
+        "seconds",
+    )
 
     def __init__(self) -> None:
         self.completed = 0
         self.erred = 0
+        self.retried = 0
         self.output_bytes = 0
         self.seconds: dict[str, float] = {}
         # Per bucket, not cumulative; the last one holds what lies above all bounds.
@@ -51,6 +60,7 @@ class PrefixRow:
     prefix: str
     completed: int
     erred: int
+    retried: int
     output_bytes: int
     seconds: dict[str, float]
     durations: tuple[int, ...]
@@ -76,6 +86,7 @@ class Prefixes:
                 prefix,
                 totals.completed,
                 totals.erred,
+                totals.retried,
                 totals.output_bytes,
                 dict(totals.seconds),
                 tuple(totals.durations),

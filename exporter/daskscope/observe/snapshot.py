@@ -9,22 +9,24 @@ from typing import Any, Generic, TypeVar
 
 from dask.typing import Key
 from distributed.metrics import time
-from distributed.scheduler import Scheduler, WorkerState
+from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.observe.activities import Activities
 from daskscope.observe.code import CodeOfGraphs
-from daskscope.observe.computations import Computations
+from daskscope.observe.computations import MANY, Computations
 from daskscope.observe.cost import Cost
 from daskscope.observe.environment import deployment, environment, name_and_kind
 from daskscope.observe.events import Events, RawEvent
-from daskscope.observe.failures import Failures
+from daskscope.observe.failures import FailedRun, Failures, read_failed_run
+from daskscope.observe.graphs import Graph, read_graph
 from daskscope.observe.load import Load
 from daskscope.observe.logs import LogRecord, Logs
 from daskscope.observe.losses import Losses
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
+from daskscope.observe.stream import Messages
 from daskscope.observe.worker_metrics import Measured, WorkerMetrics
 from daskscope.observe.workers import Workers, WorkerTotals
 
@@ -103,11 +105,15 @@ class Observer:
         self._load = Load(scheduler)
         self._cost = None if settings.prices is None else Cost(settings.prices, time())
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
+        self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
+        self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
         for worker in scheduler.workers.values():
             self._add(worker)
 
-    def close(self) -> None:
-        """Leave the event loop alone from now on."""
+    def stop(self) -> None:
+        """Take what was put into the scheduler and its event loop out of it."""
+        self._graphs.stop()
+        self._failed_runs.stop()
         self._load.stop()
 
     def client_is(self, client: str, user: str) -> None:
@@ -116,19 +122,18 @@ class Observer:
 
     # --- hooks ------------------------------------------------------------------------------------
 
-    def update_graph(
-        self, client: str, keys: Collection[Key], annotations: Mapping[str, Mapping[Any, Any]]
-    ) -> None:
+    def update_graph(self, client: str, keys: Collection[Key]) -> None:
         """A graph has arrived; its tasks have not made a transition yet."""
         # Dask forgets soon for how long there was nothing to do.
         self._accrue_cost()
         known = self._scheduler.tasks
+        graph = self._graphs.current()
         self._computations.graph(
             [known[key] for key in keys if key in known],
             client=client,
             user=self._users.get(client, self._user),
-            frames=self._code.current(),
-            spans=_span_names(annotations),
+            frames=() if graph is None else self._code.frames(graph.code),
+            graph=graph,
         )
 
     def transition(self, key: Key, start: str, finish: str, details: Mapping[str, Any]) -> None:
@@ -136,10 +141,16 @@ class Observer:
         task = self._scheduler.tasks.get(key)
         if task is None:
             return
-        if finish == "erred" and details.get("cause") == key and start != "erred":
-            self._failures.add(
-                self._computations.computation_of(task), self._naming.prefix(task), details
-            )
+        if finish == "erred":
+            # An actor that is lost with its worker has no cause.
+            if details.get("cause") == key or start == "memory":
+                self._failed(task, details)
+        elif finish == "released" and start == "processing":
+            run = self._failed_runs.current()
+            if run is not None and run.key == key and run.run_id == task.run_id:
+                # Dask runs it again; its message is all that tells.
+                self._failed(task, run.details, retried=True)
+                self._computations.failed_for_now(task, run.details)
         self._computations.transition(task, start, finish, details)
         worker: WorkerState | None
         if finish == "processing":
@@ -150,6 +161,13 @@ class Observer:
             return
         if worker is not None:
             self._workers.looked_at(worker)
+
+    def _failed(
+        self, task: TaskState, details: Mapping[str, Any], *, retried: bool = False
+    ) -> None:
+        computation = self._computations.computation_of(task)
+        function = self._naming.prefix(task)
+        self._failures.add(computation, function, task.key, details, retried=retried)
 
     def add_worker(self, address: str) -> None:
         """A worker has come."""
@@ -174,6 +192,14 @@ class Observer:
     def tasks_dropped(self) -> None:
         """The scheduler has dropped all its tasks."""
         self._computations.cancel_all()
+
+    def rows_wait(self) -> bool:
+        """Return whether the last snapshot did not hold all there is to tell."""
+        return self._computations.waiting() > 0
+
+    def is_full(self) -> bool:
+        """Return whether so much has changed that it should not wait for the next beat."""
+        return self._computations.waiting() >= MANY
 
     def _add(self, worker: WorkerState) -> None:
         self._workers.added(worker)
@@ -273,15 +299,3 @@ class Observer:
             cost=None if self._cost is None else self._cost.total,
             idle_cost=None if self._cost is None else self._cost.idle,
         )
-
-
-def _span_names(annotations: Mapping[str, Mapping[Any, Any]]) -> list[str]:
-    # Every task carries its span; a few tell which ones the graph has.
-    names: dict[str, None] = {}
-    for index, span in enumerate(annotations.get("span", {}).values()):
-        if index == 100:
-            break
-        name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
-        if name and name != "default":
-            names[name] = None
-    return list(names)

@@ -1,0 +1,83 @@
+"""What a client's message says of a graph, beside its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from distributed.utils import nbytes
+
+from daskscope.protocol import MAX_NAME
+
+#: Annotations of one graph that are told, and values of one that holds several.
+MAX_ANNOTATIONS = 20
+MAX_VALUES = 20
+#: Of one annotation, before it is scrubbed and cut to what may leave.
+MAX_CHARACTERS = 1_000
+
+#: Told elsewhere (a span's names, the trace), and meant for programs.
+_NOT_TOLD = frozenset({"span", "traceparent", "tracestate", "baggage"})
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What came along with a graph. ``nbytes`` is its size on the wire, None if not known.
+
+    ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first.
+    """
+
+    code: Sequence[Any]
+    annotations: dict[str, str]
+    nbytes: int | None
+
+
+def read_graph(message: Mapping[str, Any]) -> Graph:
+    """Read a message of the kind ``update-graph``."""
+    return Graph(
+        code=message.get("code") or (),
+        annotations=_texts(message.get("annotations") or {}),
+        nbytes=_size(message),
+    )
+
+
+def _size(message: Mapping[str, Any]) -> int | None:
+    # Older versions of Dask send header and frames one by one.
+    graph = message.get("expr_ser")
+    frames = message.get("graph_frames") if graph is None else getattr(graph, "frames", None)
+    return None if frames is None else sum(map(nbytes, frames))
+
+
+def _texts(annotations: Mapping[str, Any]) -> dict[str, str]:
+    """Return those that hold for the whole graph and can be told, as short texts."""
+    told = ((str(name)[:MAX_NAME], _text(name, value)) for name, value in annotations.items())
+    return dict(islice(((name, text) for name, text in told if text), MAX_ANNOTATIONS))
+
+
+def _text(name: str, value: Any) -> str | None:
+    if name in _NOT_TOLD:
+        return None
+    if isinstance(value, list | tuple | set | frozenset):
+        return _joined(map(_plain, value))
+    # A mapping may have keys of tasks in it. Resources do not, unless they are given by key.
+    if name == "resources" and isinstance(value, Mapping):
+        amounts = ((resource, _plain(amount)) for resource, amount in value.items())
+        return _joined(amount and f"{resource}={amount}" for resource, amount in amounts)
+    return _plain(value)
+
+
+def _plain(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value[:MAX_CHARACTERS]
+    # Python refuses to write out a number of thousands of digits.
+    if isinstance(value, int) and value.bit_length() < 64:
+        return str(value)
+    return str(value) if isinstance(value, float) else None
+
+
+def _joined(texts: Iterable[str | None]) -> str:
+    few = list(islice((text for text in texts if text), MAX_VALUES + 1))
+    if len(few) > MAX_VALUES:
+        few[-1] = "…"
+    return ", ".join(few)[:MAX_CHARACTERS]

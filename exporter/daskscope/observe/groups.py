@@ -1,0 +1,281 @@
+"""Records of computations and their task groups: what is counted of them, and their rows."""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from daskscope import protocol
+from daskscope.names import DURATION_BOUNDS, OTHER
+from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
+from daskscope.observe.prefixes import Prefixes, PrefixTotals
+
+#: Groups that one computation keeps apart; the rest is joined as ``other``.
+MAX_GROUPS = 200
+#: Types of results that a group keeps apart; the rest is counted as ``other``.
+MAX_TYPES = 10
+#: Span names that a computation keeps.
+MAX_SPANS = 50
+
+
+class Group:
+    """The tasks of one computation that do the same thing."""
+
+    __slots__ = (
+        "changed",
+        "completed",
+        "computation",
+        "dependencies",
+        "durations",
+        "erred",
+        "longest",
+        "name",
+        "output_bytes",
+        "prefix",
+        "retried",
+        "seconds",
+        "shortest",
+        "started_at",
+        "states",
+        "stopped_at",
+        "tasks",
+        "totals",
+        "types",
+    )
+
+    def __init__(
+        self, computation: Computation, name: str, prefix: str, totals: PrefixTotals
+    ) -> None:
+        self.computation = computation
+        self.name = name
+        self.prefix = prefix
+        self.totals = totals
+        self.changed = False
+        self.tasks = 0
+        self.completed = 0
+        self.erred = 0
+        self.retried = 0
+        self.states: dict[str, int] = defaultdict(int)
+        self.seconds: dict[str, float] = {}
+        self.output_bytes = 0
+        self.types: dict[str, int] = {}
+        self.dependencies: set[str] = set()
+        self.durations = [0] * (len(DURATION_BOUNDS) + 1)
+        self.shortest: float | None = None
+        self.longest: float | None = None
+        self.started_at: float | None = None
+        self.stopped_at: float | None = None
+
+    def finished(self, details: Mapping[str, Any]) -> None:
+        """Count one task run that ended in memory."""
+        totals = self.totals
+        self.completed += 1
+        self.computation.completed += 1
+        totals.completed += 1
+        nbytes = details.get("nbytes") or 0
+        self.output_bytes += nbytes
+        totals.output_bytes += nbytes
+        kind = details.get("typename")
+        if kind is not None:
+            types = self.types
+            if kind not in types:
+                kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
+            types[kind] = types.get(kind, 0) + 1
+        self._ran(details.get("startstops") or ())
+
+    def failed(self, details: Mapping[str, Any]) -> None:
+        """Count one task run that ended with an exception."""
+        self.erred += 1
+        self.computation.erred += 1
+        self.totals.erred += 1
+        self._ran(details.get("startstops") or ())
+
+    def failed_for_now(self, details: Mapping[str, Any]) -> None:
+        """Count one task run that ended with an exception, and that Dask repeats."""
+        self.retried += 1
+        self.computation.retried += 1
+        self.totals.retried += 1
+        self._ran(details.get("startstops") or ())
+
+    def forgiven(self) -> None:
+        """A run that was counted as :meth:`failed` is repeated, for someone asked for it."""
+        self.erred -= 1
+        self.computation.erred -= 1
+        self.retried += 1
+        self.computation.retried += 1
+
+    def _ran(self, startstops: Iterable[Mapping[str, Any]]) -> None:
+        computed = self.totals.ran(startstops)
+        seconds = self.seconds
+        for action in startstops:
+            start, stop, name = action["start"], action["stop"], action["action"]
+            seconds[name] = seconds.get(name, 0.0) + stop - start
+            if self.started_at is None or start < self.started_at:
+                self.started_at = start
+            if self.stopped_at is None or stop > self.stopped_at:
+                self.stopped_at = stop
+        if computed is not None:
+            self.durations[bisect_left(DURATION_BOUNDS, computed)] += 1
+            if self.shortest is None or computed < self.shortest:
+                self.shortest = computed
+            if self.longest is None or computed > self.longest:
+                self.longest = computed
+
+    def row(self) -> protocol.TaskGroup:
+        """Return what goes over the wire."""
+        return protocol.TaskGroup(
+            computation=self.computation.id,
+            name=self.name,
+            prefix=self.prefix,
+            tasks=self.tasks,
+            completed=self.completed,
+            erred=self.erred,
+            retried=self.retried,
+            states={state: count for state, count in self.states.items() if count},
+            seconds=dict(self.seconds),
+            output_bytes=self.output_bytes,
+            types=dict(self.types),
+            dependencies=tuple(sorted(self.dependencies)),
+            durations=tuple(self.durations),
+            shortest=self.shortest,
+            longest=self.longest,
+            started_at=self.started_at,
+            stopped_at=self.stopped_at,
+        )
+
+
+class Computation:
+    """One computation: its groups, how many of its tasks are still at it, and how it ended.
+
+    ``line`` tells which further graphs join it while it runs.
+    """
+
+    __slots__ = (
+        "active",
+        "annotations",
+        "changed",
+        "completed",
+        "done",
+        "ended_at",
+        "erred",
+        "frames",
+        "graph_bytes",
+        "groups",
+        "id",
+        "let_go",
+        "line",
+        "retried",
+        "spans",
+        "started_at",
+        "stopped_at",
+        "stuck",
+        "tasks",
+        "trace_id",
+        "user",
+    )
+
+    def __init__(
+        self, line: Hashable, user: str, frames: tuple[protocol.CodeFrame, ...], now: float
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.trace_id = uuid.uuid4().hex
+        self.line = line
+        self.user = user
+        self.frames = frames
+        self.spans: dict[str, None] = {}  # an ordered set
+        self.annotations: dict[str, str] = {}
+        self.graph_bytes: int | None = 0
+        self.started_at = now
+        self.stopped_at: float | None = None
+        # Stays when lost results set it going again.
+        self.ended_at: float | None = None
+        self.groups: dict[str, Group] = {}
+        #: Its groups that have changed since they were told.
+        self.changed: list[Group] = []
+        self.tasks = 0
+        self.completed = 0
+        self.erred = 0
+        self.retried = 0
+        # Tasks that have something to do.
+        self.active = 0
+        # Tasks that ended without a result: they raised, or what they need did.
+        self.stuck = 0
+        # Tasks that were given up while they still had something to do: cancelled ones.
+        self.let_go = 0
+        # Whether all its tasks have had their end: what is given up later is but lost results.
+        self.done = False
+
+    def group(self, name: str, prefix: str, prefixes: Prefixes) -> Group:
+        """Return the group of that name; make it if there is none yet."""
+        group = self.groups.get(name)
+        if group is None:
+            if len(self.groups) >= MAX_GROUPS and name != OTHER:
+                return self.group(OTHER, OTHER, prefixes)
+            group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
+        return group
+
+    def joined_by(self, graph: Graph | None) -> None:
+        """Take over what came along with one of its graphs."""
+        if graph is None or graph.nbytes is None or self.graph_bytes is None:
+            self.graph_bytes = None
+        else:
+            self.graph_bytes += graph.nbytes
+        for name, text in () if graph is None else graph.annotations.items():
+            if name in self.annotations or len(self.annotations) < MAX_ANNOTATIONS:
+                self.annotations[name] = text
+
+    def in_span(self, name: str) -> None:
+        """Note that tasks of it are in the user's span of that name."""
+        if len(self.spans) < MAX_SPANS:
+            self.spans[name] = None
+
+    def stop(self, now: float, *, given_up: bool) -> None:
+        """Note that none of its tasks has anything left to do.
+
+        ``given_up``: the last one that had was given up.
+        """
+        if not (self.done and given_up):
+            self.ended_at = now
+        self.stopped_at = self.ended_at
+        self.done = self.done or not self.let_go
+
+    @property
+    def status(self) -> protocol.ComputationStatus:
+        """Return what became of it."""
+        if self.stopped_at is None:
+            return "running"
+        if self.stuck:
+            return "erred"
+        return "cancelled" if self.let_go else "finished"
+
+    def row(self) -> protocol.Computation:
+        """Return what goes over the wire."""
+        states: Counter[str] = Counter()
+        seconds: dict[str, float] = defaultdict(float)
+        for group in self.groups.values():
+            for state, count in group.states.items():
+                states[state] += count
+            for action, took in group.seconds.items():
+                seconds[action] += took
+        return protocol.Computation(
+            id=self.id,
+            status=self.status,
+            user=self.user,
+            started_at=self.started_at,
+            stopped_at=self.stopped_at,
+            tasks=self.tasks,
+            completed=self.completed,
+            erred=self.erred,
+            retried=self.retried,
+            cancelled=self.let_go,
+            states={state: count for state, count in states.items() if count},
+            seconds=dict(seconds),
+            frames=self.frames,
+            spans=tuple(self.spans),
+            trace_id=self.trace_id,
+            annotations=dict(self.annotations),
+            graph_bytes=self.graph_bytes,
+        )
