@@ -85,6 +85,8 @@ COMPUTATION_ID = "dask.computation.id"
 COMPUTATION_STATUS = "dask.computation.status"
 COMPUTATION_TASKS = "dask.computation.tasks"
 USER_NAME = "user.name"
+SHUTDOWN_STATE = "dask.shutdown.state"
+SHUTDOWN_REQUESTED_BY = "dask.shutdown.requested_by"
 TASK_GROUP_NAME = "dask.task_group.name"
 TASK_GROUP_TASKS = "dask.task_group.tasks"
 
@@ -296,6 +298,11 @@ class LogEvent:
 
 LOG_CLUSTER_STARTED = LogEvent("dask.cluster.started", "The plugin began to observe.", (USER_NAME,))
 LOG_CLUSTER_STOPPED = LogEvent("dask.cluster.stopped", "The scheduler closed.", (USER_NAME,))
+LOG_CLUSTER_SHUTDOWN = LogEvent(
+    "dask.cluster.shutdown",
+    "A shutdown that was asked for is announced, called off, closing or failed; the body says why.",
+    (SHUTDOWN_STATE, SHUTDOWN_REQUESTED_BY),
+)
 LOG_COMPUTATION_STARTED = LogEvent(
     "dask.computation.started",
     "A computation began.",
@@ -347,6 +354,7 @@ LOG_RECORD = LogEvent(
 LOG_EVENTS: tuple[LogEvent, ...] = (
     LOG_CLUSTER_STARTED,
     LOG_CLUSTER_STOPPED,
+    LOG_CLUSTER_SHUTDOWN,
     LOG_COMPUTATION_STARTED,
     LOG_COMPUTATION_FINISHED,
     LOG_EXCEPTION,

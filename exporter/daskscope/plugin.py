@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any
@@ -29,6 +30,7 @@ from daskscope.observe.logs import watch_logs
 from daskscope.observe.snapshot import Observed, Observer
 from daskscope.privacy import Cleared, Privacy
 from daskscope.report.sender import Sender
+from daskscope.shutdown.shutdowns import Shutdowns
 from daskscope.size import size_of
 
 logger = logging.getLogger("daskscope")
@@ -157,6 +159,7 @@ class Plugin(SchedulerPlugin):
         """A graph has arrived."""
         if self._running is not None:
             self._running.observer.update_graph(client, tasks)
+            self._running.shutdowns.work_arrived()
             if self._running.observer.is_full():
                 self._running.tell_more_soon()
 
@@ -205,7 +208,8 @@ class _Running:
             user=plugin.registrant.user,
             host=plugin.registrant.host,
         )
-        self.sender = Sender(settings, drops)
+        self._loop = asyncio.get_running_loop()
+        self.sender = Sender(settings, drops, self._obey)
         self._privacy = Privacy(settings)
         # The service and the collector may each hang: neither must hold up the other.
         self._report: Background[None] = Background(
@@ -229,6 +233,9 @@ class _Running:
         # A script may end without closing its cluster.
         atexit.register(self.sender.keep)
         self._more: asyncio.TimerHandle | None = None
+        self.shutdowns = Shutdowns(
+            scheduler, settings, self.observer.idle, drops, lambda: self._tell("beat")
+        )
         self._tell("start")
 
     async def close(self) -> None:
@@ -262,7 +269,7 @@ class _Running:
     def _tell(self, phase: protocol.Phase) -> bool:
         """Hand a snapshot on. Return whether there is more to tell."""
         try:
-            self._clear.put(self.observer.snapshot(phase))
+            self._clear.put(self.observer.snapshot(phase, self.shutdowns.take()))
             return self.observer.rows_wait()
         except Exception:
             self._plugin.drops["internal error"] += 1
@@ -273,11 +280,17 @@ class _Running:
         atexit.unregister(self.sender.keep)
         for unwatch in self._unwatch:
             unwatch()
+        self.shutdowns.end()
         while self._tell(phase):
             pass
         if self._more is not None:
             self._more.cancel()
         self._clear.close()
+
+    def _obey(self, commands: tuple[protocol.Command, ...]) -> None:
+        # In the sender's thread; the scheduler is touched by its own alone.
+        with suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self.shutdowns.command, commands)
 
     def _hand_on(self, observed: Observed) -> None:
         cleared = self._privacy.clear(observed)

@@ -68,6 +68,7 @@ class Privacy:
             worker_losses=tuple(map(self._loss, snapshot.worker_losses)),
             events=tuple(map(self._event, snapshot.events)) if self._settings.events_allow else (),
             logs=tuple(map(self._log, snapshot.logs)) if self._settings.logs_transmit else (),
+            shutdowns=tuple(map(self._shutdown, snapshot.shutdowns)),
         )
 
     def scrub(self, text: str) -> str:
@@ -130,6 +131,9 @@ class Privacy:
             exception=None if exception is None else self.scrub(exception),
             traceback=None if traceback is None else self.scrub(traceback),
         )
+
+    def _shutdown(self, shutdown: protocol.Shutdown) -> protocol.Shutdown:
+        return dataclasses.replace(shutdown, detail=self.scrub(shutdown.detail))
 
     def _event(self, event: RawEvent) -> protocol.Event:
         try:

@@ -19,6 +19,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -126,7 +128,8 @@ class Status:
 
     ``held_by`` counts what there is to keep a cluster for, by kind; what there is none of is left
     out. Dask's own idleness counts only ``tasks`` (``processing``, ``queued``, ``unrunnable``), not
-    ``clients``, ``results`` in memory, ``actors`` and ``workers starting``.
+    ``calls`` of clients that run on the scheduler or by way of it (``client.run``), ``clients``,
+    ``results`` in memory, ``actors`` and ``workers starting``.
 
     ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, and how much of
     it while idle, by its prices; None without prices. ``gpu`` is None where no worker reports one.
@@ -437,8 +440,11 @@ def encode(message: Heartbeat | Reply) -> bytes:
     return _utf8(json.dumps(message, default=_fields, separators=(",", ":"), ensure_ascii=False))
 
 
-def decode_reply(body: bytes) -> Reply:
-    """Return the reply in ``body``. Raises ValueError if it is not one."""
+def decode_reply(body: bytes, drops: Counter[str] | None = None) -> Reply:
+    """Return the reply in ``body``. Raises ValueError if it is not one.
+
+    Commands that are not understood are left out, and counted in ``drops``.
+    """
     try:
         fields: dict[str, Any] = json.loads(body)
         return Reply(
@@ -446,9 +452,43 @@ def decode_reply(body: bytes) -> Reply:
             interval=float(fields["interval"]),
             code_wanted=tuple(map(str, fields.get("code_wanted", ()))),
             url=fields.get("url"),
+            commands=_commands(fields.get("commands"), Counter() if drops is None else drops),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a reply of a daskscope service: {error!r}") from error
+
+
+def _commands(found: Any, drops: Counter[str]) -> tuple[Command, ...]:
+    if found is None:
+        return ()  # of a service that has none to give
+    commands = [_command(fields) for fields in found] if isinstance(found, list) else [None]
+    understood = tuple(command for command in commands if command is not None)
+    if len(understood) < len(commands):
+        drops["unknown command"] += len(commands) - len(understood)
+    return understood
+
+
+def _command(fields: Any) -> Command | None:
+    # To the letter: what it asks for cannot be undone.
+    if not isinstance(fields, dict) or fields.get("action") not in ("shutdown", "call off"):
+        return None
+    texts = [fields.get(name) for name in ("id", "requested_by", "reason")]
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
+        return None
+    grace, even_if_busy = fields.get("grace"), fields.get("even_if_busy", False)
+    number = isinstance(grace, int | float) and not isinstance(grace, bool)
+    if grace is not None and not (number and math.isfinite(grace) and grace >= 0):
+        return None
+    if not isinstance(even_if_busy, bool) or not 0 < len(fields["id"]) <= MAX_NAME:
+        return None
+    return Command(
+        id=fields["id"],
+        action=fields["action"],
+        requested_by=fields["requested_by"][:MAX_NAME],
+        reason=fields["reason"],
+        grace=None if grace is None else float(grace),
+        even_if_busy=even_if_busy,
+    )
 
 
 def _utf8(text: str) -> bytes:

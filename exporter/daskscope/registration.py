@@ -19,6 +19,7 @@ from daskscope.config import Settings, argument_name, leaves, settings
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.observe import environment
 from daskscope.plugin import NAME, Installed, Plugin, Registrant, install
+from daskscope.shutdown.client import heed_shutdowns
 from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")
@@ -153,6 +154,7 @@ async def _register(client: Client, chosen: Settings) -> Registration:
         ) from None
     me = Registrant(environment.user(), environment.host(), client.id)
     installed: Installed = await client._run_on_scheduler(install, chosen, me)
+    heed_shutdowns(client)
     first = installed.registrant
     # A setting apart from the token counts as another: two tokens of one workspace do the same.
     differ = [name for name in installed.differing if name != "token"]

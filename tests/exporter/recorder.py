@@ -8,11 +8,12 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self, TypeVar
+from types import MappingProxyType
+from typing import Any, Self, TypeVar
 
 import msgspec
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -57,6 +58,8 @@ class Recorder:
         self.misbehave_on: bytes | None = None
         self.changed = threading.Condition()
         self.stopping = threading.Event()
+        #: What the answers to heartbeats ask of the cluster, each time; JSON objects.
+        self.commands: list[Any] = []
         self._known_code: set[str] = set()
         recorder = self
 
@@ -126,14 +129,14 @@ class Recorder:
                 for frame in computation.frames or ()
                 if frame.code
             }
-            answer = protocol.encode(
-                protocol.Reply(
-                    server_time=time.time(),
-                    interval=0.1,
-                    code_wanted=tuple(named - self._known_code),
-                    url=f"{self.url}/clusters/{beat.cluster.id}",
-                )
+            reply = protocol.Reply(
+                server_time=time.time(),
+                interval=0.1,
+                code_wanted=tuple(named - self._known_code),
+                url=f"{self.url}/clusters/{beat.cluster.id}",
             )
+            fields = json.loads(protocol.encode(reply))
+            answer = json.dumps({**fields, "commands": self.commands}).encode()
         with self.changed:
             self.requests.append(Request(handler.path, handler.headers, body))
             self.changed.notify_all()
@@ -145,8 +148,15 @@ class Recorder:
             self.changed.notify_all()
 
     @staticmethod
-    def _answer(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+    def _answer(
+        handler: BaseHTTPRequestHandler,
+        status: int,
+        body: bytes,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
@@ -203,6 +213,11 @@ class Recorder:
             for record in scope.log_records
             if record.event_name == event
         ]
+
+    def shutdowns(self) -> list[protocol.Shutdown]:
+        """The rows of shutdowns in the order they were told, each once."""
+        in_order = sorted(self.beats, key=lambda beat: beat.seq)
+        return list(dict.fromkeys(row for beat in in_order for row in beat.shutdowns))
 
     def code(self) -> dict[str, protocol.Code]:
         return self._latest(lambda beat: beat.code, lambda row: row.hash)

@@ -93,6 +93,9 @@ def told(client: Client, register: Register, recorder: Recorder) -> Recorder:
     wait(client.submit(fail))
     wait_for_worker_logs(client)
     client.submit(log_a_failure).result()
+    asked = {"id": "1", "action": "shutdown", "requested_by": "ada", "reason": "", "grace": 3600}
+    recorder.commands = [asked]
+    recorder.wait_for(recorder.shutdowns, "a shutdown")
     client.run_on_scheduler(_end)
     recorder.wait_for(
         lambda: names.LOG_CLUSTER_STOPPED.name.encode() in recorder.bytes, "the last log event"

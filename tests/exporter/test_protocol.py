@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 
 import pytest
 
@@ -34,3 +35,26 @@ def test_scrubbed_text_is_utf8() -> None:
 def test_an_answer_that_is_no_reply_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"reply|Expecting|convert"):
         protocol.decode_reply(body)
+
+
+def test_commands_are_read_as_they_were_sent() -> None:
+    commands = (
+        protocol.Command("1", "shutdown", "ada", "It is Friday.", 30.0, True),
+        protocol.Command("1", "call off", "ada", ""),
+    )
+    body = protocol.encode(protocol.Reply(1.0, 10.0, commands=commands))
+    assert protocol.decode_reply(body).commands == commands
+
+
+@pytest.mark.parametrize("odd", [7, "shutdown", {"action": "shutdown"}])
+def test_an_answer_with_odd_commands_is_a_reply_all_the_same(odd: object) -> None:
+    drops: Counter[str] = Counter()
+    body = json.dumps({"server_time": 1, "interval": 10, "commands": odd}).encode()
+    assert protocol.decode_reply(body, drops).commands == ()
+    assert drops == {"unknown command": 1}
+
+
+def test_an_answer_without_commands_drops_nothing() -> None:
+    drops: Counter[str] = Counter()
+    assert protocol.decode_reply(b'{"server_time": 1, "interval": 10}', drops).commands == ()
+    assert not drops

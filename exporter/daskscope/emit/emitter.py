@@ -72,6 +72,17 @@ class Emitter:
             self._tell_record(logs, record)
         for event in snapshot.events:
             logs.emit(names.LOG_EVENT, event.message, event.at, {names.EVENT_TOPIC: event.topic})
+        for shutdown in snapshot.shutdowns:
+            logs.emit(
+                names.LOG_CLUSTER_SHUTDOWN,
+                f"Shutdown {shutdown.state}: {shutdown.detail}",
+                shutdown.at,
+                {
+                    names.SHUTDOWN_STATE: shutdown.state,
+                    names.SHUTDOWN_REQUESTED_BY: shutdown.requested_by,
+                },
+                severity=ERROR if shutdown.state == "failed" else INFO,
+            )
         for computation in snapshot.computations:
             if computation.status != "running":
                 self._finish(computation)

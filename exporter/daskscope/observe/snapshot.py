@@ -21,6 +21,7 @@ from daskscope.observe.environment import deployment, environment, name_and_kind
 from daskscope.observe.events import Events, RawEvent
 from daskscope.observe.failures import FailedRun, Failures, read_failed_run
 from daskscope.observe.graphs import Graph, read_graph
+from daskscope.observe.idle import Idle
 from daskscope.observe.load import Load
 from daskscope.observe.logs import LogRecord, Logs
 from daskscope.observe.losses import Losses
@@ -62,6 +63,7 @@ class Snapshot(Generic[EventKind]):
     code: tuple[protocol.Code, ...]
     logs: tuple[LogRecord, ...]
     activities: tuple[protocol.Activity, ...]
+    shutdowns: tuple[protocol.Shutdown, ...]
 
 
 #: As observed: must not leave the process.
@@ -104,6 +106,7 @@ class Observer:
         self._activities = Activities(self._naming)
         self._load = Load(scheduler)
         self._cost = None if settings.prices is None else Cost(settings.prices, time())
+        self.idle = Idle(scheduler)
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
         self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
@@ -214,8 +217,10 @@ class Observer:
 
     # --- snapshots --------------------------------------------------------------------------------
 
-    def snapshot(self, phase: protocol.Phase) -> Observed:
-        """Return what is to be told now. Rows are handed out once."""
+    def snapshot(
+        self, phase: protocol.Phase, shutdowns: tuple[protocol.Shutdown, ...] = ()
+    ) -> Observed:
+        """Return what is to be told now, ``shutdowns`` among it. Rows are handed out once."""
         began = time()
         if phase == "stop":
             self._computations.cancel_all()
@@ -247,6 +252,7 @@ class Observer:
             code=self._code.take(),
             logs=self.logs.take(),
             activities=activities,
+            shutdowns=shutdowns,
         )
         self._hook_seconds += time() - began
         return snapshot
@@ -278,7 +284,8 @@ class Observer:
         used = workers.memory["managed"] + workers.memory["unmanaged"]
         seen = (workers.count, workers.threads, used)
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
-        idle_since = self._scheduler.idle_since
+        clients = sum(1 for client in self._scheduler.clients if client != "fire-and-forget")
+        self.idle.look()
         self._accrue_cost()
         return protocol.Status(
             at=now,
@@ -288,8 +295,8 @@ class Observer:
             memory_limit=workers.memory_limit,
             worker_seconds=workers.seconds,
             tasks={state: count for state, count in tasks.items() if count},
-            clients=sum(1 for client in self._scheduler.clients if client != "fire-and-forget"),
-            idle_seconds=None if idle_since is None else max(now - idle_since, 0.0),
+            clients=clients,
+            idle_seconds=self.idle.seconds(),
             peak_workers=self._peaks[0],
             peak_threads=self._peaks[1],
             peak_memory_used=self._peaks[2],
@@ -298,4 +305,5 @@ class Observer:
             gpu=workers.gpu,
             cost=None if self._cost is None else self._cost.total,
             idle_cost=None if self._cost is None else self._cost.idle,
+            held_by=self.idle.held_by(tasks, clients),
         )

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import requests
 
@@ -45,12 +46,19 @@ class Sender:
     """Sends cleared snapshots to the service: :meth:`send` in a thread of its own.
 
     ``first_answer`` is set once it is known whether the first beat was taken; ``problem`` says
-    what is wrong and what to do, or is None while all is well.
+    what is wrong and what to do, or is None while all is well. ``obey`` gets the commands of the
+    service's answers, in the thread that sends.
     """
 
-    def __init__(self, settings: Settings, drops: Counter[str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        drops: Counter[str],
+        obey: Callable[[tuple[protocol.Command, ...]], None] = lambda commands: None,
+    ) -> None:
         self._settings = settings
         self._drops = drops
+        self._obey = obey
         # Held for what is in memory and in files, never for a request.
         self._lock = threading.RLock()
         # A plugin that is registered anew on the same scheduler must count on above the last one.
@@ -188,8 +196,9 @@ class Sender:
             return self._failed(response)
         if response.status_code in _NEVER:
             self._drops["refused beat"] += 1
-        elif not response.ok or _reply(response) is None:
+        elif not response.ok or _reply(response, Counter()) is None:
             return self._refused(response)
+        # Commands in that answer are for a cluster that has gone.
         with self._lock:
             self._spool.taken()
         return True
@@ -199,11 +208,13 @@ class Sender:
         response = self._post(_body(beat))
         if isinstance(response, str):
             return self._failed(response)
-        reply = _reply(response)
+        reply = _reply(response, self._drops)
         if reply is not None:
             with self._lock:
                 self._pending.acknowledge(beat, reply.code_wanted)
             self._delivered(reply)
+            if reply.commands:
+                self._obey(reply.commands)
             return True
         if response.status_code in _NEVER:
             if self._share > SMALLEST_SHARE and self._pending.rows_wait():
@@ -291,11 +302,11 @@ def _body(beat: protocol.Heartbeat) -> bytes:
     return gzip.compress(protocol.encode(beat), 5)
 
 
-def _reply(response: requests.Response) -> protocol.Reply | None:
+def _reply(response: requests.Response, drops: Counter[str]) -> protocol.Reply | None:
     if not response.ok:
         return None
     try:
-        return protocol.decode_reply(response.content)
+        return protocol.decode_reply(response.content, drops)
     except ValueError:
         return None
 

@@ -22,6 +22,7 @@ _HELD = (
     ("processing", "task", " running"),
     ("queued", "task", " queued"),
     ("unrunnable", "task", " that no worker can run"),
+    ("calls", "call", " of a client in progress"),
     ("workers starting", "worker", " starting"),
     ("clients", "client", " connected"),
     ("results", "result", " held in memory"),

@@ -1,0 +1,1 @@
+"""Shutdowns of the cluster: asked for, announced, called off or carried out."""

@@ -1,0 +1,51 @@
+"""The client's half of a shutdown, where the cluster's manager is in the client's process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from inspect import isawaitable
+from typing import Any
+
+from distributed import Client
+
+from daskscope.shutdown.closing import TOPIC
+
+logger = logging.getLogger("daskscope")
+
+
+def heed_shutdowns(client: Client) -> None:
+    """Close the cluster of ``client`` when its scheduler asks for it, by way of its manager.
+
+    Only the manager lets go of all that it has started, such as jobs and machines. Where it is in
+    the scheduler's own process the scheduler does not ask, and for a client that has only an
+    address there is nothing to do.
+    """
+    if client.cluster is None or TOPIC in client._event_handlers:
+        return
+    cluster, loop = client.cluster, asyncio.get_running_loop()
+
+    def heed(event: tuple[float, Any]) -> None:
+        message = event[1]
+        if isinstance(message, dict) and message.get("ask_manager") is True:
+            logger.warning("daskscope: closing this cluster. %s", message.get("detail", ""))
+            # In a thread, as its user would call it: it may wait for the loop that this runs on.
+            threading.Thread(
+                target=_close, args=(cluster, loop), name="daskscope-shutdown", daemon=True
+            ).start()
+
+    client.subscribe_topic(TOPIC, heed)
+
+
+def _close(cluster: Any, loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        result = cluster.close()
+        if isawaitable(result):
+
+            async def closed() -> None:
+                await result
+
+            asyncio.run_coroutine_threadsafe(closed(), loop).result()
+    except Exception as error:
+        logger.warning("daskscope: the cluster could not be closed: %r", error)

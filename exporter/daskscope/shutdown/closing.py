@@ -1,0 +1,95 @@
+"""How a cluster is closed, whoever started it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from distributed.core import Status
+from distributed.scheduler import Scheduler
+
+from daskscope.observe.environment import deployment
+from daskscope.observe.idle import manager_of
+
+#: The topic of Dask's event log that tells of shutdowns.
+TOPIC = "daskscope-shutdown"
+
+#: Seconds that a manager in another process has to begin closing.
+MANAGER_PATIENCE = 15.0
+#: Seconds that retiring idle workers may take.
+RETIRE_PATIENCE = 10.0
+#: Seconds that a worker has to say whether one of its actors is at work.
+ANSWER_PATIENCE = 5.0
+
+
+def managed_elsewhere(scheduler: Scheduler) -> bool:
+    """Return whether an object in another process started ``scheduler``."""
+    # Every manager of Dask's writes it, about every second.
+    return manager_of(scheduler) is None and bool(
+        scheduler.get_metadata(["cluster-manager-info"], default=None)
+    )
+
+
+def how(scheduler: Scheduler) -> str:
+    """Return in a sentence how ``scheduler`` will be closed."""
+    manager = manager_of(scheduler)
+    if manager is not None:
+        return f"Its {type(manager).__name__} is closed."
+    asks = "Its manager is asked to close it, else " if managed_elsewhere(scheduler) else ""
+    closes = "workers and scheduler are closed."
+    if any(name.startswith(("k8s.", "gateway.")) for name in deployment()):
+        closes = "workers and scheduler are closed; what supervises them may start them again."
+    return asks + closes if asks else closes[0].upper() + closes[1:]
+
+
+async def close(scheduler: Scheduler, reason: str) -> None:
+    """Close the cluster, and return when it has closed.
+
+    Must not run in a task that the scheduler's closing waits for.
+    """
+    manager = manager_of(scheduler)
+    if manager is not None:
+        # A scheduler that is closed alone leaves its manager waiting for it, half a minute long.
+        await manager._close()
+        return
+    if managed_elsewhere(scheduler) and await _closes(scheduler, MANAGER_PATIENCE):
+        await scheduler.finished()
+        return
+    if not any(worker.processing or worker.has_what for worker in scheduler.workers.values()):
+        # What they hold could only go to each other.
+        with suppress(TimeoutError):  # closing the scheduler closes its workers too
+            await asyncio.wait_for(
+                scheduler.retire_workers(list(scheduler.workers), close_workers=True),
+                RETIRE_PATIENCE,
+            )
+    await scheduler.close(reason=reason)
+
+
+async def actors_at_work(scheduler: Scheduler) -> bool:
+    """Return whether a method of an actor runs: the scheduler is not told, its worker must say.
+
+    A worker that does not answer is taken to be at work. Methods that are coroutines are not seen.
+    """
+    workers = [worker.address for worker in scheduler.workers.values() if worker.actors]
+    answers = await asyncio.gather(*(_threads_at_work(scheduler, worker) for worker in workers))
+    return any(answers)
+
+
+async def _threads_at_work(scheduler: Scheduler, worker: str) -> bool:
+    try:
+        return bool(
+            await asyncio.wait_for(scheduler.rpc(worker).call_stack(keys=None), ANSWER_PATIENCE)
+        )
+    except TimeoutError:
+        return True
+    except OSError:
+        return False  # it has gone
+
+
+async def _closes(scheduler: Scheduler, patience: float) -> bool:
+    ends = asyncio.get_running_loop().time() + patience
+    while scheduler.status not in (Status.closing, Status.closed):
+        if asyncio.get_running_loop().time() > ends:
+            return False
+        await asyncio.sleep(0.1)
+    return True

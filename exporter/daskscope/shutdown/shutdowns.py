@@ -1,0 +1,298 @@
+"""Shutdowns that were asked for, and where they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dask.utils import format_time
+from distributed.core import Status
+from distributed.metrics import time
+from distributed.scheduler import Scheduler
+from tornado.ioloop import PeriodicCallback
+
+from daskscope import protocol
+from daskscope.config import Settings
+from daskscope.observe.idle import Idle
+from daskscope.shutdown import closing
+
+logger = logging.getLogger("daskscope")
+
+#: Seconds between two looks at whether the cluster is idle.
+TICK = 0.5
+#: Seconds that closing may take before it counts as failed.
+CLOSING_PATIENCE = 60.0
+#: Shutdowns under way at once, and commands that are remembered as acted on.
+MAX_UNDER_WAY = 10
+MAX_KNOWN = 1_000
+
+#: Who asks for a shutdown when the settings do.
+SETTINGS = "idle.timeout"
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A shutdown under way.
+
+    ``closes_at`` is None until it has been announced, ``closing`` says in words how it is closed.
+    """
+
+    id: str
+    requested_by: str
+    reason: str
+    grace: float
+    even_if_busy: bool
+    closes_at: float | None = None
+    closing: str = ""
+
+
+class Shutdowns:
+    """Asks for a shutdown when the cluster was idle for too long, and carries out all of them.
+
+    Lives on the scheduler's event loop. ``tell`` makes a beat at once. Nothing is closed before it
+    was announced, and work that arrives during the grace calls it off.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        idle: Idle,
+        drops: Counter[str],
+        tell: Callable[[], object],
+    ) -> None:
+        self._scheduler = scheduler
+        self._settings = settings
+        self._idle = idle
+        self._drops = drops
+        self._tell = tell
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._under_way: dict[str, _Asked] = {}
+        self._carriers: dict[str, asyncio.Task[None]] = {}
+        self._rows: dict[str, protocol.Shutdown] = {}
+        self._tasks_held = 0
+        self._ended = False
+        self._timer = PeriodicCallback(self._look, TICK * 1000)
+        self._timer.start()
+
+    def take(self) -> tuple[protocol.Shutdown, ...]:
+        """Return the shutdowns whose state has changed since the last call."""
+        rows = tuple(self._rows.values())
+        self._rows.clear()
+        return rows
+
+    def command(self, commands: Iterable[protocol.Command]) -> None:
+        """Act on what the service asks; on each command once, however often it comes."""
+        for command in commands:
+            if self._ended or (command.action, command.id) in self._known:
+                continue
+            self._known[command.action, command.id] = None
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+            try:
+                if command.action == "call off":
+                    self._called_off_by(command)
+                else:
+                    self._asked_by(command)
+            except Exception:
+                self._drops["internal error"] += 1
+
+    def work_arrived(self) -> None:
+        """A graph has arrived."""
+        for asked in list(self._under_way.values()):
+            if asked.closes_at is not None and not (asked.even_if_busy or asked.closing):
+                self._call_off(asked, "Work has arrived.")
+
+    def end(self) -> None:
+        """Stop watching: the scheduler closes, or daskscope was removed from it."""
+        self._ended = True
+        self._timer.stop()
+        closes = self._scheduler.status in (Status.closing, Status.closed)
+        for asked in self._under_way.values():
+            asked.closes_at = None
+            if asked.closing:
+                self._note(asked, "closing", f"{asked.closing} It has closed.")
+                continue
+            if closes:
+                self._note(asked, "closing", "It was closed otherwise before its time had come.")
+            else:
+                self._note(asked, "called off", "daskscope was removed from the scheduler.")
+            self._carriers[asked.id].cancel()
+
+    # --- what asks for it -------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        # Tornado would log what it raises, each time.
+        try:
+            self._idle.look()
+            held = len(self._scheduler.tasks)
+            if self._idle.work() is not None or held > self._tasks_held:
+                self.work_arrived()
+            self._tasks_held = held
+            idle, timeout = self._idle.seconds(), self._settings.idle_timeout
+            if timeout is None or idle is None or idle < timeout or self._under_way:
+                return
+            self._begin(
+                _Asked(
+                    id=f"idle-{int(time() * 1000):x}",
+                    requested_by=SETTINGS,
+                    reason=f"It was idle for {format_time(idle)}.",
+                    grace=self._settings.idle_grace,
+                    even_if_busy=False,
+                )
+            )
+        except Exception:
+            self._drops["internal error"] += 1
+
+    def _asked_by(self, command: protocol.Command) -> None:
+        asked = _Asked(
+            id=command.id,
+            requested_by=command.requested_by,
+            reason=command.reason,
+            grace=self._settings.idle_grace if command.grace is None else command.grace,
+            even_if_busy=command.even_if_busy,
+        )
+        if ("call off", command.id) in self._known:
+            self._call_off(asked, "It was called off before it began.")
+        elif len(self._under_way) >= MAX_UNDER_WAY:
+            self._call_off(asked, "Too many are under way.")
+        else:
+            self._begin(asked)
+
+    def _called_off_by(self, command: protocol.Command) -> None:
+        asked = self._under_way.get(command.id)
+        why = " ".join(filter(None, (f"{command.requested_by} called it off.", command.reason)))
+        if asked is None:
+            unknown = _Asked(command.id, command.requested_by, "", 0.0, even_if_busy=False)
+            self._call_off(unknown, f"{why} It was not under way.")
+        elif asked.closing:
+            self._note(asked, "closing", f"{why} It was closing already.")
+            self._tell()
+        else:
+            self._call_off(asked, why)
+
+    # --- what becomes of it -----------------------------------------------------------------------
+
+    def _begin(self, asked: _Asked) -> None:
+        self._under_way[asked.id] = asked
+        self._carriers[asked.id] = asyncio.get_running_loop().create_task(self._carry_out(asked))
+
+    async def _carry_out(self, asked: _Asked) -> None:
+        try:
+            work = await self._work(asked)
+            if work is None:
+                self._announce(asked)
+                ends = self._idle.watched + asked.grace
+                while self._idle.watched < ends:
+                    await asyncio.sleep(min(TICK, asked.grace))
+                    self._idle.look()
+                work = await self._work(asked)
+            if work is None:
+                await self._close(asked)
+            elif asked.id in self._under_way:
+                self._call_off(asked, f"It is at work: {work}.")
+        except Exception as error:
+            self._fail(asked, f"It could not be closed: {type(error).__name__}: {error}")
+        finally:
+            self._carriers.pop(asked.id, None)
+
+    async def _work(self, asked: _Asked) -> str | None:
+        if asked.even_if_busy:
+            return None
+        work = self._idle.work()
+        if work is None and await closing.actors_at_work(self._scheduler):
+            return "an actor is running"
+        return work or self._idle.work()
+
+    def _announce(self, asked: _Asked) -> None:
+        asked.closes_at = time() + asked.grace
+        unless = "" if asked.even_if_busy else "Work that arrives calls it off."
+        why = f"{asked.reason} {unless}".strip()
+        self._note(asked, "announced", why)
+        logger.warning(
+            "daskscope: this cluster closes in %s, asked for by %s. %s",
+            format_time(asked.grace),
+            asked.requested_by,
+            why,
+        )
+        self._tell()
+
+    def _call_off(self, asked: _Asked, why: str) -> None:
+        self._under_way.pop(asked.id, None)
+        carrier = self._carriers.get(asked.id)
+        if carrier is not None and carrier is not asyncio.current_task():
+            carrier.cancel()
+        # Whoever called it off wants to keep the cluster, for a while at least.
+        self._idle.restart()
+        if asked.requested_by == SETTINGS and asked.closes_at is None:
+            return  # nobody has heard of it
+        if asked.closes_at is not None:
+            logger.warning("daskscope: this cluster stays up. %s", why)
+        asked.closes_at = None
+        self._note(asked, "called off", why)
+        self._tell()
+
+    async def _close(self, asked: _Asked) -> None:
+        asked.closing = f"{asked.reason} {closing.how(self._scheduler)}".strip()
+        asked.closes_at = None
+        self._note(
+            asked,
+            "closing",
+            asked.closing,
+            ask_manager=closing.managed_elsewhere(self._scheduler),
+        )
+        logger.warning("daskscope: closing this cluster. %s", asked.reason)
+        self._tell()
+        closes = asyncio.ensure_future(
+            closing.close(self._scheduler, f"daskscope, {asked.requested_by}")
+        )
+        await asyncio.wait({closes}, timeout=CLOSING_PATIENCE)
+        if closes.done():
+            closes.result()
+        else:
+            self._fail(asked, f"It has not closed within {format_time(CLOSING_PATIENCE)}.")
+
+    def _fail(self, asked: _Asked, why: str) -> None:
+        self._under_way.pop(asked.id, None)
+        self._idle.restart()
+        asked.closes_at = None
+        logger.warning("daskscope: this cluster was to be closed, and is not. %s", why)
+        if not self._ended:
+            self._note(asked, "failed", why)
+            self._tell()
+
+    def _note(
+        self,
+        asked: _Asked,
+        state: protocol.ShutdownState,
+        detail: str,
+        *,
+        ask_manager: bool = False,
+    ) -> None:
+        row = protocol.Shutdown(
+            id=asked.id,
+            requested_by=asked.requested_by,
+            state=state,
+            at=time(),
+            closes_at=asked.closes_at,
+            detail=detail.strip(),
+        )
+        self._rows[asked.id] = row
+        try:
+            # Anyone on the cluster may subscribe to it.
+            self._scheduler.log_event(
+                closing.TOPIC,
+                {
+                    "id": row.id,
+                    "state": row.state,
+                    "requested_by": row.requested_by,
+                    "closes_at": row.closes_at,
+                    "detail": row.detail,
+                    "ask_manager": ask_manager,
+                },
+            )
+        except Exception:
+            self._drops["internal error"] += 1

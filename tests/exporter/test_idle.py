@@ -1,0 +1,204 @@
+"""How long a cluster is idle, and what there is to keep it for."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster, fire_and_forget
+
+from daskscope import protocol
+from daskscope.observe.idle import MAX_STEP, PATIENCE, Idle
+from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.dask_process import scheduler_process, worker_process
+from tests.exporter.recorder import Recorder
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+def inc(x: int) -> int:
+    return x + 1
+
+
+def wait_for_file(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.05)
+
+
+def _status(
+    recorder: Recorder, fits: Callable[[protocol.Status], object], what: str
+) -> protocol.Status:
+    """Wait for a status that fits, in a beat that is to come."""
+    before = len(recorder.beats)
+    return recorder.wait_for(
+        lambda: next((b.status for b in recorder.beats[before:] if fits(b.status)), None), what
+    )
+
+
+def test_a_task_that_runs_for_long_is_work(
+    client: Client, register: Register, recorder: Recorder, tmp_path: Path
+) -> None:
+    register()
+    waits = client.submit(wait_for_file, str(tmp_path / "go"))
+    status = _status(recorder, lambda s: s.held_by.get("processing"), "a status of its run")
+    assert status.idle_seconds is None
+    # Nothing moves on the scheduler meanwhile.
+    for _ in range(3):
+        assert _status(recorder, lambda s: True, "one more").idle_seconds is None
+    (tmp_path / "go").touch()
+    waits.result()
+    assert _status(recorder, lambda s: s.idle_seconds, "idleness").held_by["results"] == 1
+
+
+def test_what_dask_does_not_count_is_told_and_is_idle_all_the_same(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    data = client.scatter([1, 2, 3])
+    actor = client.submit(Counter, actor=True).result()
+    status = _status(
+        recorder, lambda s: s.idle_seconds and s.held_by.get("actors"), "an idle status"
+    )
+    assert status.held_by == {"clients": 1, "results": 3, "actors": 1}
+    del data, actor
+    _status(recorder, lambda s: s.held_by == {"clients": 1}, "nothing but the client")
+
+
+def test_a_task_that_no_worker_can_run_is_work(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    stuck = client.submit(inc, 1, resources={"no such thing": 1}, pure=False)
+    status = _status(recorder, lambda s: s.held_by.get("unrunnable"), "an unrunnable task")
+    assert status.idle_seconds is None
+    stuck.cancel()
+    _status(recorder, lambda s: s.idle_seconds is not None, "idleness")
+
+
+def test_a_clients_call_is_work(
+    client: Client, register: Register, recorder: Recorder, tmp_path: Path
+) -> None:
+    register()
+    running = client.run(wait_for_file, str(tmp_path / "go"), wait=True, asynchronous=True)
+
+    async def both() -> None:
+        import asyncio
+
+        call = asyncio.ensure_future(running)
+        await asyncio.to_thread(
+            _status,
+            recorder,
+            lambda s: s.held_by.get("calls") == 1 and s.idle_seconds is None,
+            "a call",
+        )
+        (tmp_path / "go").touch()
+        await call
+
+    client.sync(both)
+    _status(recorder, lambda s: s.idle_seconds and "calls" not in s.held_by, "idleness")
+
+
+def test_idleness_is_counted_anew_after_each_work(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    _status(recorder, lambda s: (s.idle_seconds or 0) > 1, "some idleness")
+    fire_and_forget(client.submit(inc, 1, pure=False))
+    recorder.computation()
+    assert _status(recorder, lambda s: s.idle_seconds is not None, "idleness again")
+    idle = [b.status.idle_seconds for b in recorder.beats]
+    assert any(
+        later is None or later < earlier for earlier, later in itertools.pairwise(idle) if earlier
+    )
+
+
+def test_a_scheduler_that_waits_for_its_first_worker_is_not_idle(recorder: Recorder) -> None:
+    options = ["--daskscope-endpoint", recorder.url, "--daskscope-interval", "100ms"]
+    with scheduler_process(
+        "--preload", "daskscope", *options, DASK_DASKSCOPE__TOKEN=TOKEN
+    ) as scheduler:
+        status = _status(recorder, lambda s: True, "a status")
+        assert status.idle_seconds is None
+        assert status.held_by == {"workers starting": 1}
+        with worker_process(scheduler.address):
+            status = _status(recorder, lambda s: s.idle_seconds is not None, "an idle status")
+            assert status.held_by == {}
+        # It has had its workers.
+        status = _status(recorder, lambda s: s.workers == 0, "a status without a worker")
+        assert status.idle_seconds is not None
+
+
+# --- with a clock of the test's own ---------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def passes(self, idle: Idle, seconds: float) -> None:
+        """Let time pass while the cluster is watched."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            idle.look()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def idle(cluster: LocalCluster, clock: Clock) -> Idle:
+    scheduler: Any = cluster.scheduler
+    return Idle(scheduler, clock)
+
+
+def test_a_process_that_was_halted_was_not_idle_meanwhile(idle: Idle, clock: Clock) -> None:
+    idle.look()
+    clock.passes(idle, 5)
+    assert idle.seconds() == 5
+    clock.now += 8 * 3600
+    idle.look()
+    assert idle.seconds() == 5 + MAX_STEP
+
+
+def test_a_clock_that_goes_back_takes_nothing_away(idle: Idle, clock: Clock) -> None:
+    idle.look()
+    clock.passes(idle, 5)
+    clock.now -= 3600
+    idle.look()
+    assert idle.seconds() == 5
+
+
+def test_someone_who_wants_the_cluster_begins_it_anew(idle: Idle, clock: Clock) -> None:
+    idle.look()
+    clock.passes(idle, 5)
+    idle.restart()
+    clock.passes(idle, 2)
+    assert idle.seconds() == 1
+
+
+def test_workers_that_were_asked_for_are_waited_for_but_not_for_ever(
+    cluster: LocalCluster, idle: Idle, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle.look()
+    assert idle.seconds() == 0
+    specification: dict[Any, Any] = cluster.worker_spec
+    monkeypatch.setitem(specification, "in a queue", specification[0])
+    idle.look()
+    assert (idle.seconds(), idle.workers_starting()) == (None, 1)
+    clock.passes(idle, PATIENCE - 1)
+    assert idle.seconds() is None
+    clock.passes(idle, 10)
+    assert idle.workers_starting() == 0
+    assert idle.seconds() == pytest.approx(9, abs=2)

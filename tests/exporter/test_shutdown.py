@@ -1,0 +1,402 @@
+"""A cluster is closed when it was idle for too long or the service asks for it, and how."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+from distributed import Client, LocalCluster
+from distributed.core import Status
+from distributed.deploy.subprocess import SubprocessCluster
+
+import daskscope
+from daskscope import protocol
+from daskscope.shutdown.closing import TOPIC
+from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.dask_process import scheduler_process, worker_process
+from tests.exporter.recorder import Recorder
+
+own_cluster = pytest.mark.own_cluster
+
+
+class Sleeper:
+    def wait_for_file(self, path: str) -> Any:
+        wait_for_file(path)
+
+
+def inc(x: int) -> int:
+    return x + 1
+
+
+def wait_for_file(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.05)
+
+
+def _command(**fields: Any) -> dict[str, Any]:
+    return {
+        "id": "c1",
+        "action": "shutdown",
+        "requested_by": "ada",
+        "reason": "It is Friday.",
+        "grace": 0,
+        **fields,
+    }
+
+
+def _row(recorder: Recorder, state: str, identity: str | None = None) -> protocol.Shutdown:
+    """Wait for a shutdown that is in that state, and return it."""
+    return recorder.wait_for(
+        lambda: next(
+            (
+                row
+                for row in recorder.shutdowns()
+                if row.state == state and identity in (None, row.id)
+            ),
+            None,
+        ),
+        f"a shutdown that is {state}",
+    )
+
+
+def _stop(recorder: Recorder) -> protocol.Heartbeat:
+    return recorder.wait_for(
+        lambda: next((beat for beat in recorder.beats if beat.phase == "stop"), None),
+        "the last beat",
+    )
+
+
+def _eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def _states(recorder: Recorder) -> list[str]:
+    return [row.state for row in recorder.shutdowns()]
+
+
+# --- because it is idle ---------------------------------------------------------------------------
+
+
+@own_cluster
+def test_an_idle_cluster_closes_with_its_manager_and_client(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    register(idle__timeout="2s", idle__grace="500ms")
+    # Neither a connected client nor data in memory keeps a cluster.
+    data = client.submit(inc, 1)
+    data.result()
+    _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
+    _eventually(lambda: client.status == "closed", "the client closes")
+
+    announced, closing = _row(recorder, "announced"), _row(recorder, "closing")
+    assert announced.requested_by == closing.requested_by == "idle.timeout"
+    assert announced.id == closing.id
+    assert announced.closes_at == pytest.approx(announced.at + 0.5, abs=0.1)
+    assert "idle for 2" in announced.detail
+    assert "LocalCluster" in closing.detail
+    stop = _stop(recorder)
+    assert [(row.id, row.state) for row in stop.shutdowns] == [(announced.id, "closing")]
+    assert "It has closed" in stop.shutdowns[0].detail
+    assert b"dask.cluster.shutdown" in recorder.bytes
+    assert any("closes in 500" in record.getMessage() for record in caplog.records)
+    # Dask's own close() of a cluster whose scheduler has gone waits for half a minute.
+    began = time.monotonic()
+    cluster.close()
+    assert time.monotonic() - began < 15
+
+
+def test_work_that_arrives_calls_it_off_and_a_later_idleness_closes(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(idle__timeout="1s", idle__grace="30s")
+    first = _row(recorder, "announced")
+    assert client.submit(inc, 1).result() == 2
+    off = _row(recorder, "called off")
+    assert (off.id, off.closes_at) == (first.id, None)
+    assert "Work has arrived" in off.detail
+    second = recorder.wait_for(
+        lambda: [
+            row for row in recorder.shutdowns() if row.state == "announced" and row.id != first.id
+        ],
+        "another announcement",
+    )
+    assert second[0].at > off.at
+    assert cluster.status == Status.running
+
+
+def test_data_that_arrives_calls_it_off(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(idle__timeout="1s", idle__grace="30s")
+    _row(recorder, "announced")
+    data = client.scatter([1, 2])
+    _row(recorder, "called off")
+    del data
+
+
+@own_cluster
+def test_a_task_that_runs_keeps_the_cluster(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder, tmp_path: Path
+) -> None:
+    register(idle__timeout="1s", idle__grace="0s")
+    waits = client.submit(wait_for_file, str(tmp_path / "go"))
+    held = recorder.wait_for(
+        lambda: next(
+            (b.status for b in recorder.beats if b.status.held_by.get("processing")), None
+        ),
+        "the task",
+    )
+    recorder.wait_for(
+        lambda: recorder.beats[-1].status.at > held.at + 3, "three seconds of nothing else"
+    )
+    assert (_states(recorder), cluster.status) == ([], Status.running)
+    (tmp_path / "go").touch()
+    waits.result()
+    _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
+
+
+@own_cluster
+def test_an_actor_at_work_keeps_the_cluster(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder, tmp_path: Path
+) -> None:
+    register(idle__timeout="1s", idle__grace="0s")
+    actor = client.submit(Sleeper, actor=True).result()
+    call = actor.wait_for_file(str(tmp_path / "go"))
+    at = recorder.beats[-1].status.at
+    recorder.wait_for(lambda: recorder.beats[-1].status.at > at + 4, "four seconds of it")
+    assert (_states(recorder), cluster.status) == ([], Status.running)
+    (tmp_path / "go").touch()
+    call.result()
+    _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
+
+
+# --- because the service asks ---------------------------------------------------------------------
+
+
+@own_cluster
+def test_a_command_closes_the_cluster_and_is_acted_on_once(
+    cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    recorder.commands = [_command(grace=1), _command(grace=1)]
+    _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
+    _stop(recorder)
+    states = _states(recorder)
+    assert (states[0], states.count("announced"), states[-1]) == ("announced", 1, "closing")
+    announced = recorder.shutdowns()[0]
+    assert (announced.id, announced.requested_by) == ("c1", "ada")
+    assert "It is Friday." in announced.detail
+
+
+def test_a_shutdown_can_be_called_off_by_command(
+    cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    recorder.commands = [_command(grace=3600)]
+    _row(recorder, "announced")
+    recorder.commands.append(_command(action="call off", reason="Not yet."))
+    assert "ada called it off. Not yet." in _row(recorder, "called off").detail
+    # Nor does the same command start it again.
+    seq = recorder.beats[-1].seq
+    recorder.wait_for(lambda: recorder.beats[-1].seq > seq + 5, "five more beats")
+    assert _states(recorder) == ["announced", "called off"]
+
+
+def test_a_command_finds_the_cluster_at_work(
+    client: Client, register: Register, recorder: Recorder, tmp_path: Path
+) -> None:
+    register()
+    waits = client.submit(wait_for_file, str(tmp_path / "go"))
+    recorder.wait_for(lambda: recorder.beats[-1].status.held_by.get("processing"), "the task")
+    recorder.commands = [_command()]
+    assert "tasks are running" in _row(recorder, "called off").detail
+    assert _states(recorder) == ["called off"]
+    (tmp_path / "go").touch()
+    waits.result()
+
+
+@own_cluster
+def test_a_command_may_end_a_cluster_at_work(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder, tmp_path: Path
+) -> None:
+    register()
+    waits = client.submit(wait_for_file, str(tmp_path / "never"))
+    recorder.wait_for(lambda: recorder.beats[-1].status.held_by.get("processing"), "the task")
+    recorder.commands = [_command(grace=1, even_if_busy=True)]
+    _row(recorder, "announced")
+    client.submit(inc, 1)
+    _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
+    assert _states(recorder)[:2] == ["announced", "closing"]
+    del waits
+
+
+def test_commands_that_make_no_sense_are_counted_and_change_nothing(
+    cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    recorder.commands = [
+        "shutdown",
+        {},
+        _command(action="restart"),
+        _command(id=""),
+        _command(id=7),
+        _command(grace="soon"),
+        _command(grace=-1),
+        _command(grace=True),
+        _command(even_if_busy="false"),
+        {"id": "c1", "action": "shutdown", "reason": "no one asks"},
+    ]
+    register()
+    recorder.wait_for(
+        lambda: recorder.beats[-1].drops.get("unknown command", 0) >= 20, "counted commands"
+    )
+    assert (_states(recorder), cluster.status) == ([], Status.running)
+
+
+def test_an_answer_to_something_else_is_no_command(
+    cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    # Whoever answers in the service's place does not get to close clusters.
+    with Recorder() as other:
+        other.commands = [_command()]
+
+        def send_on(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response(307)
+            handler.send_header("Location", other.url + handler.path)
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+
+        recorder.misbehave = lambda path: send_on
+        recorder.wait_for(lambda: recorder.refused > 1, "redirected beats")
+        recorder.misbehave = lambda path: None
+        seq = recorder.beats[-1].seq
+        recorder.wait_for(lambda: recorder.beats[-1].seq > seq + 3, "more beats")
+        assert other.requests == []
+    assert (_states(recorder), cluster.status) == ([], Status.running)
+
+
+@own_cluster
+def test_a_shutdown_that_fails_says_so(
+    cluster: LocalCluster, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("no permission, token=abcdef123456")
+
+    register()
+    monkeypatch.setattr(cluster, "_close", fail)
+    recorder.commands = [_command()]
+    failed = _row(recorder, "failed")
+    assert "RuntimeError: no permission" in failed.detail
+    assert "abcdef123456" not in failed.detail
+    scheduler: Any = cluster.scheduler
+    assert scheduler.status == Status.running
+    monkeypatch.undo()
+
+
+def test_clients_may_hear_of_it(client: Client, register: Register, recorder: Recorder) -> None:
+    heard: list[Any] = []
+    client.subscribe_topic(TOPIC, lambda event: heard.append(event[1]))
+    register()
+    recorder.commands = [_command(grace=3600)]
+    _eventually(lambda: heard, "an event")
+    assert (heard[0]["state"], heard[0]["requested_by"]) == ("announced", "ada")
+
+
+@own_cluster
+def test_a_cluster_that_is_closed_meanwhile_says_so(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    recorder.commands = [_command(grace=3600)]
+    _row(recorder, "announced")
+    client.close()
+    cluster.close()
+    (row,) = _stop(recorder).shutdowns
+    assert row.state == "closing"
+    assert "closed otherwise" in row.detail
+
+
+# --- wherever the cluster's manager is ------------------------------------------------------------
+
+
+OPTIONS = ["--preload", "daskscope", "--daskscope-interval", "100ms"]
+
+
+def _gone(processes: list[psutil.Process]) -> bool:
+    # An orphan stays a zombie where process 1 does not care.
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def test_an_idle_scheduler_of_the_command_line_ends_well(recorder: Recorder) -> None:
+    options = [
+        "--daskscope-endpoint", recorder.url,
+        "--daskscope-idle-timeout", "2s",
+        "--daskscope-idle-grace", "0s",
+    ]  # fmt: skip
+    with scheduler_process(*OPTIONS, *options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler:
+        started = recorder.wait_for(lambda: recorder.beats[:1], "a beat")[0].status.at
+        recorder.wait_for(
+            lambda: recorder.beats[-1].status.at > started + 4, "four seconds without a worker"
+        )
+        assert _states(recorder) == []
+        with worker_process(scheduler.address) as worker:
+            assert scheduler.process.wait(30) == 0
+            assert worker.wait(30) == 0
+    stop = _stop(recorder)
+    assert stop.status.stopped_at is not None
+    (row,) = stop.shutdowns
+    assert (row.requested_by, row.state) == ("idle.timeout", "closing")
+    assert "Workers and scheduler are closed. It has closed." in row.detail
+
+
+def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
+    with (
+        scheduler_process(
+            *OPTIONS, "--daskscope-endpoint", recorder.url, DASK_DASKSCOPE__TOKEN=TOKEN
+        ) as scheduler,
+        worker_process(scheduler.address) as one,
+        worker_process(scheduler.address) as other,
+        Client(scheduler.address, timeout=30) as client,
+    ):
+        client.wait_for_workers(2, timeout=30)
+        data = client.scatter([1, 2], broadcast=True)
+        children = [
+            child
+            for process in (one, other)
+            for child in psutil.Process(process.pid).children(recursive=True)
+        ]
+        assert children
+        recorder.commands = [_command()]
+        assert scheduler.process.wait(30) == 0
+        assert (one.wait(30), other.wait(30)) == (0, 0)
+        _eventually(lambda: _gone(children), "their nannies' children end")
+        del data
+    assert "It has closed" in _stop(recorder).shutdowns[0].detail
+
+
+def test_a_manager_in_another_process_is_asked_to_close(recorder: Recorder) -> None:
+    with SubprocessCluster(n_workers=1, threads_per_worker=1) as cluster:
+        with Client(cluster) as client:
+            daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+            data = client.submit(inc, 1)
+            assert data.result() == 2
+            recorder.wait_for(
+                lambda: recorder.beats[-1].cluster.kind == "SpecCluster", "the manager's name"
+            )
+            recorder.commands = [_command()]
+            _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
+            _eventually(lambda: client.status == "closed", "the client closes")
+        assert "Its manager is asked" in _row(recorder, "closing").detail
+        assert _stop(recorder).shutdowns
