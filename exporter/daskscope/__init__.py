@@ -24,12 +24,15 @@ if TYPE_CHECKING:
         ServiceError,
         ServiceUnreachable,
     )
+    from daskscope.explanation import Explanation
+    from daskscope.inspection import explain
     from daskscope.registration import Registration, dask_setup, register
 
 __all__ = [
     "AccessDenied",
     "ConfigurationError",
     "DaskscopeError",
+    "Explanation",
     "NotFound",
     "NotOnScheduler",
     "Registration",
@@ -37,6 +40,7 @@ __all__ = [
     "ServiceUnreachable",
     "__version__",
     "dask_setup",
+    "explain",
     "list_clusters",
     "list_computations",
     "list_events",
@@ -47,6 +51,8 @@ __all__ = [
 # Where each name lives. Looked up when it is used: the service shares ``daskscope.protocol`` and
 # should not carry Dask's scheduler for it.
 _HOMES = {
+    "Explanation": "daskscope.explanation",
+    "explain": "daskscope.inspection",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
 }

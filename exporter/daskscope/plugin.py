@@ -24,7 +24,9 @@ from tornado.ioloop import PeriodicCallback
 from daskscope import protocol
 from daskscope.background import Background
 from daskscope.config import Settings
+from daskscope.emit.destination import Destination
 from daskscope.emit.emitter import Emitter, disabled_by_environment
+from daskscope.explanation import Explanation, Recent, explain
 from daskscope.observe.environment import deployment, environment
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.snapshot import Observed, Observer
@@ -38,12 +40,17 @@ logger = logging.getLogger("daskscope")
 #: The plugin's name on the scheduler: there is one at most.
 NAME = "daskscope"
 
+#: What to do on a scheduler that has no plugin.
+NOT_REGISTERED = "Call daskscope.register(), or start the scheduler with --preload daskscope"
+
 #: Seconds that closing may take, whatever hangs.
 CLOSE_DEADLINE = 3.0
 #: Seconds of these after which what is still under way to the service goes into the spool.
 SPOOL_AFTER = 2.0
 #: Seconds between two snapshots where one cannot hold all that has changed.
 PAUSE = 0.1
+#: Seconds that a client which asks for an explanation waits for the beat that it is made of.
+EXPLAIN_DEADLINE = 5.0
 #: Seconds that a client which registers waits to hear whether the service takes its beats.
 ANSWER_DEADLINE = 2.0
 
@@ -135,6 +142,12 @@ class Plugin(SchedulerPlugin):
             ),
         )
 
+    async def explain(self) -> Explanation:
+        """Return what is sent from this cluster now."""
+        if self._running is None:
+            return Explanation(problem="it could not start; see the scheduler's log")
+        return await self._running.explain()
+
     # --- hooks: on the scheduler's event loop -----------------------------------------------------
 
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
@@ -211,6 +224,7 @@ class _Running:
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)
         self._privacy = Privacy(settings)
+        self._recent = Recent()
         # The service and the collector may each hang: neither must hold up the other.
         self._report: Background[None] = Background(
             "daskscope-report", self.sender.send, self.sender.close, drops
@@ -219,7 +233,12 @@ class _Running:
         self._emitter: Emitter | None = None
         if settings.otlp_enabled and not disabled_by_environment():
             self._emitter = Emitter(
-                settings, lambda: self.sender.failures, self._waiting, self.sender.is_well, drops
+                settings,
+                Destination(settings),
+                lambda: self.sender.failures,
+                self._waiting,
+                self.sender.is_well,
+                drops,
             )
             self._emit = Background(
                 "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops
@@ -244,6 +263,15 @@ class _Running:
             await asyncio.sleep(0)
         self._end("stop")
         await _until(self._done, CLOSE_DEADLINE)
+
+    async def explain(self) -> Explanation:
+        # A beat of its own, which is sent as every other: no row is taken from another.
+        observed = self.observer.snapshot("beat", self.shutdowns.take())
+        self._clear.put(observed)
+        await _until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
+        return await asyncio.to_thread(
+            explain, self._plugin.settings, self._recent.snapshot() or observed
+        )
 
     def _beat(self) -> None:
         if self._scheduler.plugins.get(NAME) is not self._plugin:
@@ -293,6 +321,7 @@ class _Running:
             self._loop.call_soon_threadsafe(self.shutdowns.command, commands)
 
     def _hand_on(self, observed: Observed) -> None:
+        self._recent.add(observed)
         cleared = self._privacy.clear(observed)
         self.sender.add(cleared)
         self._report.put(None)
@@ -343,6 +372,15 @@ async def install(
     plugin.client_is(registrant)
     await plugin.first_answer()
     return plugin.installed(settings, dask_scheduler)
+
+
+async def explain_here(dask_scheduler: Scheduler) -> Explanation:
+    """Return what is sent from this cluster now; runs on the scheduler."""
+    plugin = dask_scheduler.plugins.get(NAME)
+    if plugin is None:
+        return Explanation(problem=f"nobody has registered with it. {NOT_REGISTERED}")
+    assert isinstance(plugin, Plugin)
+    return await plugin.explain()
 
 
 async def _until(condition: Callable[[], bool], deadline: float) -> None:

@@ -121,19 +121,31 @@ def register(client: Client | None = None, **overrides: Any) -> Any:
     if chosen.token is None:
         warnings.warn(_NOTHING_IS_RECORDED, UserWarning, stacklevel=2)
         return Registration(None, None, "no token")
-    if client is None:
-        try:
-            client = get_client()
-        except ValueError:
-            raise ConfigurationError(
-                "there is no Dask client; make one first (Client()), or pass register(client)"
-            ) from None
+    client = current_client(client)
     if chosen.code_transmit:
         # The code around a call is read by the client, if it is told to.
         dask.config.update_defaults(
             {"distributed": {"diagnostics": {"computations": {"nframes": chosen.code_frames}}}}
         )
     return client.sync(_register, client, chosen)
+
+
+def current_client(client: Client | None) -> Client:
+    """Return ``client``, or else the current one.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none.
+    """
+    if client is not None:
+        return client
+    try:
+        return get_client()
+    except ValueError:
+        raise ConfigurationError(
+            "there is no Dask client; make one first (Client()), or pass it as the first argument"
+        ) from None
 
 
 async def _register(client: Client, chosen: Settings) -> Registration:

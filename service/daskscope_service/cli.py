@@ -1,4 +1,4 @@
-"""The command line: ``daskscope serve | token | user | demo``.
+"""The command line: ``daskscope serve | token | user | demo | explain``.
 
 Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
 missing instead of failing to start.
@@ -150,6 +150,34 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
     with _extra("demo"):
         from daskscope_service.demo import run
     run(port=port, seconds=seconds, data_dir=data_dir, as_json=as_json)
+
+
+@cli.command()
+@click.argument("scheduler", envvar="DASK_SCHEDULER_ADDRESS")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with all rows.")
+@click.option("--brief", is_flag=True, help="A few rows of each kind, cut to a line's length.")
+def explain(scheduler: str, as_json: bool, brief: bool) -> None:
+    """Show what is sent from the cluster of SCHEDULER, switch by switch, and how many bytes.
+
+    \b
+    For example:
+      daskscope explain tcp://127.0.0.1:8786 --brief
+
+    It needs daskscope in the scheduler, by register() or by a preload. SCHEDULER is also read from
+    the environment [DASK_SCHEDULER_ADDRESS].
+    """
+    from distributed import Client
+
+    import daskscope
+
+    try:
+        with Client(scheduler, timeout=10) as client:
+            explanation = daskscope.explain(client)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"no scheduler answers at {scheduler}: {error}") from None
+    if explanation.problem is not None:
+        raise click.ClickException(str(explanation))
+    click.echo(explanation.to_json() if as_json else (repr if brief else str)(explanation))
 
 
 @cli.group()

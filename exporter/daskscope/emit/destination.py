@@ -51,11 +51,27 @@ class Destination:
         """Return an exporter of the SDK. Raises what the SDK raises."""
         if self._goes_over_grpc(signal):
             return self._over_grpc(signal)
-        arguments: dict[str, Any] = {}
         # Whose credentials come from a plug-in has a session of its own.
-        if not _variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
-            arguments["session"] = Session()
-            self.sessions.append(arguments["session"])
+        if _variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
+            return self._over_http(signal)
+        session = Session()
+        self.sessions.append(session)
+        return self._over_http(signal, session=session)
+
+    def address(self, signal: Signal) -> str:
+        """Return where a signal goes, for people: without credentials."""
+        endpoint = _variable(signal, "ENDPOINT")
+        if endpoint is None or not self._goes_over_grpc(signal):
+            endpoint = self._http_endpoint(signal)
+        scheme, separator, rest = endpoint.rpartition("://")
+        authority, slash, path = rest.partition("/")
+        return "".join((scheme, separator, authority.rpartition("@")[2], slash, path))
+
+    def is_elsewhere(self, signal: Signal) -> bool:
+        """Return whether a signal goes to another place than the daskscope service."""
+        return _variable(signal, "ENDPOINT") is not None
+
+    def _over_http(self, signal: Signal, **arguments: Any) -> Any:
         return _OVER_HTTP[signal](
             endpoint=self._http_endpoint(signal),
             headers=self._headers(signal),
@@ -66,15 +82,6 @@ class Destination:
             client_certificate_file=_variable(signal, "CLIENT_CERTIFICATE"),
             **arguments,
         )
-
-    def address(self, signal: Signal) -> str:
-        """Return where a signal goes, for people: without credentials."""
-        address = _variable(signal, "ENDPOINT") or self._settings.endpoint
-        return address.rpartition("@")[2] if "@" in address else address
-
-    def is_elsewhere(self, signal: Signal) -> bool:
-        """Return whether a signal goes to another place than the daskscope service."""
-        return _variable(signal, "ENDPOINT") is not None
 
     def _over_grpc(self, signal: Signal) -> Any:
         import grpc

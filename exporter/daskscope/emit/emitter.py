@@ -10,6 +10,7 @@ from opentelemetry.trace import Span
 
 from daskscope import names, protocol
 from daskscope.config import Settings
+from daskscope.emit.destination import Destination
 from daskscope.emit.logs import ERROR, INFO, Logs, severity
 from daskscope.emit.metrics import Metrics
 from daskscope.emit.providers import Exporters, resource
@@ -32,13 +33,14 @@ class Emitter:
     def __init__(
         self,
         settings: Settings,
+        destination: Destination,
         send_failures: Callable[[], Mapping[str, int]],
         waiting: Callable[[], Mapping[str, int]],
         service_is_well: Callable[[], bool],
         drops: Counter[str],
     ) -> None:
         self._settings = settings
-        self._exporters = Exporters(settings, service_is_well, drops)
+        self._exporters = Exporters(destination, service_is_well, drops)
         self._others_failures = send_failures
         self._waiting = waiting
         self._parts: tuple[Metrics, Traces, Logs] | None = None

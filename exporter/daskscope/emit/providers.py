@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from daskscope import names, protocol
-from daskscope.config import Settings
 from daskscope.emit.destination import Destination, Signal
 from daskscope.scrubbing import Scrubber
 
@@ -54,10 +53,10 @@ class Exporters:
     """OTLP exporters for metrics, spans and logs that count their failures and what these cost."""
 
     def __init__(
-        self, settings: Settings, service_is_well: Callable[[], bool], drops: Counter[str]
+        self, destination: Destination, service_is_well: Callable[[], bool], drops: Counter[str]
     ) -> None:
         """``service_is_well`` returns whether heartbeats arrive: if not, that was warned of."""
-        self._destination = Destination(settings)
+        self._destination = destination
         self._service_is_well = service_is_well
         self._drops = drops
         self.failures: Counter[str] = Counter()

@@ -1,0 +1,62 @@
+"""``explain()``: what is sent from a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+from distributed import Client
+
+from daskscope.explanation import Explanation
+from daskscope.plugin import NOT_REGISTERED, explain_here
+from daskscope.registration import current_client
+
+
+def explain(client: Client | None = None) -> Any:
+    """Return what is sent from the cluster of ``client``: not described, but made.
+
+    The cluster tells of itself once more, as at every interval. What it tells, and the latest rows
+    that it told before, goes the way to the service and to OpenTelemetry again, up to where it
+    would leave; once with the settings in force, and once with each switch turned off. What differs
+    is what the switch sends.
+
+    Parameters
+    ----------
+    client
+        The client of the cluster; by default the current one.
+
+    Returns
+    -------
+    Explanation
+        Its repr is shortened; ``print()`` shows all of it. ``explanation["events.allow"]`` is the
+        :class:`~daskscope.explanation.Part` of a switch, with what it sends and how many bytes, and
+        ``explanation["always"]`` what no switch leaves out. Neither token nor secrets are in it.
+        Where the cluster is not registered, ``problem`` says so. An awaitable of it for an
+        asynchronous client.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no client.
+
+    Examples
+    --------
+    >>> print(daskscope.explain())
+    """
+    client = current_client(client)
+    return client.sync(_explain, client)
+
+
+async def _explain(client: Client) -> Explanation:
+    try:
+        # By name, functions of the standard library alone, as in register().
+        await client._run_on_scheduler(
+            asyncio.to_thread, importlib.import_module, "daskscope.plugin"
+        )
+    except ImportError as error:
+        return Explanation(
+            problem=f"its scheduler cannot import daskscope ({error}). {NOT_REGISTERED}"
+        )
+    explanation: Explanation = await client._run_on_scheduler(explain_here)
+    return explanation
