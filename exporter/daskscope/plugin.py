@@ -29,6 +29,8 @@ from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.explanation import Explanation, Recent, explain
 from daskscope.observe.environment import deployment, environment
 from daskscope.observe.logs import watch_logs
+from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
+from daskscope.observe.profile import Window
 from daskscope.observe.snapshot import Observed, Observer
 from daskscope.privacy import Cleared, Privacy
 from daskscope.report.sender import Sender
@@ -247,6 +249,11 @@ class _Running:
         self._unwatch: list[Callable[[], None]] = [self.observer.stop]
         if settings.logs_transmit:
             self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
+        self._profile: Background[Window] | None = None
+        if self.observer.profiles is not None:
+            self._profile = Background(
+                "daskscope-profile", self.observer.profiles.read, lambda: None, drops
+            )
         self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
         self._timer.start()
         # A script may end without closing its cluster.
@@ -258,11 +265,18 @@ class _Running:
         self._tell("start")
 
     async def close(self) -> None:
+        ends = time.monotonic() + CLOSE_DEADLINE
+        self._timer.stop()
         self.observer.tasks_dropped()
         while self.observer.rows_wait() and self._tell("beat"):
             await asyncio.sleep(0)
+        if self._profile is not None:
+            # What the workers were last seen at is told if they can be asked quickly.
+            self._read_profile(last=True)
+            self._profile.close()
+            await _until(self._profile.done, PROFILE_DEADLINE)
         self._end("stop")
-        await _until(self._done, CLOSE_DEADLINE)
+        await _until(self._done, ends - time.monotonic())
 
     async def explain(self) -> Explanation:
         # A beat of its own, which is sent as every other: no row is taken from another.
@@ -283,6 +297,15 @@ class _Running:
         )
         if self._tell("beat"):
             self.tell_more_soon()
+        self._read_profile()
+
+    def _read_profile(self, *, last: bool = False) -> None:
+        try:
+            window = self.observer.profile_window(last=last)
+            if window is not None and self._profile is not None:
+                self._profile.put(window)
+        except Exception:
+            self._plugin.drops["internal error"] += 1
 
     def tell_more_soon(self) -> None:
         """Tell what has changed before the next beat: a part of it, so that the loop breathes."""
@@ -308,6 +331,8 @@ class _Running:
         atexit.unregister(self.sender.keep)
         for unwatch in self._unwatch:
             unwatch()
+        if self._profile is not None:
+            self._profile.close()
         self.shutdowns.end()
         while self._tell(phase):
             pass

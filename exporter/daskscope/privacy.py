@@ -12,6 +12,7 @@ from typing import cast
 
 from daskscope import messages, protocol
 from daskscope.config import Settings
+from daskscope.observe.call_tree import MAX_SOURCE_LINE
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
 from daskscope.observe.failures import OWN_WORDS
@@ -69,6 +70,9 @@ class Privacy:
             events=tuple(map(self._event, snapshot.events)) if self._settings.events_allow else (),
             logs=tuple(map(self._log, snapshot.logs)) if self._settings.logs_transmit else (),
             shutdowns=tuple(map(self._shutdown, snapshot.shutdowns)),
+            profiles=tuple(map(self._profile, snapshot.profiles))
+            if self._settings.profile_transmit
+            else (),
         )
 
     def scrub(self, text: str) -> str:
@@ -134,6 +138,16 @@ class Privacy:
 
     def _shutdown(self, shutdown: protocol.Shutdown) -> protocol.Shutdown:
         return dataclasses.replace(shutdown, detail=self.scrub(shutdown.detail))
+
+    def _profile(self, profile: protocol.Profile) -> protocol.Profile:
+        lines = (dataclasses.replace(line, text=self._line(line)) for line in profile.lines)
+        return dataclasses.replace(profile, lines=tuple(lines))
+
+    def _line(self, line: protocol.ProfileLine) -> str | None:
+        if line.text is None or not self._settings.code_transmit:
+            return None
+        # Cut last: half a secret is not known for one.
+        return shortened(self.scrub(line.text), MAX_SOURCE_LINE)
 
     def _event(self, event: RawEvent) -> protocol.Event:
         try:

@@ -27,6 +27,7 @@ from daskscope.observe.logs import LogRecord, Logs
 from daskscope.observe.losses import Losses
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
+from daskscope.observe.profile import Profiles, Window
 from daskscope.observe.stream import Messages
 from daskscope.observe.worker_metrics import Measured, WorkerMetrics
 from daskscope.observe.workers import Workers, WorkerTotals
@@ -64,6 +65,7 @@ class Snapshot(Generic[EventKind]):
     logs: tuple[LogRecord, ...]
     activities: tuple[protocol.Activity, ...]
     shutdowns: tuple[protocol.Shutdown, ...]
+    profiles: tuple[protocol.Profile, ...]
 
 
 #: As observed: must not leave the process.
@@ -90,6 +92,7 @@ class Observer:
         self._users: dict[str, str] = {}
         self._environment = environment()
         self._hook_seconds = 0.0
+        self._busy_seconds = 0.0
         self._peaks = (0, 0, 0)
         self._drops = drops
         self._prefixes = Prefixes(self._drops)
@@ -110,6 +113,17 @@ class Observer:
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
         self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
+        #: None where the profile is refused: then no worker is asked for it.
+        self.profiles = (
+            Profiles(
+                scheduler,
+                first=settings.interval,
+                interval=settings.profile_interval,
+                drops=drops,
+            )
+            if settings.profile_transmit
+            else None
+        )
         for worker in scheduler.workers.values():
             self._add(worker)
 
@@ -253,9 +267,23 @@ class Observer:
             logs=self.logs.take(),
             activities=activities,
             shutdowns=shutdowns,
+            profiles=() if self.profiles is None else self.profiles.take(),
         )
+        self._busy_seconds = workers.seconds["busy"]
         self._hook_seconds += time() - began
         return snapshot
+
+    def profile_window(self, *, last: bool = False) -> Window | None:
+        """Return what of the workers' profile is to be read now, right after a snapshot; or None.
+
+        The ``last`` window comes before the last snapshot, which tells it.
+        """
+        if self.profiles is None:
+            return None
+        began = time()
+        window = self.profiles.window(self._busy_seconds, last=last)
+        self._hook_seconds += time() - began
+        return window
 
     def _cluster(self) -> protocol.Cluster:
         name, kind = name_and_kind(self._scheduler)

@@ -57,6 +57,7 @@ _KINDS = (
     _Kind("events", "event", lambda row: row.id, 5_000, 4 << 20, 500),
     _Kind("activities", "activity", lambda row: row.prefix, 1_000, 2 << 20, 1_000, press=False),
     _Kind("shutdowns", "shutdown", lambda row: row.id, 100, 1 << 20, 100),
+    _Kind("profiles", "profile", lambda row: row.id, 200, 8 << 20, 5),
 )
 _CODE = _Kind("code", "code", lambda row: row.hash, MAX_CODE, MAX_CODE_BYTES, 40)
 

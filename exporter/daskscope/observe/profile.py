@@ -1,0 +1,246 @@
+"""Reads the workers' statistical profiles, window by window, in a thread with a loop of its own.
+
+Every worker looks at its busy threads some hundred times a second, and starts a new *cycle* each
+second. A window takes whole cycles, and each cycle once, so that windows add up. Nothing is asked,
+unpacked or merged on the scheduler's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time as clock
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Any
+
+import dask.config
+from dask.utils import parse_timedelta
+from distributed.core import rpc
+from distributed.metrics import time
+from distributed.scheduler import Scheduler
+
+from daskscope import protocol
+from daskscope.observe.call_tree import CallTree
+
+#: Workers that are asked for one window; where there are more, they take turns.
+MAX_WORKERS = 64
+#: Workers that are asked at once.
+AT_ONCE = 4
+#: Seconds that one worker may take, and all of a window: at the close, all have the shorter.
+WORKER_DEADLINE = 5.0
+WINDOW_DEADLINE = 30.0
+CLOSE_DEADLINE = 0.5
+#: Seconds: workers remember a thousand cycles, so a longer window would lose some.
+MAX_WINDOW = 600.0
+#: Windows that wait to be told; beyond it the oldest go, and are counted.
+MAX_WAITING = 10
+#: Calls in one answer that are neither too many to be unpacked at a go, nor too few to ask for.
+FEW_CALLS, MANY_CALLS = 500, 2_000
+#: Samples that one answer may hold: fewer and more of them are asked for as the answers turn out.
+FEWEST_SAMPLES, MOST_SAMPLES = 50, 5_000
+#: How many times rarer than told a worker may look, for want of time, before it is not believed.
+MAX_SLOWDOWN = 4.0
+#: Seconds by which a worker's clock may be off for a while.
+MAX_SKEW = 10.0
+
+#: When a cycle ended, and how many samples it has.
+Cycle = tuple[float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is to be read: the ``threads`` of the workers to ask, by address.
+
+    ``busy_seconds`` are the thread-seconds that all workers' tasks took, as the scheduler counts
+    them; ``all_threads`` those of all workers. The last window takes what there is.
+    """
+
+    started_at: float
+    stopped_at: float
+    threads: dict[str, int]
+    all_threads: int
+    busy_seconds: float
+    last: bool
+
+
+class Profiles:
+    """Begins windows and hands out rows on the event loop; reads windows in a thread."""
+
+    def __init__(
+        self, scheduler: Scheduler, *, first: float, interval: float, drops: Counter[str]
+    ) -> None:
+        self._workers = scheduler.workers
+        self._connection_args = scheduler.connection_args
+        self._drops = drops
+        # A short job shall be seen too: windows begin short, and grow.
+        self._interval = min(interval, MAX_WINDOW)
+        self._length = min(first, self._interval)
+        self._started_at = time()
+        self._busy_seconds = 0.0
+        self._next_worker = 0
+        # In seconds, as far as the scheduler knows the workers' settings.
+        self._sampled_every = parse_timedelta(
+            dask.config.get("distributed.worker.profile.interval"), default="ms"
+        )
+        self._reading = False
+        self._ends = math.inf
+        # Until when those that were asked for the last window have been read.
+        self._read_until: dict[str, float] = {}
+        self._samples_per_answer = FEWEST_SAMPLES
+        self._told = 0
+        self._rows: deque[protocol.Profile] = deque()
+
+    # --- on the event loop ------------------------------------------------------------------------
+
+    def window(self, busy_seconds: float, *, last: bool = False) -> Window | None:
+        """Return the window that ends now; None while it is too short, or the last is being read.
+
+        ``busy_seconds`` are the thread-seconds that the workers' tasks took so far.
+        """
+        now = time()
+        if last:
+            # One that is being read is let go of soon.
+            self._ends = clock.monotonic() + CLOSE_DEADLINE
+        elif self._reading or now - self._started_at < self._length:
+            return None
+        self._reading = True
+        self._length = min(2 * self._length, self._interval)
+        window = Window(
+            self._started_at,
+            now,
+            {address: self._workers[address].nthreads for address in self._choose()},
+            sum(worker.nthreads for worker in self._workers.values()),
+            busy_seconds - self._busy_seconds,
+            last,
+        )
+        self._started_at, self._busy_seconds = now, busy_seconds
+        return window
+
+    def take(self) -> tuple[protocol.Profile, ...]:
+        """Return the rows since the last call."""
+        return tuple(self._rows.popleft() for _ in range(len(self._rows)))
+
+    def _choose(self) -> list[str]:
+        count = len(self._workers)
+        if count <= MAX_WORKERS:
+            return list(self._workers)
+        begin = self._next_worker % count
+        self._next_worker = begin + MAX_WORKERS
+        twice = [*self._workers, *islice(self._workers, MAX_WORKERS)]
+        return twice[begin : begin + MAX_WORKERS]
+
+    # --- in a thread ------------------------------------------------------------------------------
+
+    def read(self, window: Window) -> None:
+        """Ask the workers, and keep a row if any was at work."""
+        try:
+            asyncio.run(self._read(window))
+        finally:
+            self._reading = False
+
+    async def _read(self, window: Window) -> None:
+        tree = CallTree()
+        ends = clock.monotonic() + (CLOSE_DEADLINE if window.last else WINDOW_DEADLINE)
+        waiting = deque(window.threads)
+        answered: dict[str, float] = {}
+
+        async def ask_one_by_one() -> None:
+            while waiting and (now := clock.monotonic()) < (until := min(ends, self._ends)):
+                address = waiting.popleft()
+                try:
+                    async with asyncio.timeout(min(until - now, WORKER_DEADLINE)):
+                        answered[address] = await self._ask(address, window, tree)
+                except Exception:
+                    # It has left, it hangs, it cannot answer: the others can.
+                    self._drops["worker profile"] += 1
+
+        await asyncio.gather(*(ask_one_by_one() for _ in range(AT_ONCE)))
+        self._read_until = answered
+        if not tree.samples:
+            return
+        if len(self._rows) >= MAX_WAITING:
+            self._rows.popleft()
+            self._drops["profile"] += 1
+        self._told += 1
+        self._rows.append(
+            tree.row(
+                f"{int(window.started_at * 1000):x}-{self._told:x}",
+                window.started_at,
+                window.stopped_at,
+                workers=len(answered),
+                seconds=self._seconds(tree.samples, window, answered),
+            )
+        )
+
+    async def _ask(self, address: str, window: Window, tree: CallTree) -> float:
+        """Read one worker. Return until when it has been read."""
+        read_until = self._read_until.get(address, window.started_at)
+        async with rpc(address, connection_args=self._connection_args) as worker:
+            answer = await worker.profile_metadata(
+                start=read_until - MAX_SKEW, stop=window.stopped_at + MAX_SKEW
+            )
+            cycles = _after(read_until, answer["counts"])
+            # With the last that ended Dask would add the one that runs: it waits for its successor.
+            ended = list(
+                takewhile(lambda cycle: window.last or cycle[0] <= window.stopped_at, cycles[:-1])
+            )
+            for start, stop, samples in self._portions(ended):
+                answer = await worker.profile(start=start, stop=stop)
+                if answer["count"] == samples:
+                    self._add(tree, answer)
+                else:
+                    # Times that went back: these are other cycles.
+                    self._drops["profile sample"] += samples
+            if window.last and cycles:
+                self._add(tree, await worker.profile(start=cycles[-1][0]))
+        return ended[-1][0] if ended else read_until
+
+    def _portions(self, cycles: list[Cycle]) -> Iterator[tuple[float, float, int]]:
+        """Yield first and last of the cycles to ask for at once, and how many samples they have.
+
+        Dask takes from the first cycle that ended at ``start`` or later to the first that ended at
+        ``stop`` or later: with the very times of two cycles, just those and what is between.
+        """
+        busy = [cycle for cycle in cycles if cycle[1]]
+        start, samples = None, 0
+        after = [*(count for _, count in busy[1:]), math.inf]
+        for (at, count), following in zip(busy, after, strict=False):
+            start = at if start is None else start
+            samples += count
+            if samples + following > self._samples_per_answer:
+                yield start, at, samples
+                start, samples = None, 0
+
+    def _add(self, tree: CallTree, answer: dict[str, Any]) -> None:
+        calls = tree.add(answer)
+        if calls > MANY_CALLS:
+            self._samples_per_answer = max(self._samples_per_answer // 2, FEWEST_SAMPLES)
+        elif calls < FEW_CALLS:
+            self._samples_per_answer = min(self._samples_per_answer * 2, MOST_SAMPLES)
+
+    def _seconds(self, samples: int, window: Window, answered: dict[str, float]) -> float:
+        """Estimate the thread-seconds of all samples.
+
+        Workers look less often than told when they are busy. What their tasks took is known to the
+        scheduler, if only by its own clock and for all workers together.
+        """
+        threads = sum(window.threads[address] for address in answered)
+        busy = window.busy_seconds * threads / max(window.all_threads, 1)
+        nominal = samples * self._sampled_every
+        return float(min(max(busy, nominal), MAX_SLOWDOWN * nominal))
+
+
+def _after(read_until: float, cycles: list[Cycle]) -> list[Cycle]:
+    """Return the cycles that have not been read.
+
+    By their place rather than their time: each heartbeat sets a worker's clock by the scheduler's
+    anew, so that it may go back.
+    """
+    times = [at for at, _ in cycles]
+    if read_until in times:
+        return cycles[times.index(read_until) + 1 :]
+    return cycles[bisect_right(times, read_until) :]

@@ -1,0 +1,334 @@
+"""Where the workers' threads were: merged, each sample once, and never at the scheduler's cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from itertools import pairwise
+from time import sleep
+from typing import Any
+
+import dask.config
+import pytest
+from distributed import Client, LocalCluster, wait
+from distributed.metrics import time
+
+from daskscope import plugin as plugin_module
+from daskscope import protocol
+from daskscope.observe import call_tree
+from daskscope.observe import profile as profile_module
+from daskscope.observe.call_tree import CallTree
+from daskscope.observe.profile import Profiles
+from daskscope.plugin import NAME
+from daskscope.scrubbing import SCRUBBED
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+
+pytestmark = pytest.mark.own_cluster
+
+
+@pytest.fixture
+def cluster(recorder: Recorder) -> Iterator[LocalCluster]:
+    """Two worker processes that begin a new cycle of their profile ten times a second."""
+    with dask.config.set({"distributed.worker.profile.cycle": "100ms"}):
+        with LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=False
+        ) as cluster:
+            yield cluster
+
+
+def spin(seconds: float) -> int:
+    ends = time() + seconds
+    turns = 0
+    while time() < ends:
+        turns += sum(range(1000))
+    return turns
+
+
+def nap(seconds: float) -> None:
+    sleep(seconds)  # password = "hunter2"
+
+
+def on_both(client: Client, function: Callable[[float], Any], seconds: float) -> None:
+    workers = list(client.scheduler_info()["workers"])
+    wait([client.submit(function, seconds, workers=[w], pure=False) for w in workers])
+
+
+def profiles(recorder: Recorder) -> list[protocol.Profile]:
+    return [row for beat in recorder.beats for row in beat.profiles]
+
+
+def samples_of(row: protocol.Profile, function: str) -> int:
+    calls = zip(row.line, row.samples, strict=True)
+    return sum(samples for line, samples in calls if row.lines[line].function == function)
+
+
+def roots(row: protocol.Profile) -> int:
+    """All samples of a row: those of the calls that nothing called."""
+    calls = zip(row.parent, row.samples, strict=True)
+    return sum(samples for parent, samples in calls if parent == -1)
+
+
+def all_samples(recorder: Recorder) -> int:
+    # Where a worker's clock went back, Dask cannot be asked for just what is new: that is counted.
+    missed = recorder.beats[-1].drops.get("profile sample", 0)
+    return missed + sum(map(roots, profiles(recorder)))
+
+
+def test_the_busiest_function_of_all_workers_is_the_heaviest(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(profile__interval="1s")
+    on_both(client, spin, 2.0)
+
+    row = recorder.wait_for(
+        lambda: next((row for row in profiles(recorder) if row.workers == 2), None), "a profile"
+    )
+    ours = [line for line in row.lines if line.file == __file__]
+    assert [line.function for line in ours] == ["spin"]
+    # It is called by Dask alone, and whatever it calls is no heavier.
+    assert samples_of(row, "spin") == roots(row) > 0
+    assert row.stopped_at > row.started_at
+    assert row.seconds >= 0.01 * roots(row)
+    assert not row.cut
+    assert all(parent < call for call, parent in enumerate(row.parent))
+
+
+def test_windows_hold_every_sample_once(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    begin = time()
+    register(profile__interval="300ms")
+    on_both(client, spin, 2.5)
+
+    # Dask's own question, over all of it at once.
+    whole = client.profile(start=begin)["count"]
+    recorder.wait_for(lambda: all_samples(recorder) >= whole, "all samples")
+    beats = len(recorder.beats)
+    recorder.wait_for(lambda: len(recorder.beats) > beats + 5, "more beats")
+
+    rows = profiles(recorder)
+    assert len({row.id for row in rows}) == len(rows) > 3
+    assert all_samples(recorder) == whole
+    for row, following in pairwise(rows):
+        assert row.stopped_at <= following.started_at
+
+
+def test_the_last_window_is_told_with_the_goodbye(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # This machine may be slower than anyone's who waits for a cluster to close.
+    monkeypatch.setattr(profile_module, "CLOSE_DEADLINE", 10.0)
+    monkeypatch.setattr(plugin_module, "PROFILE_DEADLINE", 10.0)
+    register(interval="1h", profile__interval="1h")
+    on_both(client, spin, 0.5)
+    client.run_on_scheduler(_end)
+
+    (row,) = recorder.wait_for(lambda: profiles(recorder), "the profile")
+    assert recorder.beats[-1].phase == "stop"
+    assert all_samples(recorder) == client.profile(start=row.started_at)["count"]
+
+
+async def _end(dask_scheduler: Any) -> None:
+    await dask_scheduler.plugins[NAME].close()
+
+
+@pytest.mark.parametrize("transmit", [True, False])
+def test_a_profile_that_is_refused_is_not_asked_for(
+    client: Client, register: Register, recorder: Recorder, transmit: bool
+) -> None:
+    client.run(_count_questions)
+    register(profile__transmit=transmit, profile__interval="100ms")
+    on_both(client, nap, 1.0)
+    recorder.computation()
+    beats = len(recorder.beats)
+    recorder.wait_for(lambda: len(recorder.beats) > beats + 5, "more beats")
+
+    asked = sum(client.run(_questions).values(), Counter[str]())
+    assert (asked["profile"] > 0) is transmit
+    assert (asked["profile_metadata"] > 0) is transmit
+    assert bool(profiles(recorder)) is transmit
+    assert (b'"function":"nap"' in recorder.bytes) is transmit
+    threads = [thread.name for thread in threading.enumerate()]
+    assert ("daskscope-profile" in threads) is transmit
+
+
+def _count_questions(dask_worker: Any) -> None:
+    asked = dask_worker.asked = Counter[str]()
+
+    def counted(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*args: Any, **kwargs: Any) -> Any:
+            asked[name] += 1
+            return handler(*args, **kwargs)
+
+        return count
+
+    for name in ("profile", "profile_metadata"):
+        dask_worker.handlers[name] = counted(name, dask_worker.handlers[name])
+
+
+def _questions(dask_worker: Any) -> Counter[str]:
+    asked: Counter[str] = dask_worker.asked
+    return asked
+
+
+@pytest.mark.parametrize("transmit", [True, False])
+def test_source_lines_fall_under_the_code_switch_and_are_scrubbed(
+    client: Client, register: Register, recorder: Recorder, transmit: bool
+) -> None:
+    register(profile__interval="1s", computation__code__transmit=transmit)
+    on_both(client, nap, 1.5)
+
+    def of_nap() -> protocol.ProfileLine | None:
+        lines = [line for row in profiles(recorder) for line in row.lines]
+        return next((line for line in lines if line.function == "nap"), None)
+
+    line = recorder.wait_for(of_nap, "the line")
+    assert line.file == __file__
+    if transmit:
+        assert line.text == f"sleep(seconds)  # password = {SCRUBBED}"
+    else:
+        assert {line.text for row in profiles(recorder) for line in row.lines} == {None}
+        assert b"sleep(seconds)" not in recorder.bytes
+    assert b"hunter" + b"2" not in recorder.bytes
+
+
+def test_a_worker_that_hangs_holds_up_neither_the_others_nor_the_beats(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profile_module, "WORKER_DEADLINE", 1.0)
+    workers = client.run(os.getpid)
+    hanging, well = workers
+    os.kill(workers[hanging], signal.SIGSTOP)
+    try:
+        register(profile__interval="1s")
+        client.submit(nap, 1.5, workers=[well]).result()
+        beats = len(recorder.beats)
+        row = recorder.wait_for(
+            lambda: next(
+                (
+                    (row, index)
+                    for index, beat in enumerate(recorder.beats)
+                    for row in beat.profiles
+                    if samples_of(row, "nap")
+                ),
+                None,
+            ),
+            "the other's profile",
+        )
+        assert row[0].workers == 1
+        assert beats > 3
+        dropped = recorder.wait_for(
+            lambda: recorder.beats[-1].drops.get("worker profile"), "the count"
+        )
+        assert dropped > 0
+    finally:
+        os.kill(workers[hanging], signal.SIGCONT)
+
+
+def of_scheduler(cluster: LocalCluster, drops: Counter[str]) -> Profiles:
+    assert cluster.scheduler is not None
+    return Profiles(cluster.scheduler, first=0.0, interval=60.0, drops=drops)
+
+
+def test_a_worker_that_has_left_costs_nothing_but_itself(
+    client: Client, cluster: LocalCluster
+) -> None:
+    drops = Counter[str]()
+    ours = of_scheduler(cluster, drops)
+    on_both(client, nap, 0.5)
+    window = ours.window(1.0, last=True)
+    assert window is not None
+    ours.read(replace(window, threads={"tcp://127.0.0.1:9": 1, **window.threads}))
+
+    (row,) = ours.take()
+    assert row.workers == 2
+    assert samples_of(row, "nap") > 0
+    assert drops == {"worker profile": 1}
+    assert ours.take() == ()
+
+
+def test_where_there_are_many_workers_they_take_turns(
+    cluster: LocalCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_module, "MAX_WORKERS", 1)
+    ours = of_scheduler(cluster, Counter())
+    asked: list[str] = []
+    for _ in range(2):
+        window = ours.window(0.0, last=True)
+        assert window is not None
+        assert window.all_threads == 2
+        asked += window.threads
+    assert sorted(asked) == sorted(client.scheduler_info()["workers"])
+
+
+# --- the tree -------------------------------------------------------------------------------------
+
+
+def node(name: str, count: int, *children: dict[str, Any], line: int = 1) -> dict[str, Any]:
+    """A node as a worker makes it."""
+    return {
+        "identifier": f"{name};f.py;1",
+        "count": count,
+        "children": {child["identifier"]: child for child in children},
+        "description": {"filename": "f.py", "name": name, "line_number": line, "line": f"{name}()"},
+    }
+
+
+def told(*answers: dict[str, Any]) -> protocol.Profile:
+    tree = CallTree()
+    for answer in answers:
+        tree.add(answer)
+    return tree.row("1", 0.0, 1.0, workers=len(answers), seconds=0.0)
+
+
+def by_function(row: protocol.Profile) -> dict[str, int]:
+    return {line.function: samples_of(row, line.function) for line in row.lines}
+
+
+def test_the_innermost_call_is_counted_where_it_is() -> None:
+    # Seen ten times: seven of them in c, called by b, three of them in b or in d.
+    row = told(node("root", 10, node("a", 10, node("b", 7, node("c", 0)), node("d", 0))))
+    assert by_function(row) == {"a": 10, "b": 7, "c": 7, "d": 3}
+    assert row.parent[0] == -1
+
+
+def test_samples_that_several_calls_may_have_are_all_shared_out() -> None:
+    row = told(node("root", 11, node("a", 6, node("x", 0)), node("b", 2, node("y", 0))))
+    assert by_function(row) == {"a": 8, "b": 3, "x": 6, "y": 2}
+    assert roots(row) == 11
+
+
+def test_a_line_is_that_of_the_heaviest_answer() -> None:
+    row = told(
+        node("root", 2, node("a", 0, line=5)),
+        node("root", 9, node("a", 0, line=7)),
+        node("root", 4, node("a", 0, line=9)),
+    )
+    assert [(line.line, line.text) for line in row.lines] == [(7, "a()")]
+    assert row.samples == (15,)
+
+
+def test_a_row_is_bounded_and_says_that_it_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    heavy = node("heavy", 0)
+    light = [node(f"{number}-" + "light" * 50, 0) for number in range(2_000)]
+    row = told(node("root", 90_000, heavy, node("b", 5_000, *light)))
+    assert row.cut
+    assert 100_000 < len(json.dumps(asdict(row))) < 220_000
+    assert row.lines[row.line[0]].function == "heavy"
+
+    monkeypatch.setattr(call_tree, "MAX_MERGED", 3)
+    few = told(node("root", 10, node("b", 10, *light[:10])))
+    assert few.cut
+    assert len(few.samples) == 3
