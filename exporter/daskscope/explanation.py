@@ -191,7 +191,7 @@ class Recent:
             self._last = observed
             for field in dataclasses.fields(observed):
                 rows = getattr(observed, field.name)
-                if not isinstance(rows, tuple) or field.name in _WHOLE:
+                if not isinstance(rows, tuple) or field.name in _STATE:
                     continue
                 known = self._rows.setdefault(field.name, {})
                 for row in rows:
@@ -216,12 +216,18 @@ class Recent:
             return dataclasses.replace(self._last, **rows)
 
 
-#: Rows that each snapshot holds all of.
-_WHOLE = frozenset({"prefixes", "activities"})
+#: What each snapshot holds all of.
+_STATE = frozenset({"prefixes", "times"})
 
 
 def _key(row: Any) -> Hashable:
-    for names in (("id",), ("hash",), ("computation", "name"), ("computation", "fingerprint")):
+    for names in (
+        ("id",),
+        ("hash",),
+        ("computation", "name"),
+        ("computation", "fingerprint"),
+        ("prefix",),
+    ):
         if all(hasattr(row, name) for name in names):
             return tuple(getattr(row, name) for name in names)
     return id(row)  # it stays alive for as long as it is a key

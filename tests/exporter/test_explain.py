@@ -67,6 +67,21 @@ def test_sizes_add_up(explanation: daskscope.Explanation) -> None:
     assert explanation["always"].bytes < explanation.bytes
 
 
+def test_totals_are_those_of_the_moment_however_long_it_has_run(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    _work(client)
+    recorder.wait_for(lambda: recorder.beats[-1].status.idle_seconds, "idleness")
+    seq = recorder.beats[-1].seq
+    recorder.wait_for(lambda: recorder.beats[-1].seq > seq + 3, "more beats")
+    explanation = daskscope.explain(client)
+    status = explanation["always"].sends["heartbeat"]["status"]
+    times = explanation["otlp.enabled"].sends["metrics"]["dask.task.time"]
+    threads_time = sum(status["worker_seconds"].values())
+    assert sum(point["value"] for point in times) == pytest.approx(threads_time)
+
+
 def test_it_reads_well_and_holds_no_token(
     explanation: daskscope.Explanation, recorder: Recorder
 ) -> None:
