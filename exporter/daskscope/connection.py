@@ -8,10 +8,14 @@ long can be ended from another thread.
 from __future__ import annotations
 
 import contextlib
+import email.utils
+import random
 import socket
+import ssl
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -21,23 +25,35 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 #: The longest answer that is taken in, in bytes. Those of a service are far shorter.
 MAX_ANSWER = 4 << 20
 
-#: Seconds after which a request is overdue: longer than it takes to connect and to be answered.
-OVERDUE = 20.0
+#: The longest pause between two tries, in seconds, and the longest that the other side may ask for.
+MAX_PAUSE = 30.0
+MAX_ASKED = 600.0
 
-# The connections of a session that may be in use.
-_Opened = deque[HTTPConnection]
+#: Why there was no answer.
+Kind = Literal["header", "file", "answer", "tls", "proxy", "timeout", "name", "connection"]
+
+# The sockets of a session that may be in use. A connection itself lets go of its socket as soon as
+# an answer says that it is the last one.
+_Opened = deque[Any]
 
 
 class Session(requests.Session):
     """A session of ``requests`` for one thread.
 
     Without credentials of its own: requests would put those of ``~/.netrc`` in their place. Its
-    ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority.
+    ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority. ``outcome`` is what the
+    last request came to, for those who send through others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, overdue: float) -> None:
+        """A request is overdue after so many seconds: more than it takes to connect and to be
+        answered, each of which has its own timeout.
+        """
+        self.outcome: requests.Response | Exception | None = None
+        self._overdue = overdue
         self._opened: _Opened = deque(maxlen=4)
         self._began: float | None = None
+        self._ended = False
         super().__init__()
         self.auth = _as_it_is
         for scheme in ("http://", "https://"):
@@ -46,17 +62,18 @@ class Session(requests.Session):
     def end_overdue(self) -> None:
         """End the request that is under way, if it has been for too long. From any thread."""
         began = self._began
-        if began is None or time.monotonic() - began < OVERDUE:
+        if began is None or time.monotonic() - began < self._overdue:
             return
-        for connection in tuple(self._opened):
-            if isinstance(connection.sock, socket.socket):
+        self._ended = True
+        for opened in tuple(self._opened):
+            if isinstance(opened, socket.socket):
                 with contextlib.suppress(OSError):
                     # Not the TLS socket's own, which is not made for two threads.
-                    socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+                    socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a request and take in its answer, no more of it than ``MAX_ANSWER``."""
-        self._began = time.monotonic()
+        self._began, self._ended = time.monotonic(), False
         try:
             response = super().send(request, **{**kwargs, "stream": True})
             body = b""
@@ -66,9 +83,19 @@ class Session(requests.Session):
                     response.close()
                     raise requests.exceptions.ContentDecodingError("the answer is too large")
             response._content = body
-            return response
+            if "Retry-After" in response.headers:
+                # Not all who read it know that their clock may be wrong.
+                response.headers["Retry-After"] = f"{asked_to_wait(response):g}"
+        except OSError as error:  # others tell of no answer: the SDK may ask for no seconds at all
+            self.outcome = error
+            if self._ended:
+                self.outcome = requests.ReadTimeout()
+                raise self.outcome from error
+            raise
         finally:
             self._began = None
+        self.outcome = response
+        return response
 
     def merge_environment_settings(
         self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
@@ -86,12 +113,12 @@ class _Adapter(HTTPAdapter):
         class Plain(HTTPConnection):
             def connect(self) -> None:
                 super().connect()
-                opened.append(self)
+                opened.append(self.sock)
 
         class Secure(HTTPSConnection):
             def connect(self) -> None:
                 super().connect()
-                opened.append(self)
+                opened.append(self.sock)
 
         class PlainPool(HTTPConnectionPool):
             ConnectionCls = Plain
@@ -114,3 +141,67 @@ class _Adapter(HTTPAdapter):
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
+
+
+def kind_of(error: BaseException) -> tuple[Kind, str]:
+    """Return why there was no answer, and a few words on it: not the error's own, in which an
+    address or a header may stand in full.
+    """
+    inner = list(_chain(error))
+    if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
+        return "header", "a header has characters that none may have"
+    if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
+        return "file", str(error)  # of certificates
+    if isinstance(error, requests.exceptions.ContentDecodingError):
+        return "answer", "the answer cannot be read"
+    if isinstance(error, requests.exceptions.SSLError):
+        for cause in inner:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                return "tls", cause.verify_message
+            if isinstance(cause, ssl.SSLError) and cause.reason:
+                return "tls", cause.reason.lower().replace("_", " ")
+        return "tls", "TLS failed"
+    if isinstance(error, requests.exceptions.ProxyError):
+        return "proxy", "the proxy does not let it through"
+    if isinstance(error, requests.Timeout):
+        return "timeout", "no answer in time"
+    for cause in inner:
+        if isinstance(cause, socket.gaierror):
+            return "name", "its name is not known"
+        if isinstance(cause, OSError) and cause.strerror:
+            return "connection", cause.strerror.lower()
+    if isinstance(error, OSError):
+        return "connection", "the connection was closed"
+    return "connection", type(error).__name__
+
+
+def pause(interval: float, failures: int) -> float:
+    """Return how many seconds to wait after so many ``failures`` in a row; ``interval`` at first.
+
+    Spread, so that a fleet does not come back all at once.
+    """
+    doubled: float = interval * 2 ** min(failures - 1, 10)
+    return min(doubled, MAX_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def asked_to_wait(response: requests.Response) -> float:
+    """Return the seconds that ``Retry-After`` asks for, as a number or as a date."""
+    asked = response.headers.get("Retry-After", "0")
+    try:
+        seconds = float(asked)
+    except ValueError:
+        try:
+            # Against the other side's clock, if it tells: ours may be wrong.
+            now = response.headers.get("Date")
+            since = email.utils.parsedate_to_datetime(now).timestamp() if now else time.time()
+            seconds = email.utils.parsedate_to_datetime(asked).timestamp() - since
+        except ValueError:
+            return 0.0
+    return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # not a number is not above it
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -47,10 +47,13 @@ class Recorder:
 
     ``misbehave`` is a function of the path that returns a status to answer with instead, or
     ``"hang"`` to answer nothing until :meth:`stop`, or ``"drop"`` to cut the connection, or a
-    function that answers itself, or None. With ``tls`` it speaks HTTPS, at ``localhost``.
+    function that answers itself, or None. With ``tls`` it speaks HTTPS, at ``localhost``. Without
+    ``keep_alive`` each request needs a connection of its own.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, tls: ssl.SSLContext | None = None, port: int = 0, *, keep_alive: bool = True
+    ) -> None:
         self.requests: list[Request] = []
         self.refused = 0
         self.misbehave: Callable[[str], Misbehaviour] = lambda path: None
@@ -64,7 +67,7 @@ class Recorder:
         recorder = self
 
         class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+            protocol_version = "HTTP/1.1" if keep_alive else "HTTP/1.0"
 
             def do_POST(self) -> None:
                 recorder.handle(self)
@@ -72,7 +75,7 @@ class Recorder:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         if tls is not None:
             # The handshake in the request's own thread: one that fails must not end the server.

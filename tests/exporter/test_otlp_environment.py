@@ -59,6 +59,12 @@ def collector() -> Iterator[Recorder]:
         yield collector
 
 
+@pytest.fixture(autouse=True)
+def _no_plugin_is_left(client: Client, recorder: Recorder, collector: Recorder) -> Iterator[None]:
+    yield
+    _unregister(client)
+
+
 def _all_signals(collector: Recorder, client: Client) -> None:
     client.submit(sum, [1, 2]).result()
     collector.wait_for(
@@ -69,7 +75,9 @@ def _all_signals(collector: Recorder, client: Client) -> None:
 def _unregister(client: Client) -> None:
     """Before the servers go: they would be missed, and that warned of."""
     assert client.cluster is not None
-    client.cluster.scheduler.plugins.pop(NAME)
+    plugin = client.cluster.scheduler.plugins.pop(NAME, None)
+    if plugin is not None:
+        client.sync(plugin.close)
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

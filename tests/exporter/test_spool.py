@@ -22,7 +22,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskscope
-from daskscope.report import sender
+from daskscope import connection
 from daskscope.report.spool import Spool, directory, read_records
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -410,7 +410,7 @@ def test_an_outage_loses_no_row_not_even_those_that_memory_cannot_hold(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sender, "MAX_PAUSE", 0.2)
+    monkeypatch.setattr(connection, "MAX_PAUSE", 0.2)
     register(spool__directory=str(tmp_path), otlp__enabled=False, events__allow=["mine"])
     recorder.misbehave = lambda path: 503
     for burst in range(12):

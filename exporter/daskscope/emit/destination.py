@@ -39,13 +39,13 @@ _OVER_HTTP: dict[Signal, Any] = {
 class Destination:
     """Makes the SDK's exporter of each signal.
 
-    ``sessions`` are those that exporters over HTTP send with.
+    ``sessions`` are those that exporters over HTTP send with; those over gRPC have none.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._warned: set[str] = set()
-        self.sessions: list[Session] = []
+        self.sessions: dict[Signal, Session] = {}
 
     def exporter(self, signal: Signal) -> Any:
         """Return an exporter of the SDK. Raises what the SDK raises."""
@@ -54,9 +54,8 @@ class Destination:
         # Whose credentials come from a plug-in has a session of its own.
         if _variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
             return self._over_http(signal)
-        session = Session()
-        self.sessions.append(session)
-        return self._over_http(signal, session=session)
+        self.sessions[signal] = Session(overdue=2 * self._timeout(signal))
+        return self._over_http(signal, session=self.sessions[signal])
 
     def address(self, signal: Signal) -> str:
         """Return where a signal goes, for people: without credentials."""

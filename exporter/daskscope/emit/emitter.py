@@ -11,9 +11,10 @@ from opentelemetry.trace import Span
 from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.emit.destination import Destination
+from daskscope.emit.exporters import Exporters
 from daskscope.emit.logs import ERROR, INFO, Logs, severity
 from daskscope.emit.metrics import Metrics
-from daskscope.emit.providers import Exporters, resource
+from daskscope.emit.providers import resource
 from daskscope.emit.traces import Traces
 from daskscope.observe.logs import LogRecord
 from daskscope.privacy import Cleared
@@ -40,7 +41,7 @@ class Emitter:
         drops: Counter[str],
     ) -> None:
         self._settings = settings
-        self._exporters = Exporters(destination, service_is_well, drops)
+        self._exporters = Exporters(destination, settings.interval, service_is_well, drops)
         self._others_failures = send_failures
         self._waiting = waiting
         self._parts: tuple[Metrics, Traces, Logs] | None = None
@@ -97,6 +98,7 @@ class Emitter:
 
     def shutdown(self) -> None:
         """Send what waits and end. Takes as long as the exporters' timeouts."""
+        self._exporters.close()
         if self._parts is not None:
             metrics, traces, logs = self._parts
             logs.shutdown()

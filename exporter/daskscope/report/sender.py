@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import email.utils
 import gzip
 import logging
-import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import requests
 
 from daskscope import protocol
 from daskscope.config import Settings
-from daskscope.connection import Session
+from daskscope.connection import MAX_ASKED, Session, asked_to_wait, kind_of, pause
 from daskscope.privacy import Cleared
 from daskscope.report.pending import Pending
 from daskscope.report.spool import Spool, directory
@@ -23,11 +22,8 @@ from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")
 
-#: Seconds: to connect, to wait for an answer, and the longest pause between two tries.
+#: Seconds: to connect, and to wait for an answer.
 TIMEOUT = (3.0, 10.0)
-MAX_PAUSE = 30.0
-#: The longest pause, and the longest interval, that the service may ask for, in seconds.
-MAX_ASKED = 600.0
 #: The smallest share of the usual number of rows that a beat is cut down to when it is refused.
 SMALLEST_SHARE = 0.01
 #: Seconds that the last beat may take: whoever closes a cluster is waiting.
@@ -40,6 +36,14 @@ _NEVER = (400, 413, 415, 422)
 
 # The wall clock as it was, counted on without its jumps.
 _STARTED_AT = time.time() - time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Why something was not delivered: ``text`` says what to do, too."""
+
+    kind: str
+    text: str
 
 
 class Sender:
@@ -70,7 +74,7 @@ class Sender:
             max_bytes=settings.spool_max_bytes,
             drops=drops,
         )
-        self._session = Session()
+        self._session = Session(overdue=2 * sum(TIMEOUT))
         self._session.headers.update(
             {
                 "Authorization": f"Bearer {settings.token}",
@@ -86,6 +90,7 @@ class Sender:
         self._not_before = 0.0
         self._share = 1.0
         self._failed_in_a_row = 0
+        self._warned_of: set[str] = set()
         self.failures: Counter[str] = Counter()
         self.first_answer = threading.Event()
         self.problem: str | None = None
@@ -192,7 +197,7 @@ class Sender:
 
     def _deliver_spooled(self, body: bytes) -> bool:
         response = self._post(body)
-        if isinstance(response, str):
+        if isinstance(response, _Problem):
             return self._failed(response)
         if response.status_code in _NEVER:
             self._drops["refused beat"] += 1
@@ -206,7 +211,7 @@ class Sender:
     def _deliver(self, beat: protocol.Heartbeat) -> bool:
         """Send one beat. Return whether to go on with the next at once."""
         response = self._post(_body(beat))
-        if isinstance(response, str):
+        if isinstance(response, _Problem):
             return self._failed(response)
         reply = _reply(response, self._drops)
         if reply is not None:
@@ -227,8 +232,8 @@ class Sender:
                 self._pending.refuse(beat)
         return self._refused(response)
 
-    def _post(self, body: bytes) -> requests.Response | str:
-        """Return the answer, or in words why there is none."""
+    def _post(self, body: bytes) -> requests.Response | _Problem:
+        """Return the answer, or why there is none."""
         endpoint = self._settings.endpoint
         try:
             return self._session.post(
@@ -238,34 +243,35 @@ class Sender:
                 allow_redirects=False,  # the token is for this address
             )
         except Exception as error:  # whatever it is, nothing was delivered
-            return f"cannot reach the service at {endpoint}: {_why(error)}"
+            return _unreachable(endpoint, error)
 
     def _refused(self, response: requests.Response) -> bool:
         endpoint, status = self._settings.endpoint, response.status_code
         detail = _detail(response)
         if status in (401, 403):
-            return self._failed(
+            problem = (
                 f"the service at {endpoint} refuses the token ({detail}); make one with "
                 "`daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
             )
-        if status in _NEVER:
-            return self._failed(
+        elif status in _NEVER:
+            problem = (
                 f"the service at {endpoint} does not understand this version of daskscope, "
                 f"{__version__} ({detail}); install the same version on both sides"
             )
-        if response.is_redirect:
-            return self._failed(
+        elif response.is_redirect:
+            problem = (
                 f"{endpoint} answers that the service is elsewhere; set daskscope.endpoint to "
                 "where it is"
             )
-        if response.ok:
-            return self._failed(
+        elif response.ok:
+            problem = (
                 f"{endpoint} answers, but is not a daskscope service; check daskscope.endpoint"
             )
-        return self._failed(
-            f"the service at {endpoint} answered {status} ({detail}); its own log says why",
-            _retry_after(response),
-        )
+        else:
+            problem = (
+                f"the service at {endpoint} answered {status} ({detail}); its own log says why"
+            )
+        return self._failed(_Problem(str(status), problem), asked_to_wait(response))
 
     def _delivered(self, reply: protocol.Reply) -> None:
         if self.problem is not None:
@@ -278,22 +284,22 @@ class Sender:
         self.interval_wanted = min(reply.interval, MAX_ASKED)
         self.first_answer.set()
 
-    def _failed(self, problem: str, pause: float = 0.0) -> bool:
+    def _failed(self, problem: _Problem, asked: float = 0.0) -> bool:
         self.failures["heartbeats"] += 1
         self._failed_in_a_row += 1
         # Others may not outlive a service that is away.
         self._look_for_others = True
-        doubled = self._settings.interval * 2 ** min(self._failed_in_a_row - 1, 10)
-        # Spread, so that a fleet does not come back all at once.
-        pause = max(pause, min(doubled, MAX_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311
-        self._not_before = time.monotonic() + pause
-        if self.problem is None:
+        self._not_before = time.monotonic() + max(
+            asked, pause(self._settings.interval, self._failed_in_a_row)
+        )
+        if problem.kind not in self._warned_of:
+            self._warned_of.add(problem.kind)
             logger.warning(
                 "daskscope: %s. The cluster runs on; what was seen is kept and sent again. "
-                "This is the only warning.",
-                problem,
+                "This is the only warning of its kind.",
+                problem.text,
             )
-        self.problem = problem
+        self.problem = problem.text
         self.first_answer.set()
         return False
 
@@ -311,17 +317,21 @@ def _reply(response: requests.Response, drops: Counter[str]) -> protocol.Reply |
         return None
 
 
-def _why(error: Exception) -> str:
-    # Not the error's own text: a header that is wrong stands in it in full.
-    if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
-        return "the token has characters that no token has; check daskscope.token"
-    if isinstance(error, requests.exceptions.ContentDecodingError):
-        return "its answer cannot be read; is it a daskscope service?"
-    if isinstance(error, requests.exceptions.SSLError):
-        return "its TLS certificate is not trusted; name your authority in REQUESTS_CA_BUNDLE"
-    if isinstance(error, requests.Timeout):
-        return "no answer in time; is the address right, and the service well?"
-    return "no connection; does it run (`daskscope serve`), and is daskscope.endpoint right?"
+def _unreachable(endpoint: str, error: Exception) -> _Problem:
+    kind, words = kind_of(error)
+    hint = {
+        "header": "the token has characters that no token has; check daskscope.token",
+        "file": words,
+        "answer": "its answer cannot be read; is it a daskscope service?",
+        "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
+        "REQUESTS_CA_BUNDLE",
+        "proxy": "the proxy does not let it through; check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
+        "timeout": "no answer in time; is the address right, and the service well?",
+        "name": "its name is not known; check daskscope.endpoint",
+        "connection": f"no connection ({words}); does it run (`daskscope serve`), and is "
+        "daskscope.endpoint right?",
+    }[kind]
+    return _Problem(kind, f"cannot reach the service at {endpoint}: {hint}")
 
 
 def _detail(response: requests.Response) -> str:
@@ -331,19 +341,3 @@ def _detail(response: requests.Response) -> str:
         return str(problem.get("detail") or problem.get("title"))[:300]
     except (ValueError, AttributeError):
         return f"HTTP {response.status_code}"
-
-
-def _retry_after(response: requests.Response) -> float:
-    """Return the seconds that ``Retry-After`` asks for, as a number or as a date."""
-    asked = response.headers.get("Retry-After", "0")
-    try:
-        seconds = float(asked)
-    except ValueError:
-        try:
-            # Against the service's clock, if it tells: ours may be wrong.
-            now = response.headers.get("Date")
-            since = email.utils.parsedate_to_datetime(now).timestamp() if now else time.time()
-            seconds = email.utils.parsedate_to_datetime(asked).timestamp() - since
-        except ValueError:
-            return 0.0
-    return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # not a number is not above it

@@ -1,0 +1,191 @@
+"""Getting a batch through to where OTLP goes: when to try again, and when to give up.
+
+The SDK tries for some seconds and is silenced meanwhile. What outlasts that is kept and tried again
+here, is counted if it is lost, and warned of once for each reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from daskscope.connection import asked_to_wait, kind_of, pause
+from daskscope.emit.destination import Destination, Signal
+from daskscope.scrubbing import Scrubber
+
+logger = logging.getLogger("daskscope")
+
+#: Seconds that one batch is worth, while others wait behind it or are dropped.
+GIVE_UP_AFTER = 300.0
+
+_HINTS: Mapping[str | int, str] = {
+    "tls": "its TLS certificate is not trusted: {}; see OTEL_EXPORTER_OTLP_CERTIFICATE",
+    "proxy": "{}; see HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
+    401: "{}; see OTEL_EXPORTER_OTLP_HEADERS",
+    403: "{}; see OTEL_EXPORTER_OTLP_HEADERS",
+}
+
+
+class Delivery:
+    """Sends what exporters are given. Spans and log records that could not be sent are kept and
+    sent again, as long as it is worth; metrics are totals, and what did not arrive now is part of
+    what is sent next.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        interval: float,
+        service_is_well: Callable[[], bool],
+        drops: Counter[str],
+    ) -> None:
+        self._interval = interval
+        self._destination = destination
+        self._service_is_well = service_is_well
+        self._drops = drops
+        self.failures: Counter[str] = Counter()
+        self._in_a_row: Counter[str] = Counter()
+        self._not_before: dict[Signal, float] = {}
+        self._warned_of: set[tuple[str, str]] = set()
+        self._closing = threading.Event()
+        self._gone: set[Signal] = set()
+
+    def close(self) -> None:
+        """Try once what waits, and keep nothing any more."""
+        self._closing.set()
+
+    def send_totals(self, export: Callable[[], Any]) -> bool:
+        """Send metrics now or, if they are not wanted now, not at all."""
+        wanted = time.monotonic() >= self._not_before.get("metrics", 0.0)
+        return (wanted or self._closing.is_set()) and self._try("metrics", export)
+
+    def send(
+        self,
+        signal: Signal,
+        what: str,
+        items: Sequence[Any],
+        export: Callable[[Sequence[Any]], Any],
+    ) -> bool:
+        """Send items, again and again if that may help; else count them as dropped ``what``."""
+        given_up = time.monotonic() + GIVE_UP_AFTER
+        while signal not in self._gone:
+            self._closing.wait(self._not_before.get(signal, 0.0) - time.monotonic())
+            if self._try(signal, lambda: export(items)):
+                return True
+            if _too_large(self._outcome(signal)) and len(items) > 1:
+                self._not_before.pop(signal)
+                half = len(items) // 2
+                first = self.send(signal, what, items[:half], export)
+                return self.send(signal, what, items[half:], export) and first
+            if self._closing.is_set() or not _may_help(self._outcome(signal)):
+                break
+            if time.monotonic() > given_up:
+                break
+        self._drops[what] += len(items)
+        return False
+
+    def _try(self, signal: Signal, export: Callable[[], Any]) -> bool:
+        """Send once, and keep the SDK silent meanwhile. Return whether it was taken."""
+        closing = self._closing.is_set()
+        result: Any = None
+        with silence():
+            try:
+                result = export()
+            except Exception as error:
+                # Its text, not its repr: that of an OSError does not name the file.
+                _quiet.last = f"{type(error).__name__}: {error}"
+        if getattr(result, "name", None) == "SUCCESS":
+            self._in_a_row[signal] = 0
+            self._not_before.pop(signal, None)
+            return True
+        self.failures[signal] += 1
+        self._in_a_row[signal] += 1
+        outcome = self._outcome(signal)
+        wait = pause(self._interval, self._in_a_row[signal])
+        if isinstance(outcome, requests.Response):
+            wait = max(wait, asked_to_wait(outcome))
+        elif closing:
+            # Whoever waits for the cluster to close need not wait for each batch.
+            self._gone.add(signal)
+        self._not_before[signal] = time.monotonic() + wait
+        self._warn(signal, *_why(outcome))
+        return False
+
+    def _outcome(self, signal: Signal) -> requests.Response | Exception | None:
+        """Return what the last request came to; over gRPC it is not known."""
+        session = self._destination.sessions.get(signal)
+        return None if session is None else session.outcome
+
+    def _warn(self, signal: Signal, kind: str, why: str) -> None:
+        address = self._destination.address(signal)
+        host = urlsplit(address).netloc or address
+        if (host, kind) in self._warned_of:
+            return
+        if self._destination.is_elsewhere(signal) or self._service_is_well():
+            self._warned_of.add((host, kind))
+            logger.warning(
+                "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; "
+                "totals are sent again. This is the only warning of its kind.",
+                signal,
+                address,
+                why,
+            )
+
+
+def _too_large(outcome: requests.Response | Exception | None) -> bool:
+    return isinstance(outcome, requests.Response) and outcome.status_code == 413
+
+
+def _may_help(outcome: requests.Response | Exception | None) -> bool:
+    """Return whether to send the same again, as OTLP has it. Over gRPC the SDK has done so."""
+    if isinstance(outcome, Exception):
+        return kind_of(outcome)[0] not in ("header", "file", "answer")
+    return outcome is not None and outcome.status_code in (408, 429, 502, 503, 504)
+
+
+def _why(outcome: requests.Response | Exception | None) -> tuple[str, str]:
+    """Return why nothing was taken: in one word, and for people."""
+    if isinstance(outcome, Exception):
+        kind, words = kind_of(outcome)
+        return kind, _HINTS.get(kind, "{}").format(words)
+    if outcome is not None and not outcome.ok:
+        status = outcome.status_code
+        return str(status), _HINTS.get(status, "{}").format(f"{status} {outcome.reason}")
+    return "sdk", Scrubber().scrub(_quiet.last or "no answer", 300)
+
+
+class _Quiet(threading.local):
+    on = False
+    last: str | None = None
+
+
+_quiet = _Quiet()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep the SDK from logging in this thread."""
+    # A filter counts only where a record is made, so it goes on each of the SDK's own loggers.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("opentelemetry."):
+            logging.getLogger(name).addFilter(_swallow)  # once, however often
+    _quiet.on, _quiet.last = True, None
+    try:
+        yield
+    finally:
+        _quiet.on = False
+
+
+def _swallow(record: logging.LogRecord) -> bool:
+    """Let a log record of the SDK pass, unless it stems from one of our own requests."""
+    if _quiet.on:
+        _quiet.last = record.getMessage()
+    return not _quiet.on

@@ -1,0 +1,387 @@
+"""Whatever is wrong with the service or the collector: the cluster runs, and little is said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+import trustme
+from distributed import Client
+
+from daskscope.plugin import CLOSE_DEADLINE, NAME
+from daskscope.report import sender
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import PATIENCE, Misbehaviour, Recorder
+from tests.service_process import free_port
+
+HOST = "daskscope.invalid"
+
+
+def inc(x: int) -> int:
+    return x + 1
+
+
+# --- the faults -----------------------------------------------------------------------------------
+
+
+def _reset(handler: BaseHTTPRequestHandler) -> None:
+    """Cut the connection with an RST."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.close_connection = True
+    os.close(handler.connection.detach())
+
+
+def _drip(handler: BaseHTTPRequestHandler) -> None:
+    """Answer a byte at a time, for as long as someone listens."""
+    handler.close_connection = True
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    pace = threading.Event()
+    try:
+        while not pace.wait(0.05):
+            handler.wfile.write(b" ")
+    except OSError:
+        pass
+
+
+def _asks_for_patience(handler: BaseHTTPRequestHandler) -> None:
+    """Answer 429 with a date by a clock that is ten years slow: to come again in ten minutes."""
+    now = datetime.now(UTC) - timedelta(days=3650)
+    handler.send_response_only(429)
+    handler.send_header("Date", format_datetime(now, usegmt=True))
+    handler.send_header("Retry-After", format_datetime(now + timedelta(minutes=10), usegmt=True))
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``cause`` is what the warning says. Rows are ``kept`` by the part that sends to the service
+    or to the collector until the other side is well.
+    """
+
+    cause: str
+    how: Misbehaviour = None
+    kept: tuple[str, ...] = ("service", "collector")
+
+
+FAULTS = {
+    "refused": Fault("connection refused"),
+    "reset": Fault("connection reset", _reset),
+    "hanging": Fault("no answer in time", "hang"),
+    "slow": Fault("no answer in time", _drip),
+    "401": Fault("refuse|401", 401, ("service",)),
+    "403": Fault("refuse|403", 403, ("service",)),
+    "413": Fault("not understand|413", 413, ()),
+    "429": Fault("429", 429),
+    "500": Fault("500", 500, ("service",)),
+    "TLS": Fault("self-signed certificate|unable to get local issuer"),
+    "name": Fault("name is not known"),
+    "clock": Fault("not yet valid"),
+}
+
+
+class Faulty:
+    """A server that has a fault until it is healed, and gets it again when told to."""
+
+    def __init__(self, name: str, authority: trustme.CA, switch: Callable[[bool], None]) -> None:
+        self.fault = FAULTS[name]
+        self._name = name
+        self._switch_name = switch
+        self._context: ssl.SSLContext | None = None
+        self._good = authority.issue_cert("localhost")
+        self._bad = trustme.CA().issue_cert("localhost")
+        if name == "clock":
+            future = datetime.now(UTC) + timedelta(days=365)
+            self._bad = authority.issue_cert("localhost", not_before=future)
+        if name in ("TLS", "clock"):
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._bad.configure_cert(self._context)
+        self._port = free_port()
+        self._server: Recorder | None = None
+        secure = self._context is not None
+        host = HOST if name == "name" else "localhost" if secure else "127.0.0.1"
+        self.url = f"{'https' if secure else 'http'}://{host}:{self._port}"
+
+    @property
+    def recorder(self) -> Recorder:
+        assert self._server is not None
+        return self._server
+
+    def up(self) -> None:
+        if self._server is None:
+            self._server = Recorder(self._context, self._port, keep_alive=False)
+            self._server.__enter__()
+
+    def down(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def fail(self) -> None:
+        if self._name == "refused":
+            self.down()
+            return
+        self.up()
+        if self._context is not None:
+            self._bad.configure_cert(self._context)
+        if self._name == "name":
+            self._switch_name(False)
+        self.recorder.misbehave = lambda path: self.fault.how
+
+    def heal(self) -> None:
+        self.up()
+        if self._context is not None:
+            self._good.configure_cert(self._context)
+        self._switch_name(True)
+        self.recorder.misbehave = lambda path: None
+
+
+@pytest.fixture
+def switch_name(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Make the host's name known, or unknown."""
+    ask, known = socket.getaddrinfo, threading.Event()
+
+    def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if host == HOST:
+            if not known.is_set():
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            host = "127.0.0.1"
+        return ask(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return lambda is_known: known.set() if is_known else known.clear()
+
+
+@pytest.fixture
+def make_faulty(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, switch_name: Callable[[bool], None]
+) -> Iterator[Callable[[str], Faulty]]:
+    authority = trustme.CA()
+    path = str(tmp_path / "authority.pem")
+    authority.cert_pem.write_to_path(path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", path)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", path)
+    made: list[Faulty] = []
+
+    def make(name: str) -> Faulty:
+        made.append(Faulty(name, authority, switch_name))
+        return made[-1]
+
+    yield make
+    for faulty in made:
+        faulty.down()
+
+
+class Warnings(logging.Handler):
+    """What was warned of, by us or by what we use."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._records: list[logging.LogRecord] = []
+        self._changed = threading.Condition()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(("daskscope", "opentelemetry", "urllib3")):
+            with self._changed:
+                self._records.append(record)
+                self._changed.notify_all()
+
+    def of(self, url: str) -> list[str]:
+        return [
+            record.getMessage()
+            for record in self._records
+            if record.name != "daskscope" or url in record.getMessage()
+        ]
+
+    def wait_for_one(self, url: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.of(url), PATIENCE)
+
+
+@pytest.fixture
+def warnings() -> Iterator[Warnings]:
+    warnings = Warnings()
+    logging.getLogger().addHandler(warnings)
+    yield warnings
+    logging.getLogger().removeHandler(warnings)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setattr(sender, "TIMEOUT", (1.0, 1.0))
+
+
+def _close(client: Client) -> None:
+    """Close the plugin, as the scheduler does; it ends within its deadline."""
+    assert client.cluster is not None
+    plugin = client.cluster.scheduler.plugins.pop(NAME)
+
+    async def close() -> None:
+        # A little more: this machine may be busy. What hangs does so for longer.
+        await asyncio.wait_for(plugin.close(), 2 * CLOSE_DEADLINE)
+
+    client.sync(close)
+
+
+def _work(client: Client, number: int) -> None:
+    """Run tasks; the cluster is unharmed."""
+    assert client.submit(inc, number, pure=False).result() == number + 1
+
+
+def _finished(recorder: Recorder) -> int:
+    return sum(row.status == "finished" for row in recorder.computations().values())
+
+
+def _told(recorder: Recorder) -> int:
+    return len(recorder.log_records("dask.computation.finished"))
+
+
+def _told_once(faulty: Faulty, warnings: Warnings) -> None:
+    causes = faulty.fault.cause.split("|")
+    told = warnings.of(faulty.url)
+    assert len([text for text in told if any(cause in text for cause in causes)]) == 1
+    # A server that goes may cut a connection that was just made.
+    assert len(told) == 1 or faulty.fault is FAULTS["refused"], told
+
+
+# --- the tests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_service_with_a_fault_at_start_then_while_running_and_at_close(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    make_faulty: Callable[[str], Faulty],
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", recorder.url)
+    service = make_faulty(name)
+    service.fail()
+    register(endpoint=service.url)
+    _work(client, 1)
+    recorder.wait_for(lambda: _told(recorder) == 1, "the computation, told to the collector")
+    warnings.wait_for_one(service.url)
+
+    service.heal()
+    if "service" not in service.fault.kept:
+        service.recorder.wait_for(lambda: service.recorder.beats, "a beat")
+        _work(client, 2)
+    service.recorder.computation()
+
+    told, finished = _told(recorder), _finished(service.recorder)
+    service.fail()
+    _work(client, 3)
+    recorder.wait_for(lambda: _told(recorder) > told, "the next one, told to the collector")
+    _close(client)
+
+    service.heal()
+    register(endpoint=service.url)
+    if "service" in service.fault.kept:
+        service.recorder.wait_for(
+            lambda: _finished(service.recorder) > (0 if name == "refused" else finished),
+            "what the last plugin left behind",
+        )
+    _close(client)
+    _told_once(service, warnings)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_collector_with_a_fault_at_start_then_while_running_and_at_close(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    make_faulty: Callable[[str], Faulty],
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    collector = make_faulty(name)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    collector.fail()
+    assert register().problem is None
+    _work(client, 1)
+    recorder.computation()
+    warnings.wait_for_one(collector.url)
+    if "collector" not in collector.fault.kept:
+        recorder.wait_for(
+            lambda: recorder.beats[-1].drops.get("unsent log record"), "the drops, told"
+        )
+
+    collector.heal()
+    _work(client, 2)
+    told = 2 if "collector" in collector.fault.kept else 1
+    collector.recorder.wait_for(lambda: _told(collector.recorder) >= told, "the log records")
+    collector.recorder.wait_for(
+        lambda: (
+            {request.path for request in collector.recorder.requests}
+            >= {"/v1/metrics", "/v1/traces", "/v1/logs"}
+        ),
+        "all signals",
+    )
+    if "collector" in collector.fault.kept:
+        assert not any("unsent" in what for beat in recorder.beats for what in beat.drops)
+
+    collector.fail()
+    _work(client, 3)
+    recorder.wait_for(lambda: _finished(recorder) == 3, "the computation, told to the service")
+    _close(client)
+    assert recorder.beats[-1].phase == "stop"
+    _told_once(collector, warnings)
+
+
+def test_a_service_that_asks_for_patience_is_left_alone(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Recorder() as service:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", recorder.url)
+        service.misbehave = lambda path: _asks_for_patience
+        register(endpoint=service.url)
+        _several(recorder, "/v1/metrics")
+        _work(client, 1)
+        assert service.refused == 1
+        _close(client)
+
+
+def test_a_collector_that_asks_for_patience_is_left_alone(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Recorder() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        collector.misbehave = lambda path: _asks_for_patience
+        register()
+        _work(client, 1)
+        collector.wait_for(lambda: collector.refused == 3, "each signal")
+        _work(client, 2)
+        _several(recorder, "/api/v1/heartbeats")
+        assert collector.refused == 3
+        _close(client)
+
+
+def _several(recorder: Recorder, path: str) -> None:
+    """Wait until several intervals have passed."""
+
+    def number() -> int:
+        return sum(request.path == path for request in list(recorder.requests))
+
+    before = number()
+    recorder.wait_for(lambda: number() > before + 5, f"more for {path}")
