@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import cast
 
 from daskscope import messages, protocol
@@ -56,6 +57,7 @@ class Privacy:
         self._scrubber = Scrubber(settings.scrub)
         # From the hash of code as observed to that of the code that is sent.
         self._hashes: dict[str, str] = {}
+        self._tags = self._named(settings.tags)
 
     def clear(self, snapshot: Observed) -> Cleared:
         """Return ``snapshot`` without what may not leave."""
@@ -63,6 +65,7 @@ class Privacy:
         code = tuple(map(self._code, snapshot.code)) if self._settings.code_transmit else ()
         return dataclasses.replace(
             cast(Cleared, snapshot),  # true once its events are replaced
+            cluster=dataclasses.replace(snapshot.cluster, tags=self._tags),
             code=code,
             computations=tuple(map(self._computation, snapshot.computations)),
             failures=tuple(map(self._failure, snapshot.failures)),
@@ -91,11 +94,15 @@ class Privacy:
         return dataclasses.replace(
             computation,
             frames=self._frames(computation.frames or ()) if self._settings.code_transmit else None,
-            annotations={
-                self._short(name): SCRUBBED if names_a_secret(name) else self._short(text)
-                for name, text in computation.annotations.items()
-            },
+            annotations=self._named(computation.annotations),
+            spans=tuple(map(self._short, computation.spans)),
         )
+
+    def _named(self, texts: Mapping[str, str]) -> dict[str, str]:
+        return {
+            self._short(name): SCRUBBED if names_a_secret(name) else self._short(text)
+            for name, text in texts.items()
+        }
 
     def _short(self, text: str) -> str:
         return self._scrubber.scrub(text, protocol.MAX_NAME)

@@ -1,21 +1,30 @@
 """Refused means absent: markers are planted all over a workload, and every byte is searched.
 
 The workload is a script of its own, so that a marker stands where it is planted and nowhere else:
-what is no part of the script's text is written there in hex.
+what is no part of the script's text is written there in hex. It runs while the service is away, so
+that all of it goes through the spool, over OTLP, and at last to the service.
 """
 
 from __future__ import annotations
 
+import gzip
+import os
+import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import dask.config
 import pytest
 from distributed import Client
 
-from tests.exporter.conftest import Register
-from tests.exporter.recorder import Recorder
+from daskscope.report.spool import read_records
+from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
+from tests.exporter.recorder import PATIENCE, Recorder
 
 Workload = Callable[[Client], None]
 
@@ -23,15 +32,30 @@ Workload = Callable[[Client], None]
 CODE = "planted-in-code"
 TEXT = "planted-in-the-text-of-an-exception"
 SOURCE = "planted-in-a-source-line-of-a-traceback"
+PROFILE = "planted-in-a-line-of-the-profile"
 EVENT = "planted-in-an-event"
 LOG = "planted-in-a-log-line"
+TAG = "planted-in-a-tag"
+CURRENCY = "XTS"
+TRACE = "decade0facade0decade0facade0feed"
+
+#: What no switch refuses: users write it to be told.
+ANNOTATION = "planted-in-an-annotation"
+SPAN = "planted-in-the-name-of-a-span"
 
 #: What never leaves.
 KEY = "planted-in-a-key"
 ARGUMENT = "planted-in-an-argument"
 RESULT = "planted-in-a-result"
 PASSWORD = "planted-as-a-password"
-NEVER = (KEY, ARGUMENT, RESULT, PASSWORD)
+VARIABLE = "planted-in-the-environment"
+NEVER = (KEY, ARGUMENT, RESULT, PASSWORD, VARIABLE)
+
+GIVEN = {
+    "events__allow": "*",
+    "tags": {"project": TAG, "where": f"https://me:{PASSWORD}@example.org"},
+    "prices": {"currency": CURRENCY, "thread": 0.06},
+}
 
 
 def _hex(text: str) -> str:
@@ -40,19 +64,28 @@ def _hex(text: str) -> str:
 
 SCRIPT = f"""\
 import logging
+import time
 
 import dask
 import dask.array as da
-from distributed import get_worker, wait
+from distributed import get_worker, span, wait
 
 KEY, ARGUMENT, RESULT = {_hex(KEY)}, {_hex(ARGUMENT)}, {_hex(RESULT)}
 TEXT, EVENT, LOG = {_hex(TEXT)}, {_hex(EVENT)}, {_hex(LOG)}
+ANNOTATION, SPAN, TRACE = {_hex(ANNOTATION)}, {_hex(SPAN)}, {_hex(TRACE)}
 PASSWORD = {_hex(PASSWORD)}
 
 
 def work(argument):
     logging.getLogger("the.users.own").warning("%s password=%s1", LOG, PASSWORD)
     return RESULT + argument
+
+
+def spin(argument):
+    # So long that a worker has looked at it, and begun to look anew.
+    ends = time.monotonic() + 2.5
+    while time.monotonic() < ends: sum(range(10_000))  # {PROFILE} password="{PASSWORD}1"
+    return RESULT
 
 
 def fail(argument):
@@ -70,11 +103,32 @@ def block(number, argument):
     return number + len(argument)
 
 
+def print_on_worker(argument):
+    from distributed import print
+
+    print(argument)
+    get_worker().log_event(["all", "stealing"], ("request", KEY, {{KEY: 1.0}}))
+
+
+def the_last(argument):
+    return RESULT
+
+
+# Far from what fails and spins: some lines around a call are sent as its code.
+#
+#
+#
+#
 def run(client):
     password = "{PASSWORD}"  # {CODE}
     secret = {{"password": PASSWORD, "text": EVENT}}
-    annotated = dask.annotate(note=f"password={{PASSWORD}}", secret_token=PASSWORD)
-    with annotated:
+    spun = client.submit(spin, ARGUMENT, key=KEY + "-0")
+    annotated = dask.annotate(
+        note=f"{{ANNOTATION}} password={{PASSWORD}}1",
+        secret_token=PASSWORD,
+        traceparent=f"00-{{TRACE}}-00f067aa0ba902b7-01",
+    )
+    with annotated, span(SPAN, f"password={{PASSWORD}}1"):
         futures = [
             client.submit(work, ARGUMENT, key=KEY),
             client.submit(work, ARGUMENT, key=(KEY, 0)),
@@ -93,14 +147,36 @@ def run(client):
     client.scatter({{KEY + "-9": ARGUMENT}})
     client.run(work, ARGUMENT)
     client.log_event("planted", secret)
-
-
-def print_on_worker(argument):
-    from distributed import print
-
-    print(argument)
-    get_worker().log_event(["all", "stealing"], ("request", KEY, {{KEY: 1.0}}))
+    wait(spun)
+    client.submit(the_last, ARGUMENT).result()
 """
+
+
+@dataclass(frozen=True)
+class Left:
+    """What left the process, as text: requests by path, and what lay in the spool."""
+
+    by_path: dict[str, str]
+    spool: str
+
+    def __contains__(self, marker: str) -> bool:
+        return marker in self.everything
+
+    @property
+    def everything(self) -> str:
+        # In a trace's bytes its id is no text.
+        raw = "".join(self.by_path.values()) + self.spool
+        return raw.replace(bytes.fromhex(TRACE).decode("latin-1"), TRACE)
+
+    def found(self, markers: Iterable[str]) -> list[str]:
+        """Each marker that is there, with what is around it."""
+        left = self.everything
+        places = ((left.find(marker), len(marker)) for marker in markers)
+        return [left[max(at - 150, 0) : at + length + 50] for at, length in places if at >= 0]
+
+    def lacks(self, markers: Iterable[str], path: str | None = None) -> list[str]:
+        text = self.everything if path is None else self.by_path.get(path, "")
+        return [marker for marker in markers if marker not in text]
 
 
 @pytest.fixture
@@ -117,29 +193,75 @@ def workload() -> Iterator[Workload]:
 
 @pytest.fixture
 def everything_that_left(
-    client: Client, register: Register, recorder: Recorder, workload: Workload
-) -> Callable[..., str]:
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    workload: Workload,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Left]]:
     """Register with what is refused, work, and return all that was sent until the last."""
+    monkeypatch.setenv("THE_USERS_OWN_VARIABLE", VARIABLE)
+    folder = tmp_path / "spool"
 
-    def left(**refused: Any) -> str:
-        register(**{"events__allow": "*", **refused})
+    def left(**refused: Any) -> Left:
+        chosen = {**GIVEN, **refused}
+        recorder.misbehave = lambda path: 503 if path.startswith("/api/") else None
+        register(**chosen, spool__directory=str(folder), profile__interval="1s")
         client.run_on_scheduler(_log_what_names_keys)
-        workload(client)
+        if not chosen.get("disabled") and chosen.get("logs__transmit", True):
+            wait_for_worker_logs(client)
+        # Whatever the switch says, the client sends its code to the scheduler.
+        with dask.config.set({"distributed.diagnostics.computations.nframes": 2}):
+            workload(client)
         assert client.run_on_scheduler(_keys), "nothing was there to be refused"
-        if not refused.get("disabled"):
-            # Code comes last: it is sent when it was asked for.
-            beats = len(recorder.beats)
-            recorder.wait_for(lambda: len(recorder.beats) >= beats + 3, "three more beats")
+        if chosen.get("disabled"):
+            assert not folder.exists()
+            return Left({}, recorder.bytes.decode("latin-1"))
+        profiled = chosen.get("profile__transmit", True)
+        spool = _spool_with_all(folder, profiled)
+        recorder.misbehave = lambda path: None
+        # Code comes last: it is sent when it was asked for.
+        recorder.wait_for(lambda: len(recorder.beats) >= 3, "three beats")
+        _kill(client)
         client.run_on_scheduler(_end)
-        return recorder.bytes.decode(errors="replace")
+        recorder.wait_for(recorder.losses, "the loss of the worker")
+        by_path: dict[str, str] = {}
+        for request in recorder.requests:
+            text = f"{request.headers}".encode() + request.body
+            by_path[request.path] = by_path.get(request.path, "") + text.decode("latin-1")
+        return Left(by_path, spool)
 
-    return left
+    # Else the cluster lets go of the worker that was killed, its nanny included, after a while.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}):
+        yield left
+        # The nanny starts another one, for the next test.
+        client.wait_for_workers(1, timeout=PATIENCE)
 
 
-def _found(left: str, markers: Iterable[str]) -> list[str]:
-    """Each marker that is there, with what is around it."""
-    places = ((left.find(marker), len(marker)) for marker in markers)
-    return [left[max(at - 150, 0) : at + length + 50] for at, length in places if at >= 0]
+def _spool_with_all(folder: Path, profiled: bool) -> str:
+    """Wait until the spool holds what came last. Return what it holds."""
+    last = [b'"prefix":"the_last"', *([b'"function":"spin"'] if profiled else [])]
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        bodies: list[bytes] = []
+        for file in folder.glob("*.beats"):
+            with suppress(FileNotFoundError):
+                bodies += map(gzip.decompress, read_records(file.read_bytes()))
+        held = b"\n".join(bodies)
+        if all(word in held for word in last):
+            return held.decode("latin-1")
+        time.sleep(0.05)
+    raise AssertionError(f"never in the spool: {held!r}")
+
+
+def _kill(client: Client) -> None:
+    """End the worker as the system would."""
+    workers = set(client.scheduler_info()["workers"])
+    for pid in client.run(os.getpid).values():
+        os.kill(pid, signal.SIGKILL)
+    while workers & set(client.scheduler_info()["workers"]):
+        time.sleep(0.01)
 
 
 def _keys(dask_scheduler: Any) -> list[str]:
@@ -147,9 +269,7 @@ def _keys(dask_scheduler: Any) -> list[str]:
 
 
 async def _end(dask_scheduler: Any) -> None:
-    plugin = dask_scheduler.plugins.get("daskscope")
-    if plugin is not None:
-        await plugin.close()
+    await dask_scheduler.plugins["daskscope"].close()
 
 
 def _log_what_names_keys(dask_scheduler: Any) -> None:
@@ -178,51 +298,68 @@ def _log_what_names_keys(dask_scheduler: Any) -> None:
 
 
 def test_with_everything_on_keys_arguments_results_and_secrets_never_leave(
-    everything_that_left: Callable[..., str],
+    everything_that_left: Callable[..., Left],
 ) -> None:
     left = everything_that_left()
-    assert _found(left, NEVER) == []
-    # What is not refused is there, or the tests below would hold for nothing.
-    assert [marker for marker in (CODE, TEXT, SOURCE, EVENT, LOG) if marker not in left] == []
+    assert left.found(NEVER) == []
+    # What is not refused is there, each way that it goes: else the tests below would hold for
+    # nothing.
+    told = [CODE, TEXT, SOURCE, PROFILE, EVENT, TAG, CURRENCY, ANNOTATION, SPAN]
+    assert left.lacks([*told, LOG], "/api/v1/heartbeats") == []
+    assert [marker for marker in told if marker not in left.spool] == []
+    assert left.lacks([TEXT, SOURCE, EVENT, LOG], "/v1/logs") == []
+    assert left.lacks(["dask.computation", "dask.task_group"], "/v1/traces") == []
+    assert left.lacks([CURRENCY], "/v1/metrics") == []
+    # The token is in headers of requests alone.
+    assert TOKEN not in left.spool
+    assert left.everything.count(TOKEN) == left.everything.count(f"Bearer {TOKEN}")
+
+
+NOTHING = {
+    "computation__code__transmit": False,
+    "computation__exceptions__transmit": False,
+    "profile__transmit": False,
+    "logs__transmit": False,
+    "events__allow": [],
+    "tags": {},
+    "prices": {},
+}
 
 
 @pytest.mark.parametrize(
-    ("switch", "value", "absent", "present"),
+    ("refused", "absent"),
     [
-        ("computation__code__transmit", False, {CODE, SOURCE}, {TEXT, EVENT, LOG}),
-        ("computation__exceptions__transmit", False, {TEXT, SOURCE}, {CODE, EVENT, LOG}),
-        ("events__allow", [], {EVENT}, {CODE, TEXT, SOURCE}),
-        ("events__allow", ["worker-fail-hard"], {EVENT}, {CODE, TEXT, SOURCE}),
-        ("logs__transmit", False, {LOG}, {CODE, TEXT, SOURCE, EVENT}),
-        ("logs__level", "ERROR", {LOG}, {CODE, TEXT, SOURCE, EVENT}),
+        ({"computation__code__transmit": False}, {CODE, SOURCE, PROFILE}),
+        ({"computation__exceptions__transmit": False}, {TEXT, SOURCE}),
+        ({"logs__transmit": False, "prices": {}}, {LOG, CURRENCY}),
+        ({"logs__level": "ERROR", "profile__transmit": False}, {LOG, PROFILE}),
+        ({"events__allow": ["worker-fail-hard"], "tags": {}}, {EVENT, TAG}),
+        (NOTHING, {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TAG, CURRENCY}),
     ],
+    ids=["code", "exceptions", "logs", "log level and profile", "events", "all"],
 )
 def test_what_a_switch_refuses_is_in_no_byte(
-    everything_that_left: Callable[..., str],
-    switch: str,
-    value: object,
-    absent: set[str],
-    present: set[str],
+    everything_that_left: Callable[..., Left], refused: dict[str, Any], absent: set[str]
 ) -> None:
-    left = everything_that_left(**{switch: value})
-    assert _found(left, (*absent, *NEVER)) == []
-    assert [marker for marker in present if marker not in left] == []
+    left = everything_that_left(**refused)
+    assert left.found((*absent, *NEVER)) == []
+    rest = {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TAG, CURRENCY, ANNOTATION, SPAN} - absent
+    assert left.lacks(rest) == []
 
 
-def test_without_otlp_nothing_is_sent_over_it(
-    everything_that_left: Callable[..., str], recorder: Recorder
-) -> None:
+def test_without_otlp_nothing_is_sent_over_it(everything_that_left: Callable[..., Left]) -> None:
     left = everything_that_left(otlp__enabled=False)
-    assert {request.path for request in recorder.requests} == {"/api/v1/heartbeats"}
-    assert _found(left, NEVER) == []
+    assert set(left.by_path) == {"/api/v1/heartbeats"}
+    assert left.found(NEVER) == []
 
 
 def test_disabled_sends_nothing_at_all(
-    everything_that_left: Callable[..., str], recorder: Recorder
+    everything_that_left: Callable[..., Left], recorder: Recorder
 ) -> None:
-    assert everything_that_left(disabled=True) == ""
+    assert everything_that_left(disabled=True).everything == ""
     assert recorder.requests == []
 
 
 def test_the_script_holds_only_the_markers_of_its_code() -> None:
-    assert _found(SCRIPT, (TEXT, EVENT, LOG, KEY, ARGUMENT, RESULT)) == []
+    in_hex = (TEXT, EVENT, LOG, KEY, ARGUMENT, RESULT, ANNOTATION, SPAN, TRACE)
+    assert [marker for marker in in_hex if marker in SCRIPT] == []
