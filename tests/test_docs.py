@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from daskscope.config import leaves
+from daskscope.explanation import SWITCHES
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
@@ -36,3 +39,19 @@ def test_documented_modules_are_there() -> None:
 
     assert paths
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_the_page_on_privacy_names_every_setting_that_governs_what_leaves() -> None:
+    """A new setting is explained there, or stands here as one that changes nothing of it."""
+    text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    another = {"name", "workspace", "idle.timeout", "idle.grace", "spool.max-bytes"}
+    settings = [path for path, _ in leaves() if path not in another]
+
+    assert [path for path in settings if f"`{path}`" not in text] == []
+
+
+def test_the_page_on_privacy_holds_a_row_for_every_switch_that_is_explained() -> None:
+    text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (`.+?) \|", text)
+
+    assert [name for name, _ in SWITCHES if not any(f"`{name}`" in row for row in rows)] == []
