@@ -27,7 +27,7 @@ from daskscope.config import Settings
 from daskscope.emit.destination import Destination
 from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.explanation import Explanation, Recent, explain
-from daskscope.observe.environment import deployment, environment
+from daskscope.observe.environment import read_once
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
@@ -386,8 +386,7 @@ async def install(
     Nothing waits between the look and the act, so that of two clients one is first.
     """
     # They read files and remember what they found: off the loop.
-    await asyncio.to_thread(environment)
-    await asyncio.to_thread(deployment)
+    await asyncio.to_thread(read_once)
     plugin = dask_scheduler.plugins.get(NAME)
     if plugin is None:
         plugin = Plugin(settings, registrant)

@@ -17,8 +17,10 @@ from distributed.scheduler import Scheduler
 
 from daskscope.config import Settings, argument_name, leaves, settings
 from daskscope.errors import ConfigurationError, NotOnScheduler
+from daskscope.installation import install_on_scheduler
 from daskscope.observe import environment
-from daskscope.plugin import NAME, Installed, Plugin, Registrant, install
+from daskscope.plugin import NAME, Installed, Plugin, Registrant
+from daskscope.plugin import install as put_into
 from daskscope.shutdown.client import heed_shutdowns
 from daskscope.version import __version__
 
@@ -34,9 +36,8 @@ _NOT_ON_SCHEDULER = """\
 the scheduler at {address} cannot import daskscope ({reason}). One of these helps:
   1. install it where the scheduler runs, in its environment or image:
          pip install daskscope=={version}
-  2. let Dask install it there, then register again:
-         from distributed.diagnostics.plugin import PipInstall
-         client.register_plugin(PipInstall(["daskscope=={version}"]))
+  2. let pip install it there, for as long as that environment lasts:
+         daskscope.register(install=True)
   3. start the scheduler from an environment that has it:
          dask scheduler --preload daskscope\
 """
@@ -78,7 +79,7 @@ class Registration:
         return "".join(separator + note for note in notes if note)
 
 
-def register(client: Client | None = None, **overrides: Any) -> Any:
+def register(client: Client | None = None, *, install: bool = False, **overrides: Any) -> Any:
     """Record the cluster of ``client`` from now on.
 
     Puts the daskscope plugin into the scheduler, with the settings of this process. Where it is
@@ -89,6 +90,10 @@ def register(client: Client | None = None, **overrides: Any) -> Any:
     ----------
     client
         The client of the cluster; by default the current one.
+    install
+        Where the scheduler lacks daskscope, have pip install this version of it there first. The
+        scheduler works on meanwhile; this call waits. Nothing else of Dask is changed there, and
+        workers need nothing.
     **overrides
         Settings that win over Dask's configuration, named as in ``daskscope.yaml``, with a double
         underscore between levels: ``endpoint``, ``token``, ``tags``,
@@ -105,7 +110,7 @@ def register(client: Client | None = None, **overrides: Any) -> Any:
     ConfigurationError
         A setting makes no sense, or there is no client.
     NotOnScheduler
-        The scheduler cannot import daskscope.
+        The scheduler cannot import daskscope, or pip cannot install it there.
 
     Examples
     --------
@@ -127,7 +132,7 @@ def register(client: Client | None = None, **overrides: Any) -> Any:
         dask.config.update_defaults(
             {"distributed": {"diagnostics": {"computations": {"nframes": chosen.code_frames}}}}
         )
-    return client.sync(_register, client, chosen)
+    return client.sync(_register, client, chosen, install)
 
 
 def current_client(client: Client | None) -> Client:
@@ -148,24 +153,19 @@ def current_client(client: Client | None) -> Client:
         ) from None
 
 
-async def _register(client: Client, chosen: Settings) -> Registration:
+async def _register(client: Client, chosen: Settings, may_install: bool) -> Registration:
     try:
-        # By name, functions of the standard library alone: nothing of ours is needed there yet, the
-        # import does not block the scheduler's loop, and should it fail, the scheduler's log shows
-        # no more than this. The token goes only to a scheduler that can unpack it.
-        await client._run_on_scheduler(
-            asyncio.to_thread, importlib.import_module, "daskscope.plugin"
-        )
+        await _import_on_scheduler(client)
     except ImportError as error:
-        raise NotOnScheduler(
-            _NOT_ON_SCHEDULER.format(
-                address=client.scheduler.address if client.scheduler else "",
-                reason=error,
-                version=__version__,
-            )
-        ) from None
-    me = Registrant(environment.user(), environment.host(), client.id)
-    installed: Installed = await client._run_on_scheduler(install, chosen, me)
+        if not may_install:
+            raise _not_on_scheduler(client, error) from None
+        await install_on_scheduler(client)
+        try:
+            await _import_on_scheduler(client)
+        except ImportError as still:
+            raise _not_on_scheduler(client, still) from None
+    me = await asyncio.to_thread(_myself, client.id)
+    installed: Installed = await client._run_on_scheduler(put_into, chosen, me)
     heed_shutdowns(client)
     first = installed.registrant
     # A setting apart from the token counts as another: two tokens of one workspace do the same.
@@ -179,10 +179,29 @@ async def _register(client: Client, chosen: Settings) -> Registration:
     )
 
 
+async def _import_on_scheduler(client: Client) -> None:
+    # By name, functions of the standard library alone: nothing of ours is needed there yet, the
+    # import does not block the scheduler's loop, and should it fail, the scheduler's log shows no
+    # more than this. The token goes only to a scheduler that can unpack it.
+    await client._run_on_scheduler(asyncio.to_thread, importlib.import_module, "daskscope.plugin")
+
+
+def _not_on_scheduler(client: Client, reason: ImportError) -> NotOnScheduler:
+    address = client.scheduler.address if client.scheduler else ""
+    return NotOnScheduler(
+        _NOT_ON_SCHEDULER.format(address=address, reason=reason, version=__version__)
+    )
+
+
+def _myself(client: str | None = None) -> Registrant:
+    # The name of a user may come over the network: not on an event loop.
+    return Registrant(environment.user(), environment.host(), client)
+
+
 # --- preload --------------------------------------------------------------------------------------
 
 
-def _setup(dask_scheduler: Scheduler, **options: Any) -> None:
+async def _setup(dask_scheduler: Scheduler, **options: Any) -> None:
     given = {name.removeprefix("daskscope_"): value for name, value in options.items()}
     try:
         chosen = settings(**given)
@@ -195,10 +214,11 @@ def _setup(dask_scheduler: Scheduler, **options: Any) -> None:
     if chosen.token is None:
         logger.warning(_NOTHING_IS_RECORDED)
         return
+    # Packages' versions are read from files, and remembered: off the loop.
+    await asyncio.to_thread(environment.read_once)
+    registrant = await asyncio.to_thread(_myself)
     # Dask starts it, right after the preloads.
-    dask_scheduler.add_plugin(
-        Plugin(chosen, Registrant(environment.user(), environment.host())), name=NAME
-    )
+    dask_scheduler.add_plugin(Plugin(chosen, registrant), name=NAME)
 
 
 def _option(path: str, default: Any) -> click.Option:

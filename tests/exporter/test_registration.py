@@ -9,6 +9,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import dask.config
 import pytest
@@ -119,7 +120,11 @@ def test_two_that_register_at_once_get_one_plugin(
     cluster: LocalCluster, recorder: Recorder
 ) -> None:
     async def both() -> None:
-        settings = {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms"}
+        settings: dict[str, Any] = {
+            "endpoint": recorder.url,
+            "token": TOKEN,
+            "interval": "100ms",
+        }
         async with (
             Client(cluster.scheduler_address, asynchronous=True) as one,
             Client(cluster.scheduler_address, asynchronous=True) as other,
@@ -206,7 +211,7 @@ def test_a_scheduler_without_the_package_gives_three_ways_out_and_logs_no_token(
         output = scheduler.stop()
     message = str(error.value)
     assert scheduler.address in message
-    for way in ("pip install daskscope==", "PipInstall", "--preload daskscope"):
+    for way in ("pip install daskscope==", "register(install=True)", "--preload daskscope"):
         assert way in message
     assert TOKEN not in output
 

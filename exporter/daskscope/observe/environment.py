@@ -121,6 +121,12 @@ def deployment_of(variables: Mapping[str, str], namespace: str | None = None) ->
     return {name: value[: protocol.MAX_NAME] for name, value in found.items() if value}
 
 
+def read_once() -> None:
+    """Read what :func:`environment` and :func:`deployment` remember. Not on an event loop."""
+    environment()
+    deployment()
+
+
 def user() -> str:
     """Return the name of the user who runs this process, as far as it is known."""
     # On a hub everyone is the same user to the system.
