@@ -84,11 +84,13 @@ SENT_WHAT = "daskscope.send.what"
 COMPUTATION_ID = "dask.computation.id"
 COMPUTATION_STATUS = "dask.computation.status"
 COMPUTATION_TASKS = "dask.computation.tasks"
+COMPUTATION_COMPLETED = "dask.computation.completed"
 USER_NAME = "user.name"
 SHUTDOWN_STATE = "dask.shutdown.state"
 SHUTDOWN_REQUESTED_BY = "dask.shutdown.requested_by"
 TASK_GROUP_NAME = "dask.task_group.name"
 TASK_GROUP_TASKS = "dask.task_group.tasks"
+TASK_GROUP_SAMPLED = "dask.task_group.sampled"
 
 # --- metrics --------------------------------------------------------------------------------------
 
@@ -273,18 +275,25 @@ class Span:
 
 SPAN_COMPUTATION = Span(
     "dask.computation",
-    "One per computation, from its graph's arrival to its last task's end. An error if a task "
-    "raised an exception.",
+    "One per computation, from its graph's arrival to its last task's end, in the trace of "
+    "whoever submitted it. An error if a task raised an exception.",
     (COMPUTATION_ID, USER_NAME, COMPUTATION_STATUS, COMPUTATION_TASKS),
 )
 SPAN_TASK_GROUP = Span(
     "dask.task_group",
     "One per task group that ran, below its computation: from its first task's start to its last "
-    "one's end.",
-    (COMPUTATION_ID, TASK_GROUP_NAME, TASK_PREFIX, TASK_GROUP_TASKS),
+    "one's end. Linked to the groups that it needed. `dask.task_group.sampled` of its tasks have "
+    "a span.",
+    (COMPUTATION_ID, TASK_GROUP_NAME, TASK_PREFIX, TASK_GROUP_TASKS, TASK_GROUP_SAMPLED),
+)
+SPAN_TASK = Span(
+    "dask.task",
+    "A sample of a group's task runs, below their group: those that failed, the slowest, and some "
+    "others. From the start of its function to its end.",
+    (COMPUTATION_ID, TASK_PREFIX, TASK_OUTCOME, WORKER_ADDRESS, EXCEPTION_TYPE),
 )
 
-SPANS: tuple[Span, ...] = (SPAN_COMPUTATION, SPAN_TASK_GROUP)
+SPANS: tuple[Span, ...] = (SPAN_COMPUTATION, SPAN_TASK_GROUP, SPAN_TASK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +316,11 @@ LOG_COMPUTATION_STARTED = LogEvent(
     "dask.computation.started",
     "A computation began.",
     (COMPUTATION_ID, COMPUTATION_TASKS, USER_NAME),
+)
+LOG_COMPUTATION_PROGRESS = LogEvent(
+    "dask.computation.progress",
+    "A computation is still running: so many of its tasks have finished. Every few intervals.",
+    (COMPUTATION_ID, COMPUTATION_TASKS, COMPUTATION_COMPLETED, USER_NAME),
 )
 LOG_COMPUTATION_FINISHED = LogEvent(
     "dask.computation.finished",
@@ -356,6 +370,7 @@ LOG_EVENTS: tuple[LogEvent, ...] = (
     LOG_CLUSTER_STOPPED,
     LOG_CLUSTER_SHUTDOWN,
     LOG_COMPUTATION_STARTED,
+    LOG_COMPUTATION_PROGRESS,
     LOG_COMPUTATION_FINISHED,
     LOG_EXCEPTION,
     LOG_WORKER_LOST,

@@ -33,6 +33,7 @@ from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
 from daskscope.observe.snapshot import Observed, Observer
 from daskscope.privacy import Cleared, Privacy
+from daskscope.propagate import activate_in_tasks
 from daskscope.report.sender import Sender
 from daskscope.shutdown.shutdowns import Shutdowns
 from daskscope.size import size_of
@@ -173,8 +174,9 @@ class Plugin(SchedulerPlugin):
     ) -> None:
         """A graph has arrived."""
         if self._running is not None:
-            self._running.observer.update_graph(client, tasks)
+            # It may tell at once: not of a graph before its tasks have made a transition.
             self._running.shutdowns.work_arrived()
+            self._running.observer.update_graph(client, tasks)
             if self._running.observer.is_full():
                 self._running.tell_more_soon()
 
@@ -249,6 +251,8 @@ class _Running:
         self._unwatch: list[Callable[[], None]] = [self.observer.stop]
         if settings.logs_transmit:
             self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
+        if settings.traces_transmit:
+            self._unwatch.append(activate_in_tasks(scheduler))
         self._profile: Background[Window] | None = None
         if self.observer.profiles is not None:
             self._profile = Background(

@@ -21,6 +21,7 @@ from daskscope.installation import install_on_scheduler
 from daskscope.observe import environment
 from daskscope.plugin import NAME, Installed, Plugin, Registrant
 from daskscope.plugin import install as put_into
+from daskscope.propagate import send_context_with_graphs
 from daskscope.shutdown.client import heed_shutdowns
 from daskscope.version import __version__
 
@@ -167,6 +168,9 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
     me = await asyncio.to_thread(_myself, client.id)
     installed: Installed = await client._run_on_scheduler(put_into, chosen, me)
     heed_shutdowns(client)
+    # Refused by one of the two is refused.
+    if chosen.traces_transmit and "traces_transmit" not in installed.differing:
+        send_context_with_graphs(client)
     first = installed.registrant
     # A setting apart from the token counts as another: two tokens of one workspace do the same.
     differ = [name for name in installed.differing if name != "token"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import dask.array as da
 import pytest
-from distributed import Client, wait
+from distributed import Client, Event, wait
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -50,6 +50,11 @@ def log_a_failure() -> None:
         fail()
     except OSError:
         logging.getLogger("mine").exception("it failed")
+
+
+def step(number: int, gate: str) -> None:
+    if number == 0:
+        Event(gate).wait()
 
 
 def _attributes(pairs: Any) -> dict[str, str]:
@@ -96,6 +101,12 @@ def told(client: Client, register: Register, recorder: Recorder) -> Recorder:
     asked = {"id": "1", "action": "shutdown", "requested_by": "ada", "reason": "", "grace": 3600}
     recorder.commands = [asked]
     recorder.wait_for(recorder.shutdowns, "a shutdown")
+    steps: list[Any] = []
+    while names.LOG_COMPUTATION_PROGRESS.name.encode() not in recorder.bytes:
+        steps.append(client.submit(step, len(steps), recorder.url, pure=False))
+        wait(steps[1:])
+    Event(recorder.url, client=client).set()
+    wait(steps)
     client.run_on_scheduler(_end)
     recorder.wait_for(
         lambda: names.LOG_CLUSTER_STOPPED.name.encode() in recorder.bytes, "the last log event"
@@ -157,6 +168,9 @@ def test_spans_are_of_the_trace_that_the_computation_names(told: Recorder) -> No
         assert len(inside) == len(told.groups(row.id))
         for child in inside:
             assert set(_attributes(child.attributes)) == set(names.SPAN_TASK_GROUP.attributes)
+    tasks = [_attributes(span.attributes) for span in spans if span.name == names.SPAN_TASK.name]
+    assert {key for task in tasks for key in task} == set(names.SPAN_TASK.attributes)
+    assert {span.name for span in spans} == {span.name for span in names.SPANS}
 
 
 def test_log_events_come_with_their_names(told: Recorder) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from opentelemetry.trace import Span
+from opentelemetry.trace import SpanContext
 
 from daskscope import names, protocol
 from daskscope.config import Settings
@@ -19,16 +20,33 @@ from daskscope.emit.traces import Traces
 from daskscope.observe.logs import LogRecord
 from daskscope.privacy import Cleared
 
-#: Running computations with an open span, and ended ones that must not get a second one.
-MAX_OPEN = 1_000
-MAX_ENDED = 5_000
+#: Computations of which it is known what the log was told; beyond it the oldest are forgotten.
+MAX_TOLD = 5_000
+#: Intervals between two log events about a computation's progress.
+PROGRESS_EVERY = 3
+
+
+@dataclass(slots=True)
+class _Told:
+    """Up to where a computation's story was told; ``at`` is in seconds since the epoch."""
+
+    at: float
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    metrics: Metrics
+    traces: Traces | None
+    logs: Logs
 
 
 class Emitter:
     """Turns cleared snapshots into metrics, spans and log events. Runs in a thread of its own.
 
     ``send_failures`` returns what others count of failed requests, by what was sent; ``waiting``
-    what waits in each queue; ``service_is_well`` whether heartbeats arrive.
+    what waits in each queue; ``service_is_well`` whether heartbeats arrive. ``drops`` counts what a
+    bound left out.
     """
 
     def __init__(
@@ -41,26 +59,25 @@ class Emitter:
         drops: Counter[str],
     ) -> None:
         self._settings = settings
+        self._drops = drops
         self._exporters = Exporters(destination, settings.interval, service_is_well, drops)
         self._others_failures = send_failures
         self._waiting = waiting
-        self._parts: tuple[Metrics, Traces, Logs] | None = None
-        self._open: OrderedDict[str, tuple[Span, dict[str, protocol.TaskGroup]]] = OrderedDict()
-        self._ended: OrderedDict[str, Span] = OrderedDict()
+        self._parts: _Parts | None = None
+        self._told: OrderedDict[str, _Told] = OrderedDict()
 
     def emit(self, snapshot: Cleared) -> None:
         """Tell of one snapshot."""
         if self._parts is None:
             self._parts = self._start(snapshot.cluster)
-        metrics, _, logs = self._parts
-        metrics.observe(snapshot)
+        logs = self._parts.logs
+        self._parts.metrics.observe(snapshot)
+        if self._parts.traces is not None:
+            self._parts.traces.observe(snapshot)
         if snapshot.phase == "start":
             self._tell_cluster(logs, names.LOG_CLUSTER_STARTED, "Cluster started", snapshot)
         for computation in snapshot.computations:
-            self._begin(computation)
-        for group in snapshot.task_groups:
-            if group.computation in self._open:
-                self._open[group.computation][1][group.name] = group
+            self._tell_computation(logs, computation, snapshot.status.at)
         for failure in snapshot.failures:
             self._tell_failure(logs, failure)
         for loss in snapshot.worker_losses:
@@ -88,7 +105,7 @@ class Emitter:
             )
         for computation in snapshot.computations:
             if computation.status != "running":
-                self._finish(computation)
+                self._tell_end(logs, computation)
         if snapshot.phase == "stop":
             self._tell_cluster(logs, names.LOG_CLUSTER_STOPPED, "Cluster stopped", snapshot)
 
@@ -100,14 +117,17 @@ class Emitter:
         """Send what waits and end. Takes as long as the exporters' timeouts."""
         self._exporters.close()
         if self._parts is not None:
-            metrics, traces, logs = self._parts
-            logs.shutdown()
-            traces.shutdown()
-            metrics.shutdown(timeout=10)
+            self._parts.logs.shutdown()
+            if self._parts.traces is not None:
+                self._parts.traces.shutdown()
+            self._parts.metrics.shutdown(timeout=10)
 
-    def _start(self, cluster: protocol.Cluster) -> tuple[Metrics, Traces, Logs]:
+    def _start(self, cluster: protocol.Cluster) -> _Parts:
         who = resource(cluster)
-        return (
+        traces = None
+        if self._settings.traces_transmit:
+            traces = Traces(self._exporters.spans(), who, self._settings, self._drops)
+        return _Parts(
             Metrics(
                 self._exporters.metrics(),
                 who,
@@ -116,41 +136,49 @@ class Emitter:
                 self._waiting,
                 cluster.prices,
             ),
-            Traces(self._exporters.spans(), who),
+            traces,
             Logs(self._exporters.logs(), who),
         )
 
-    def _begin(self, computation: protocol.Computation) -> None:
-        assert self._parts is not None
-        _, traces, logs = self._parts
-        if computation.id in self._open or computation.id in self._ended:
-            return
-        span = traces.start(computation)
-        self._open[computation.id] = (span, {})
-        if len(self._open) > MAX_OPEN:
-            self._open.popitem(last=False)
-        logs.emit(
-            names.LOG_COMPUTATION_STARTED,
-            f"Computation of {computation.tasks} tasks started",
-            computation.started_at,
-            {
-                names.COMPUTATION_ID: computation.id,
-                names.COMPUTATION_TASKS: computation.tasks,
-                names.USER_NAME: computation.user,
-            },
-            span=span,
-        )
+    def _tell_computation(self, logs: Logs, computation: protocol.Computation, now: float) -> None:
+        """Tell that a computation began, or how far it has come."""
+        told = self._told.get(computation.id)
+        attributes: dict[str, str | int] = {
+            names.COMPUTATION_ID: computation.id,
+            names.COMPUTATION_TASKS: computation.tasks,
+            names.USER_NAME: computation.user,
+        }
+        if told is None:
+            self._told[computation.id] = _Told(computation.started_at)
+            if len(self._told) > MAX_TOLD:
+                self._told.popitem(last=False)
+            logs.emit(
+                names.LOG_COMPUTATION_STARTED,
+                f"Computation of {computation.tasks} tasks started",
+                computation.started_at,
+                attributes,
+                span=self._span(computation.id),
+            )
+        elif (
+            computation.status == "running"
+            and not told.ended
+            and now - told.at >= PROGRESS_EVERY * self._settings.interval
+        ):
+            told.at = now
+            done = min(computation.completed, computation.tasks)
+            logs.emit(
+                names.LOG_COMPUTATION_PROGRESS,
+                f"Computation: {done} of {computation.tasks} tasks finished",
+                now,
+                {**attributes, names.COMPUTATION_COMPLETED: done},
+                span=self._span(computation.id),
+            )
 
-    def _finish(self, computation: protocol.Computation) -> None:
-        assert self._parts is not None
-        _, traces, logs = self._parts
-        span, groups = self._open.pop(computation.id, (None, {}))
-        if span is None:
+    def _tell_end(self, logs: Logs, computation: protocol.Computation) -> None:
+        told = self._told.get(computation.id)
+        if told is None or told.ended:
             return
-        traces.end(span, computation, list(groups.values()))
-        self._ended[computation.id] = span
-        if len(self._ended) > MAX_ENDED:
-            self._ended.popitem(last=False)
+        told.ended = True
         logs.emit(
             names.LOG_COMPUTATION_FINISHED,
             f"Computation of {computation.tasks} tasks {computation.status}",
@@ -162,7 +190,7 @@ class Emitter:
                 names.USER_NAME: computation.user,
             },
             severity=ERROR if computation.status == "erred" else INFO,
-            span=span,
+            span=self._span(computation.id),
         )
 
     def _tell_failure(self, logs: Logs, failure: protocol.Failure) -> None:
@@ -205,10 +233,10 @@ class Emitter:
             span=self._span(record.computation or ""),
         )
 
-    def _span(self, computation: str) -> Span | None:
-        if computation in self._open:
-            return self._open[computation][0]
-        return self._ended.get(computation)
+    def _span(self, computation: str) -> SpanContext | None:
+        if self._parts is None or self._parts.traces is None:
+            return None
+        return self._parts.traces.context(computation)
 
     @staticmethod
     def _tell_cluster(logs: Logs, event: names.LogEvent, body: str, snapshot: Cleared) -> None:

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Mapping
 
 from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.trace import Span, set_span_in_context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 from opentelemetry.util.types import AnyValue
 
 from daskscope import names
@@ -49,13 +50,16 @@ class Logs:
         attributes: Mapping[str, AnyValue],
         *,
         severity: SeverityNumber = INFO,
-        span: Span | None = None,
+        span: SpanContext | None = None,
     ) -> None:
         """Tell of an event at ``at`` (seconds since the epoch), as part of ``span``'s trace."""
+        context = Context()
+        if span is not None:
+            context = set_span_in_context(NonRecordingSpan(span), context)
         self._logger.emit(
             LogRecord(
                 timestamp=int(at * 1e9),
-                context=None if span is None else set_span_in_context(span),
+                context=context,
                 severity_number=severity,
                 severity_text=severity.name,
                 body=body,

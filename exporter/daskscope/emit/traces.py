@@ -1,87 +1,321 @@
-"""Spans: one per computation, and one per task group below it."""
+"""Spans: one per computation, one per task group below it, and some of the group's tasks."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
 from opentelemetry.context import Context
+from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+from opentelemetry.util.types import AttributeValue
 
 from daskscope import names, protocol
+from daskscope.config import Settings
 from daskscope.emit.providers import SCOPE
+from daskscope.observe.groups import Traced
+from daskscope.observe.samples import TaskSample
+from daskscope.observe.trace_context import TraceContext, of_computation
+from daskscope.privacy import Cleared
 from daskscope.version import __version__
+
+#: Computations that run and have a span; beyond it the oldest get none.
+MAX_OPEN = 1_000
+#: Their task groups; beyond it further ones get no span.
+MAX_GROUPS = 20_000
+#: Computations whose context is remembered, for what is told of them later.
+MAX_KNOWN = 5_000
+#: Spans that wait to be sent, unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise.
+MAX_WAITING = 2_048
+
+
+@dataclass(slots=True)
+class _Open:
+    span: Span
+    groups: dict[str, protocol.TaskGroup] = field(default_factory=dict)
 
 
 class Traces:
-    """A tracer provider, and the spans of the computations that run."""
+    """A tracer provider, and the spans of the computations that run.
 
-    def __init__(self, exporter: SpanExporter, resource: Resource) -> None:
-        self._ids = _ComputationIds()
+    ``drops`` counts what has no span because of a bound.
+    """
+
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        resource: Resource,
+        settings: Settings,
+        drops: Counter[str],
+    ) -> None:
+        self._drops = drops
+        self._ids = _GivenIds()
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._queue = _Queue(exporter, drops)
+        self._provider.add_span_processor(self._queue)
         self._tracer = self._provider.get_tracer(SCOPE, __version__)
+        self._allowance = _Allowance(settings.traces_max_spans_per_second, settings.interval)
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._groups = 0
+        self._known: OrderedDict[str, SpanContext] = OrderedDict()
 
-    def start(self, computation: protocol.Computation) -> Span:
-        """Start the span of a computation. Its trace has the id that the computation names."""
-        self._ids.trace_id = computation.trace_id
-        return self._tracer.start_span(
+    def context(self, computation: str) -> SpanContext | None:
+        """Return the context of a computation's span, None if it has none."""
+        opened = self._open.get(computation)
+        return self._known.get(computation) if opened is None else opened.span.get_span_context()
+
+    def observe(self, snapshot: Cleared) -> None:
+        """Start the spans of computations that began, and end those of computations that ended."""
+        for computation in snapshot.computations:
+            traced = snapshot.traced.get(computation.id)
+            if traced is not None and self.context(computation.id) is None:
+                self._start(computation, traced.caller)
+        for group in snapshot.task_groups:
+            self._keep(group)
+        ended = [
+            (row, self._open.pop(row.id), snapshot.traced[row.id])
+            for row in snapshot.computations
+            if row.status != "running" and row.id in self._open and row.id in snapshot.traced
+        ]
+        allowed = self._allowed([traced for _, _, traced in ended], snapshot.status.at)
+        for (computation, opened, _), samples in zip(ended, allowed, strict=True):
+            self._groups -= len(opened.groups)
+            self._end(computation, opened, samples)
+
+    def shutdown(self) -> None:
+        """Send what waits and end. Takes as long as the exporter's timeout."""
+        self._provider.shutdown()
+
+    def _start(self, computation: protocol.Computation, caller: TraceContext | None) -> None:
+        assert computation.trace_id is not None
+        own = of_computation(computation.id, computation.trace_id, caller)
+        self._ids.next_are(int(own.trace_id, 16), int(own.span_id, 16))
+        span = self._tracer.start_span(
             names.SPAN_COMPUTATION.name,
-            context=Context(),
+            context=Context() if caller is None else _inside(_remote(caller)),
             start_time=_ns(computation.started_at),
             attributes={
                 names.COMPUTATION_ID: computation.id,
                 names.USER_NAME: computation.user,
             },
         )
+        self._known[computation.id] = span.get_span_context()
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        self._open[computation.id] = _Open(span)
+        if len(self._open) > MAX_OPEN:
+            _, dropped = self._open.popitem(last=False)
+            self._groups -= len(dropped.groups)
+            self._drops["trace"] += 1
 
-    def end(
+    def _keep(self, group: protocol.TaskGroup) -> None:
+        opened = self._open.get(group.computation)
+        if opened is None:
+            return
+        if group.name not in opened.groups:
+            if self._groups >= MAX_GROUPS:
+                self._drops["task group span"] += 1
+                return
+            self._groups += 1
+        opened.groups[group.name] = group
+
+    def _allowed(self, ended: Sequence[Traced], now: float) -> list[dict[str, list[TaskSample]]]:
+        """Return the samples by group that get a span: the weightiest of all that ended now."""
+        chosen = [
+            (sample.exception is None, rank, index, group, sample)
+            for index, traced in enumerate(ended)
+            for group, samples in traced.samples.items()
+            for rank, sample in enumerate(samples)
+        ]
+        chosen.sort(key=lambda entry: entry[:2])
+        count = self._allowance.take(len(chosen), now)
+        if count < len(chosen):
+            self._drops["task span"] += len(chosen) - count
+        allowed: list[dict[str, list[TaskSample]]] = [{} for _ in ended]
+        for _, _, index, group, sample in chosen[:count]:
+            allowed[index].setdefault(group, []).append(sample)
+        return allowed
+
+    def _end(
         self,
-        span: Span,
         computation: protocol.Computation,
-        groups: list[protocol.TaskGroup],
+        opened: _Open,
+        samples: Mapping[str, Sequence[TaskSample]],
     ) -> None:
-        """End the span of a computation, with a span for each of its groups that ran."""
-        inside = set_span_in_context(span)
-        for group in groups:
-            if group.started_at is None or group.stopped_at is None:
-                continue
-            child = self._tracer.start_span(
-                names.SPAN_TASK_GROUP.name,
-                context=inside,
-                start_time=_ns(group.started_at),
-                attributes={
-                    names.COMPUTATION_ID: computation.id,
-                    names.TASK_GROUP_NAME: group.name,
-                    names.TASK_PREFIX: group.prefix,
-                    names.TASK_GROUP_TASKS: group.tasks,
-                },
-            )
-            if group.erred:
-                child.set_status(Status(StatusCode.ERROR))
-            child.end(_ns(group.stopped_at))
+        span = opened.span
+        if span.is_recording():
+            context = span.get_span_context()
+            # Their ids first: a span is linked to spans that may be made after it.
+            ran = {
+                group.name: SpanContext(
+                    context.trace_id,
+                    self._ids.generate_span_id(),
+                    is_remote=False,
+                    trace_flags=context.trace_flags,
+                )
+                for group in opened.groups.values()
+                if group.started_at is not None
+            }
+            for name, own in ran.items():
+                self._tell_group(opened.groups[name], context, own, ran, samples.get(name, ()))
         span.set_attribute(names.COMPUTATION_STATUS, computation.status)
         span.set_attribute(names.COMPUTATION_TASKS, computation.tasks)
         if computation.status == "erred":
             span.set_status(Status(StatusCode.ERROR))
         span.end(_ns(computation.stopped_at or computation.started_at))
 
-    def shutdown(self) -> None:
-        """Send what waits and end. Takes as long as the exporter's timeout."""
-        self._provider.shutdown()
+    def _tell_group(
+        self,
+        group: protocol.TaskGroup,
+        parent: SpanContext,
+        own: SpanContext,
+        others: Mapping[str, SpanContext],
+        samples: Sequence[TaskSample],
+    ) -> None:
+        assert group.started_at is not None
+        assert group.stopped_at is not None
+        self._ids.next_are(own.trace_id, own.span_id)
+        span = self._tracer.start_span(
+            names.SPAN_TASK_GROUP.name,
+            context=_inside(parent),
+            start_time=_ns(group.started_at),
+            links=[Link(others[name]) for name in group.dependencies if name in others],
+            attributes={
+                names.COMPUTATION_ID: group.computation,
+                names.TASK_GROUP_NAME: group.name,
+                names.TASK_PREFIX: group.prefix,
+                names.TASK_GROUP_TASKS: group.tasks,
+                names.TASK_GROUP_SAMPLED: len(samples),
+            },
+        )
+        for sample in samples:
+            self._tell_task(group, own, sample)
+        if group.erred:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(_ns(group.stopped_at))
+
+    def _tell_task(
+        self, group: protocol.TaskGroup, parent: SpanContext, sample: TaskSample
+    ) -> None:
+        attributes: dict[str, AttributeValue] = {
+            names.COMPUTATION_ID: group.computation,
+            names.TASK_PREFIX: group.prefix,
+            names.TASK_OUTCOME: sample.outcome,
+            names.WORKER_ADDRESS: sample.worker,
+        }
+        if sample.exception is not None:
+            attributes[names.EXCEPTION_TYPE] = sample.exception
+        span = self._tracer.start_span(
+            names.SPAN_TASK.name,
+            context=_inside(parent),
+            start_time=_ns(sample.started_at),
+            attributes=attributes,
+        )
+        if sample.exception is not None:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(_ns(sample.stopped_at))
 
 
-class _ComputationIds(RandomIdGenerator):
-    """Random ids, but for the next trace if its id was given."""
+class _GivenIds(RandomIdGenerator):
+    """Random ids, but for the next span if they were given."""
 
-    trace_id: str | None = None
+    _trace: int | None = None
+    _span: int | None = None
+
+    def next_are(self, trace: int, span: int) -> None:
+        self._trace, self._span = trace, span
 
     def generate_trace_id(self) -> int:
-        given, self.trace_id = self.trace_id, None
-        return int(given, 16) if given else super().generate_trace_id()
+        given, self._trace = self._trace, None
+        return super().generate_trace_id() if given is None else given
+
+    def generate_span_id(self) -> int:
+        given, self._span, self._trace = self._span, None, None
+        return super().generate_span_id() if given is None else given
+
+
+class _Allowance:
+    """So many per second; what was not taken adds up for one interval."""
+
+    def __init__(self, per_second: int, interval: float) -> None:
+        self._per_second = per_second
+        self._most = self._left = per_second * max(interval, 1.0)
+        self._at: float | None = None
+
+    def take(self, count: int, now: float) -> int:
+        """Return how many of ``count`` are granted at ``now``, in seconds."""
+        passed = 0.0 if self._at is None else max(now - self._at, 0.0)
+        self._at = now
+        self._left = min(self._left + passed * self._per_second, self._most)
+        granted = min(count, int(self._left))
+        self._left -= granted
+        return granted
+
+
+class _Queue(BatchSpanProcessor):
+    """Takes spans until too many wait, and counts the rest: the SDK would log them."""
+
+    def __init__(self, exporter: SpanExporter, drops: Counter[str]) -> None:
+        self._outlet = _Outlet(exporter)
+        try:
+            self._most = int(os.environ[OTEL_BSP_MAX_QUEUE_SIZE])
+        except (KeyError, ValueError):
+            self._most = MAX_WAITING
+        super().__init__(self._outlet, max_queue_size=self._most)
+        self._drops = drops
+        self._taken = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if self._taken - self._outlet.passed >= self._most:
+            self._drops["span"] += 1
+            return
+        self._taken += 1
+        super().on_end(span)
+
+
+class _Outlet(SpanExporter):
+    """An exporter that counts the spans which left the queue."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self.passed = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.passed += len(spans)
+        return self._exporter.export(spans)
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+
+def _remote(context: TraceContext) -> SpanContext:
+    return SpanContext(
+        int(context.trace_id, 16),
+        int(context.span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(int(context.sampled)),
+    )
+
+
+def _inside(context: SpanContext) -> Context:
+    return set_span_in_context(NonRecordingSpan(context), Context())
 
 
 def _ns(seconds: float) -> int:

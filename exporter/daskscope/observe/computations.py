@@ -9,7 +9,8 @@ the same lines of code; its tasks' transitions are counted under it until the la
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from distributed.metrics import time
@@ -18,9 +19,10 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.observe.graphs import Graph
-from daskscope.observe.groups import Computation, Group
+from daskscope.observe.groups import Computation, Group, Traced
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes
+from daskscope.observe.trace_context import caller_of, hand_on
 
 #: Rows of groups that one snapshot takes, or a few more: the rest is for the next one. A row takes
 #: the event loop some 10 µs.
@@ -51,11 +53,16 @@ class Computations:
     Tasks of a collection (their keys hold a token) are found by Dask's task group, which is theirs
     alone. Tasks with keys of their own share Dask's group with all others of their prefix, across
     computations, and are found one by one. What is remembered goes when Dask forgets the task.
+
+    ``traced`` says whether computations have a trace, ``places`` how many samples of each sort are
+    kept of a group's tasks.
     """
 
-    def __init__(self, prefixes: Prefixes, naming: Naming) -> None:
+    def __init__(self, prefixes: Prefixes, naming: Naming, *, traced: bool, places: int) -> None:
         self._prefixes = prefixes
         self._naming = naming
+        self._traced = traced
+        self._places = places
         # Keyed by Dask's object, not its name: a name may come back as another group.
         self._groups: dict[DaskTaskGroup, _Whole] = {}
         self._tasks: dict[Hashable, Group] = {}
@@ -68,7 +75,7 @@ class Computations:
 
     def graph(
         self,
-        tasks: Iterable[TaskState],
+        tasks: Sequence[TaskState],
         *,
         client: str,
         user: str,
@@ -95,10 +102,20 @@ class Computations:
         if not groups and not singles:
             return
         first = next(iter(groups.values())) if groups else singles[0]
-        line = (client, frames or self._naming.prefix(first))
+        # What serves two requests is two computations, though one line of code sends both.
+        caller = caller_of(chain(groups.values(), singles)) if self._traced else None
+        line = (client, frames or self._naming.prefix(first), caller and caller.trace_id)
         computation = self._joinable.get(line)
         if computation is None:
-            computation = Computation(line, user, frames, time())
+            computation = Computation(
+                line,
+                user,
+                frames,
+                time(),
+                traced=self._traced,
+                caller=caller,
+                places=self._places,
+            )
         computation.joined_by(graph)
         for group, task in groups.items():
             prefix = self._naming.prefix(task)
@@ -119,6 +136,8 @@ class Computations:
         for task in singles:
             others = {other.group for other in task.dependencies}
             self._tasks[task.key].dependencies.update(self._needed(task, others))
+        if computation.context is not None:
+            hand_on(computation.context, tasks)
 
     def transition(
         self, task: TaskState, start: str, finish: str, details: Mapping[str, Any]
@@ -198,13 +217,17 @@ class Computations:
         """Return how many computations have changed since they were told."""
         return len(self._changed)
 
-    def changed(self) -> tuple[list[protocol.Computation], list[protocol.TaskGroup]]:
+    def changed(
+        self,
+    ) -> tuple[list[protocol.Computation], list[protocol.TaskGroup], dict[str, Traced]]:
         """Return rows that have changed since they were told, those that wait longest first.
 
+        And what to trace of these computations, by their ids.
         A computation goes with all its groups that have changed. At most some ``MAX_ROWS`` at once.
         """
         computations: list[protocol.Computation] = []
         rows: list[protocol.TaskGroup] = []
+        traced: dict[str, Traced] = {}
         cost = 0
         while self._changed and cost < MAX_ROWS:
             computation = self._changed.popleft()
@@ -218,7 +241,10 @@ class Computations:
             computations.append(computation.row())
             # The row of a computation adds up its groups, a fourth of the work of their rows.
             cost += 1 + len(changed) + len(computation.groups) // 4
-        return computations, rows
+            if computation.trace_id is not None:
+                told = traced[computation.id] = computation.take_traced()
+                cost += len(told.samples)
+        return computations, rows, traced
 
     def _note_change(self, group: Group) -> None:
         if not group.changed:

@@ -90,10 +90,9 @@ class Failures:
         """
         text = details.get("exception_text") or ""
         traceback = details.get("traceback_text") or ""
-        if text:
-            kind = exception_type(text)[: protocol.MAX_NAME]
-        else:
-            kind, text = _by_dask(details.get("exception"))
+        kind = type_of_failed(details)
+        if not text:
+            text = _by_dask(details.get("exception"))[1]
         function = function[: protocol.MAX_NAME]
         self._types[kind].value += 1
         key = (computation, fingerprint(kind, function, traceback))
@@ -181,6 +180,14 @@ class _Totals:
             worker=self.worker,
             retried=self.retried,
         )
+
+
+def type_of_failed(details: Mapping[str, Any]) -> str:
+    """Return the type of an exception; ``details`` are those of Dask's transition."""
+    text = details.get("exception_text")
+    if text:
+        return exception_type(text)[: protocol.MAX_NAME]
+    return _by_dask(details.get("exception"))[0]
 
 
 def exception_type(text: str) -> str:

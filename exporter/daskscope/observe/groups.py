@@ -6,12 +6,18 @@ import uuid
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from distributed.metrics import time
 
 from daskscope import protocol
 from daskscope.names import DURATION_BOUNDS, OTHER
+from daskscope.observe.failures import type_of_failed
 from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
+from daskscope.observe.samples import Outcome, Samples, TaskSample
+from daskscope.observe.trace_context import TraceContext, of_computation
 
 #: Groups that one computation keeps apart; the rest is joined as ``other``.
 MAX_GROUPS = 200
@@ -36,6 +42,7 @@ class Group:
         "output_bytes",
         "prefix",
         "retried",
+        "samples",
         "seconds",
         "shortest",
         "started_at",
@@ -68,6 +75,8 @@ class Group:
         self.longest: float | None = None
         self.started_at: float | None = None
         self.stopped_at: float | None = None
+        # None where none are wanted, and once they were handed out.
+        self.samples = Samples(computation.places) if computation.places else None
 
     def finished(self, details: Mapping[str, Any]) -> None:
         """Count one task run that ended in memory."""
@@ -84,21 +93,23 @@ class Group:
             if kind not in types:
                 kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
             types[kind] = types.get(kind, 0) + 1
-        self._ran(details.get("startstops") or ())
+        run = self._ran(details.get("startstops") or ())
+        if self.samples is not None and run is not None:
+            self.samples.finished(run["start"], run["stop"], details.get("worker") or "")
 
     def failed(self, details: Mapping[str, Any]) -> None:
         """Count one task run that ended with an exception."""
         self.erred += 1
         self.computation.erred += 1
         self.totals.erred += 1
-        self._ran(details.get("startstops") or ())
+        self._raised("erred", details)
 
     def failed_for_now(self, details: Mapping[str, Any]) -> None:
         """Count one task run that ended with an exception, and that Dask repeats."""
         self.retried += 1
         self.computation.retried += 1
         self.totals.retried += 1
-        self._ran(details.get("startstops") or ())
+        self._raised("retried", details)
 
     def forgiven(self) -> None:
         """A run that was counted as :meth:`failed` is repeated, for someone asked for it."""
@@ -107,11 +118,24 @@ class Group:
         self.retried += 1
         self.computation.retried += 1
 
-    def _ran(self, startstops: Iterable[Mapping[str, Any]]) -> None:
+    def _raised(self, outcome: Outcome, details: Mapping[str, Any]) -> None:
+        run = self._ran(details.get("startstops") or ())
+        if self.samples is not None:
+            # A task whose workers died has no times.
+            now = time()
+            start, stop = (now, now) if run is None else (run["start"], run["stop"])
+            worker, exception = details.get("worker") or "", type_of_failed(details)
+            self.samples.failed(TaskSample(start, stop, worker, outcome, exception))
+
+    def _ran(self, startstops: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """Count what one run did. Return when the task's function ran, if it did."""
         computed = self.totals.ran(startstops)
         seconds = self.seconds
+        run = None
         for action in startstops:
             start, stop, name = action["start"], action["stop"], action["action"]
+            if name == "compute":
+                run = action
             seconds[name] = seconds.get(name, 0.0) + stop - start
             if self.started_at is None or start < self.started_at:
                 self.started_at = start
@@ -123,6 +147,7 @@ class Group:
                 self.shortest = computed
             if self.longest is None or computed > self.longest:
                 self.longest = computed
+        return run
 
     def row(self) -> protocol.TaskGroup:
         """Return what goes over the wire."""
@@ -150,12 +175,14 @@ class Group:
 class Computation:
     """One computation: its groups, how many of its tasks are still at it, and how it ended.
 
-    ``line`` tells which further graphs join it while it runs.
+    ``line`` tells which further graphs join it while it runs, ``caller`` where its trace goes on
+    from; ``places`` is how many samples of each sort are kept of a group's tasks.
     """
 
     __slots__ = (
         "active",
         "annotations",
+        "caller",
         "changed",
         "completed",
         "done",
@@ -167,6 +194,7 @@ class Computation:
         "id",
         "let_go",
         "line",
+        "places",
         "retried",
         "spans",
         "started_at",
@@ -178,10 +206,22 @@ class Computation:
     )
 
     def __init__(
-        self, line: Hashable, user: str, frames: tuple[protocol.CodeFrame, ...], now: float
+        self,
+        line: Hashable,
+        user: str,
+        frames: tuple[protocol.CodeFrame, ...],
+        now: float,
+        *,
+        traced: bool,
+        caller: TraceContext | None,
+        places: int,
     ) -> None:
         self.id = uuid.uuid4().hex
-        self.trace_id = uuid.uuid4().hex
+        self.caller = caller
+        self.trace_id: str | None = None
+        if traced:
+            self.trace_id = uuid.uuid4().hex if caller is None else caller.trace_id
+        self.places = places
         self.line = line
         self.user = user
         self.frames = frames
@@ -243,6 +283,13 @@ class Computation:
         self.done = self.done or not self.let_go
 
     @property
+    def context(self) -> TraceContext | None:
+        """Return what the context of its span is; None if it has no trace."""
+        if self.trace_id is None:
+            return None
+        return of_computation(self.id, self.trace_id, self.caller)
+
+    @property
     def status(self) -> protocol.ComputationStatus:
         """Return what became of it."""
         if self.stopped_at is None:
@@ -250,6 +297,15 @@ class Computation:
         if self.stuck:
             return "erred"
         return "cancelled" if self.let_go else "finished"
+
+    def take_traced(self) -> Traced:
+        """Return what to trace of it. The samples are handed out once, when it has ended."""
+        samples = {}
+        if self.places and self.stopped_at is not None:
+            for group in self.groups.values():
+                if group.samples is not None:
+                    samples[group.name], group.samples = group.samples.chosen(), None
+        return Traced(self.caller, samples)
 
     def row(self) -> protocol.Computation:
         """Return what goes over the wire."""
@@ -279,3 +335,14 @@ class Computation:
             annotations=dict(self.annotations),
             graph_bytes=self.graph_bytes,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What is traced of a computation, apart from its rows: never for the wire of the beats.
+
+    ``samples`` are by the group's name, and only there once it has ended.
+    """
+
+    caller: TraceContext | None
+    samples: Mapping[str, tuple[TaskSample, ...]]

@@ -21,6 +21,7 @@ from daskscope.observe.environment import deployment, environment, name_and_kind
 from daskscope.observe.events import Events, RawEvent
 from daskscope.observe.failures import FailedRun, Failures, read_failed_run
 from daskscope.observe.graphs import Graph, read_graph
+from daskscope.observe.groups import Traced
 from daskscope.observe.idle import Idle
 from daskscope.observe.load import Load
 from daskscope.observe.logs import LogRecord, Logs
@@ -58,6 +59,7 @@ class Snapshot(Generic[EventKind]):
     hook_seconds: float
     computations: tuple[protocol.Computation, ...]
     task_groups: tuple[protocol.TaskGroup, ...]
+    traced: dict[str, Traced]
     failures: tuple[protocol.Failure, ...]
     worker_losses: tuple[protocol.WorkerLoss, ...]
     events: tuple[EventKind, ...]
@@ -97,7 +99,14 @@ class Observer:
         self._drops = drops
         self._prefixes = Prefixes(self._drops)
         self._naming = Naming()
-        self._computations = Computations(self._prefixes, self._naming)
+        self._computations = Computations(
+            self._prefixes,
+            self._naming,
+            traced=settings.traces_transmit,
+            places=settings.traces_tasks_per_group
+            if settings.traces_transmit and settings.otlp_enabled
+            else 0,
+        )
         self._failures = Failures(self._drops)
         self._events = Events(settings.events_allow, self._drops)
         self._workers = Workers()
@@ -243,7 +252,7 @@ class Observer:
         )
         measured = self._worker_metrics.read()
         times, activities = self._activities.rows(workers, measured)
-        computations, task_groups = self._computations.changed()
+        computations, task_groups, traced = self._computations.changed()
         losses = self._losses.take(last=phase == "stop")
         snapshot = Snapshot(
             phase=phase,
@@ -260,6 +269,7 @@ class Observer:
             hook_seconds=self._hook_seconds,
             computations=tuple(computations),
             task_groups=tuple(task_groups),
+            traced=traced,
             failures=tuple(self._failures.changed()),
             worker_losses=losses,
             events=self._events.take(),

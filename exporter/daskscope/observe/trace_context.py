@@ -1,0 +1,67 @@
+"""Where a trace goes on: W3C's trace context, as it comes with a graph's annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from distributed.scheduler import TaskState
+
+#: The annotation that carries a trace context; named and written like W3C's header.
+ANNOTATION = "traceparent"
+
+#: Tasks, each of another group, that are looked at for the context of their graph's caller.
+FEW = 20
+
+_TRACEPARENT = re.compile(
+    r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})"
+    r"-(?!0{16})(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """A span as others see it: ids in hex, and whether its trace is kept (sampled)."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool
+
+    def __str__(self) -> str:
+        """Return it as the header ``traceparent``."""
+        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02}"
+
+
+def parse(text: object) -> TraceContext | None:
+    """Return the context in the header ``text``; None if it is none, for users write it too."""
+    match = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
+    if match is None or (match["version"] == "00" and match["more"] is not None):
+        return None
+    return TraceContext(match["trace"], match["span"], bool(int(match["flags"], 16) & 1))
+
+
+def of_computation(identity: str, trace_id: str, caller: TraceContext | None) -> TraceContext:
+    """Return the context of a computation's span: its id is made of the computation's own."""
+    return TraceContext(trace_id, identity[:16], caller is None or caller.sampled)
+
+
+def caller_of(tasks: Iterable[TaskState]) -> TraceContext | None:
+    """Return the context that the new ``tasks`` of a graph came with: that of the first few."""
+    return next(filter(None, (_of_task(task) for task in islice(tasks, FEW))), None)
+
+
+def _of_task(task: TaskState) -> TraceContext | None:
+    return parse(task.annotations.get(ANNOTATION)) if task.annotations else None
+
+
+def hand_on(context: TraceContext, tasks: Iterable[TaskState]) -> None:
+    """Annotate the tasks that have no context from their caller: Dask tells it to the workers."""
+    text = str(context)
+    for task in tasks:
+        if not task.annotations:
+            # Each its own: Dask's shuffle changes those of single tasks.
+            task.annotations = {ANNOTATION: text}
+        elif ANNOTATION not in task.annotations:
+            task.annotations[ANNOTATION] = text

@@ -1,0 +1,93 @@
+"""The worker's side of trace context: inside a task the context is active that it came with.
+
+This file is also sent to the workers, as text, and run there (:func:`carried`): they may lack
+daskscope, and have another Python than the scheduler. So it needs nothing of ours, and
+OpenTelemetry only where it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dask.base import annotate
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.worker import Worker
+
+#: The annotation that carries a trace context, as in ``daskscope.observe.trace_context``.
+ANNOTATION = "traceparent"
+
+
+class TaskContext(WorkerPlugin):
+    """Makes OpenTelemetry's context of a task's caller the current one while the task runs.
+
+    A task that was sent without a context runs without one. What a task submits by itself carries
+    the task's own context on.
+    """
+
+    def setup(self, worker: Worker) -> None:
+        """Wrap the method that runs a task, unless the worker has no OpenTelemetry."""
+        try:
+            from opentelemetry.context import attach, detach
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        except ImportError:
+            return
+        self._active = True
+        self._original = original = worker.execute
+        extract = TraceContextTextMapPropagator().extract
+
+        @contextmanager
+        def inside(header: str) -> Iterator[None]:
+            token = attach(extract({ANNOTATION: header}))
+            try:
+                with annotate(**{ANNOTATION: header}):
+                    yield
+            finally:
+                detach(token)
+
+        async def execute(key: Any, **arguments: Any) -> Any:
+            # Dask runs it as an asyncio task with a context of its own, which the thread of the
+            # user's function gets a copy of.
+            task = worker.state.tasks.get(key) if self._active else None
+            header = task and (task.annotations or {}).get(ANNOTATION)
+            if not isinstance(header, str):
+                return await original(key, **arguments)
+            with inside(header):
+                return await original(key, **arguments)
+
+        self._execute = execute
+        worker.execute = execute  # type: ignore[method-assign]
+
+    def teardown(self, worker: Worker) -> None:
+        """Put the method back."""
+        self._active = False
+        # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+        if vars(worker).get("execute") is getattr(self, "_execute", worker):
+            if getattr(self._original, "__self__", None) is worker:
+                del worker.execute
+            else:
+                worker.execute = self._original  # type: ignore[method-assign]
+
+
+#: Read while the module is imported: not on an event loop.
+_TEXT = inspect.getsource(sys.modules[__name__]) if __name__ in sys.modules else ""
+
+
+def carried() -> bytes:
+    """Return a :class:`TaskContext` as Dask sends plugins, but as the text of its code.
+
+    As in ``daskscope.worker_logs``: by value, a worker with another Python could not load it.
+    """
+    return pickle.dumps(_Carried(_TEXT))
+
+
+class _Carried:
+    def __init__(self, text: str) -> None:
+        self._names = {"text": text, "module": {"__name__": "daskscope_task_context"}}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("exec(text, module) or module['TaskContext']()", self._names)

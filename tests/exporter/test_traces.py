@@ -1,0 +1,417 @@
+"""Traces: of whom they are, what is in them, and how they go on inside of tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dask.array as da
+import pytest
+from dask.base import annotate
+from dask.delayed import delayed
+from distributed import Client, Event, LocalCluster, get_client, wait
+from opentelemetry import trace
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from daskscope import names
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+CALLER = f"00-{TRACE}-{PARENT}-01"
+
+#: How the name begins of what is sent to the workers.
+WORKER_PLUGIN = "daskscope-task-context"
+
+#: Trace and parent of a span that the user makes in a task, in hex; empty where there is none.
+Seen = tuple[str, str]
+
+
+def own_span(*_: Any) -> Seen:
+    """Make a span, as a user or an instrumented library would."""
+    with (
+        TracerProvider(shutdown_on_exit=False).get_tracer("user").start_as_current_span("own") as s
+    ):
+        parent = s.parent  # type: ignore[attr-defined]
+        trace_id = f"{s.get_span_context().trace_id:032x}"
+        return (trace_id, f"{parent.span_id:016x}") if parent else ("", "")
+
+
+def own_trace() -> tuple[str, bool]:
+    with (
+        TracerProvider(shutdown_on_exit=False).get_tracer("user").start_as_current_span("own") as s
+    ):
+        context = s.get_span_context()
+        return f"{context.trace_id:032x}", context.trace_flags.sampled
+
+
+async def own_span_async() -> Any:
+    return own_span()
+
+
+def own_span_of_a_task_in_a_task() -> Seen:
+    seen: Seen = get_client().submit(own_span, pure=False).result()
+    return seen
+
+
+def fail(number: int) -> None:
+    raise ZeroDivisionError(number)
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def spans(recorder: Recorder, name: str = "") -> list[Span]:
+    sent = ExportTraceServiceRequest()
+    for request in list(recorder.requests):
+        if request.path == "/v1/traces":
+            sent.MergeFromString(request.body)
+    return [
+        span
+        for resource in sent.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+        if not name or span.name == name
+    ]
+
+
+def span_of(recorder: Recorder, name: names.Span) -> Span:
+    return recorder.wait_for(lambda: spans(recorder, name.name), f"a span {name.name}")[0]
+
+
+def attributes(span: Span) -> dict[str, Any]:
+    return {
+        pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in span.attributes
+    }
+
+
+@pytest.fixture(autouse=True)
+def _send_at_once(_clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+
+
+def told_workers(client: Client) -> bool:
+    """Return whether all workers have the plugin that the scheduler has for them, and no other."""
+
+    def ours(plugins: Any) -> list[str]:
+        return [name for name in plugins if name.startswith(WORKER_PLUGIN)]
+
+    wanted = client.run_on_scheduler(lambda dask_scheduler: ours(dask_scheduler.worker_plugins))
+    found = client.run(lambda dask_worker: ours(dask_worker.plugins))
+    return len(wanted) <= 1 and all(names == wanted for names in found.values())
+
+
+@pytest.fixture
+def traced(client: Client, register: Register) -> Client:
+    """A client that has registered, once the workers know about contexts."""
+    register()
+    while not told_workers(client):
+        pass
+    return client
+
+
+@pytest.fixture
+def caller() -> Iterator[trace.SpanContext]:
+    """A span of the caller's, current in this test."""
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
+    with tracer.start_as_current_span("request") as span:
+        yield span.get_span_context()
+
+
+# --- from the caller ------------------------------------------------------------------------------
+
+
+def test_a_computation_belongs_to_the_span_that_is_active_when_it_is_submitted(
+    traced: Client, recorder: Recorder, caller: trace.SpanContext
+) -> None:
+    da.ones(10, chunks=5).sum().compute()
+
+    span = span_of(recorder, names.SPAN_COMPUTATION)
+    assert span.trace_id.hex() == f"{caller.trace_id:032x}"
+    assert span.parent_span_id.hex() == f"{caller.span_id:016x}"
+    assert recorder.computation().trace_id == span.trace_id.hex()
+    group = span_of(recorder, names.SPAN_TASK_GROUP)
+    assert (group.trace_id, group.parent_span_id) == (span.trace_id, span.span_id)
+
+
+@pytest.mark.parametrize("layer", [False, True])
+def test_a_computation_belongs_to_the_traceparent_in_its_annotations(
+    cluster: LocalCluster, register: Register, recorder: Recorder, layer: bool
+) -> None:
+    register()
+    with Client(cluster, set_as_default=False) as unregistered:
+        if layer:
+            with annotate(traceparent=CALLER):
+                lazy = da.ones(10, chunks=5).sum()
+            unregistered.compute(lazy, optimize_graph=False).result()
+        else:
+            with annotate(traceparent=CALLER):
+                unregistered.submit(nap, 0.0, pure=False).result()
+
+    span = span_of(recorder, names.SPAN_COMPUTATION)
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
+
+
+def test_the_users_own_annotation_goes_before_the_active_span(
+    traced: Client, recorder: Recorder, caller: trace.SpanContext
+) -> None:
+    with annotate(traceparent=CALLER):
+        traced.submit(nap, 0.0, pure=False).result()
+    assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() == TRACE
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "nonsense",
+        3,
+        f"00-{TRACE}-{PARENT}",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"ff-{TRACE}-{PARENT}-01",
+    ],
+)
+def test_what_is_no_trace_context_is_ignored(
+    traced: Client, recorder: Recorder, header: object
+) -> None:
+    with annotate(traceparent=header):
+        assert traced.submit(own_span, pure=False).result() == ("", "")
+    span = span_of(recorder, names.SPAN_COMPUTATION)
+    assert span.trace_id.hex() != TRACE
+    assert not span.parent_span_id
+
+
+def test_a_caller_that_does_not_sample_gets_no_spans_but_its_id_is_told(
+    traced: Client, recorder: Recorder
+) -> None:
+    tracer = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("caller")
+    with trace.use_span(tracer.start_span("request")) as span:
+        trace_id, sampled = traced.submit(own_trace, pure=False).result()
+        unsampled = f"{span.get_span_context().trace_id:032x}"
+    recorder.computation(lambda row: row.trace_id == unsampled)
+    # What comes after it is told: so the other would have been.
+    traced.submit(nap, 0.0, pure=False).result()
+    assert unsampled not in {span.trace_id.hex() for span in spans(recorder)}
+    assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() != unsampled
+    assert (trace_id, sampled) == (unsampled, False)
+
+
+def test_one_line_that_serves_two_callers_makes_two_computations(
+    traced: Client, recorder: Recorder
+) -> None:
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
+    gate = Event(recorder.url, client=traced)
+    futures = []
+    for _ in range(2):
+        with tracer.start_as_current_span("request"):
+            futures += [traced.submit(gate_of, recorder.url, pure=False) for _ in range(2)]
+    gate.set()
+    wait(futures)
+    recorder.wait_for(
+        lambda: [row.completed for row in recorder.computations().values()] == [2, 2],
+        "two computations of two tasks",
+    )
+
+
+def gate_of(name: str) -> None:
+    Event(name).wait()
+
+
+# --- into the tasks -------------------------------------------------------------------------------
+
+
+def test_spans_made_in_tasks_join_the_callers_trace(
+    traced: Client, caller: trace.SpanContext
+) -> None:
+    expected = (f"{caller.trace_id:032x}", f"{caller.span_id:016x}")
+    assert traced.submit(own_span, pure=False).result() == expected
+    assert traced.gather(traced.map(own_span, range(3), pure=False)) == [expected] * 3
+    assert delayed(own_span)().compute() == expected
+    of_coroutine: Any = traced.submit(own_span_async, pure=False)
+    assert of_coroutine.result() == expected
+
+
+def test_spans_made_in_tasks_of_no_caller_join_the_computations_trace(
+    traced: Client, recorder: Recorder
+) -> None:
+    trace_id, parent = traced.submit(own_span, pure=False).result()
+    span = span_of(recorder, names.SPAN_COMPUTATION)
+    assert (span.trace_id.hex(), span.span_id.hex()) == (trace_id, parent)
+    assert not span.parent_span_id
+
+
+def test_a_context_does_not_leak_from_task_to_task(traced: Client) -> None:
+    with annotate(traceparent=CALLER):
+        marked: list[Any] = traced.map(own_span, range(20), pure=False)
+        marked += [traced.submit(own_span_async, pure=False) for _ in range(5)]
+    others: list[Any] = traced.map(own_span, range(20), pure=False)
+    others += [traced.submit(own_span_async, pure=False) for _ in range(5)]
+    assert set(traced.gather(marked)) == {(TRACE, PARENT)}
+    assert TRACE not in {trace_id for trace_id, _ in traced.gather(others)}
+
+
+def test_what_a_task_submits_is_of_the_same_trace(traced: Client, recorder: Recorder) -> None:
+    with annotate(traceparent=CALLER):
+        outer = traced.submit(own_span_of_a_task_in_a_task, pure=False)
+    assert outer.result() == (TRACE, PARENT)
+    recorder.wait_for(
+        lambda: (
+            [span.trace_id.hex() for span in spans(recorder, "dask.computation")] == [TRACE] * 2
+        ),
+        "both computations in the caller's trace",
+    )
+
+
+def test_annotations_of_the_users_own_stay(traced: Client) -> None:
+    with annotate(retries=2, mine="x"):
+        future = traced.submit(nap, 0.0, pure=False)
+    wait(future)
+
+    def annotations(dask_scheduler: Any, key: str) -> dict[str, Any]:
+        return dict(dask_scheduler.tasks[key].annotations)
+
+    found = traced.run_on_scheduler(annotations, key=future.key)
+    assert found.pop("traceparent")
+    assert found == {"retries": 2, "mine": "x"}
+
+
+@pytest.mark.own_cluster
+def test_workers_that_come_later_know_and_forget_when_the_plugin_goes(
+    cluster: LocalCluster, traced: Client
+) -> None:
+    cluster.scale(2)
+    traced.wait_for_workers(2)
+    while not told_workers(traced):
+        pass
+    assert wrapped(traced) == [True, True]
+    traced.run_on_scheduler(_remove)
+    while any(wrapped(traced)):
+        pass
+    assert told_workers(traced)
+    assert traced.submit(own_span, pure=False).result() == ("", "")
+
+
+def _remove(dask_scheduler: Any) -> None:
+    del dask_scheduler.plugins["daskscope"]
+
+
+def wrapped(client: Client) -> list[bool]:
+    found = client.run(lambda dask_worker: "execute" in vars(dask_worker))
+    return list(found.values())
+
+
+# --- what is in a trace ---------------------------------------------------------------------------
+
+
+def test_failed_and_slowest_tasks_have_spans_below_their_group(
+    traced: Client, recorder: Recorder
+) -> None:
+    tasks = [delayed(nap)(number / 100) for number in (0, 20, 1, 2)]
+    tasks += [delayed(fail)(number) for number in range(3)]
+    wait(traced.compute(tasks))
+
+    span_of(recorder, names.SPAN_COMPUTATION)
+    groups = {
+        attributes(span)[names.TASK_PREFIX]: span for span in spans(recorder, "dask.task_group")
+    }
+    below = {
+        prefix: [s for s in spans(recorder, "dask.task") if s.parent_span_id == group.span_id]
+        for prefix, group in groups.items()
+    }
+    assert {prefix: len(found) for prefix, found in below.items()} == {"nap": 4, "fail": 3}
+    for prefix, found in below.items():
+        assert attributes(groups[prefix])[names.TASK_GROUP_SAMPLED] == len(found)
+    for span in below["fail"]:
+        told = attributes(span)
+        assert (told[names.TASK_OUTCOME], told[names.EXCEPTION_TYPE]) == (
+            "erred",
+            "ZeroDivisionError",
+        )
+        assert span.status.code == 2
+        assert told[names.WORKER_ADDRESS].startswith("tcp://")
+    longest = max(span.end_time_unix_nano - span.start_time_unix_nano for span in below["nap"])
+    assert longest >= 0.2e9
+
+
+def test_groups_are_linked_to_the_groups_that_they_need(traced: Client, recorder: Recorder) -> None:
+    first = delayed(nap)(0.0)
+    delayed(max)([first, first]).compute()
+
+    span_of(recorder, names.SPAN_COMPUTATION)
+    groups = {
+        attributes(span)[names.TASK_PREFIX]: span for span in spans(recorder, "dask.task_group")
+    }
+    assert [link.span_id for link in groups["max"].links] == [groups["nap"].span_id]
+    assert not groups["nap"].links
+
+
+def test_tasks_get_no_more_spans_than_the_settings_say(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(traces__tasks_per_group=4)
+    wait(client.map(fail, range(30)) + client.map(nap, [0.0] * 30, pure=False))
+
+    recorder.computation(lambda row: row.erred == 30)
+    span_of(recorder, names.SPAN_COMPUTATION)
+    prefixes = [attributes(span)[names.TASK_PREFIX] for span in spans(recorder, "dask.task")]
+    assert prefixes.count("fail") == 4
+
+
+def test_what_is_over_the_rate_has_no_span_and_is_counted(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(traces__max_spans_per_second=2, traces__tasks_per_group=10, interval="1s")
+    wait(client.map(nap, [0.0] * 9, pure=False))
+
+    span_of(recorder, names.SPAN_COMPUTATION)
+    assert len(spans(recorder, "dask.task")) == 2
+    recorder.wait_for(lambda: recorder.beats[-1].drops.get("task span") == 7, "the count")
+
+
+# --- refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.own_cluster
+def test_without_traces_there_are_none(
+    client: Client, register: Register, recorder: Recorder, caller: trace.SpanContext
+) -> None:
+    register(traces__transmit=False)
+    with annotate(traceparent=CALLER):
+        client.submit(nap, 0.0, pure=False).result()
+    assert client.submit(own_span, pure=False).result() == ("", "")
+    assert recorder.computation(lambda row: row.completed).trace_id is None
+    recorder.wait_for(lambda: b"dask.computation.finished" in recorder.bytes, "the log")
+    assert "_graph_to_futures" not in vars(client)
+    client.run_on_scheduler(_end)
+    recorder.wait_for(lambda: b"dask.cluster.stopped" in recorder.bytes, "the end")
+    assert wrapped(client) == [False]
+    assert not spans(recorder)
+    assert TRACE.encode() not in recorder.bytes
+    for request in list(recorder.requests):
+        if request.path == "/v1/logs":
+            for resource in ExportLogsServiceRequest.FromString(request.body).resource_logs:
+                for scope in resource.scope_logs:
+                    assert not any(record.trace_id for record in scope.log_records)
+
+
+async def _end(dask_scheduler: Any) -> None:
+    await dask_scheduler.plugins["daskscope"].close()
+
+
+def test_a_second_client_cannot_ask_for_traces_that_the_first_refused(
+    cluster: LocalCluster, register: Register
+) -> None:
+    import daskscope
+
+    register(traces__transmit=False)
+    with Client(cluster, set_as_default=False) as other:
+        daskscope.register(other, token="dsk_another_one", endpoint="http://127.0.0.1:1")
+        assert "_graph_to_futures" not in vars(other)
