@@ -41,8 +41,8 @@ class Session(requests.Session):
     """A session of ``requests`` for one thread.
 
     Without credentials of its own: requests would put those of ``~/.netrc`` in their place. Its
-    ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority. ``outcome`` is what the
-    last request came to, for those who send through others.
+    ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority. ``outcome`` is what
+    requests came to, for those who send through others, and set it to None before.
     """
 
     def __init__(self, overdue: float) -> None:
@@ -87,10 +87,12 @@ class Session(requests.Session):
                 # Not all who read it know that their clock may be wrong.
                 response.headers["Retry-After"] = f"{asked_to_wait(response):g}"
         except OSError as error:  # others tell of no answer: the SDK may ask for no seconds at all
-            self.outcome = error
             if self._ended:
                 self.outcome = requests.ReadTimeout()
                 raise self.outcome from error
+            # The SDK tries again with what is left of its time: a timeout then tells nothing.
+            if self.outcome is None or not isinstance(error, requests.Timeout):
+                self.outcome = error
             raise
         finally:
             self._began = None

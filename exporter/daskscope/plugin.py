@@ -46,6 +46,8 @@ NAME = "daskscope"
 #: What to do on a scheduler that has no plugin.
 NOT_REGISTERED = "Call daskscope.register(), or start the scheduler with --preload daskscope"
 
+#: Snapshots that wait to be cleared before the next one is put off.
+MAX_BEHIND = 20
 #: Seconds that closing may take, whatever hangs.
 CLOSE_DEADLINE = 3.0
 #: Seconds of these after which what is still under way to the service goes into the spool.
@@ -324,6 +326,8 @@ class _Running:
     def _tell(self, phase: protocol.Phase) -> bool:
         """Hand a snapshot on. Return whether there is more to tell."""
         try:
+            if self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND:
+                return True  # it waits where it is: the observer is bounded too
             self._clear.put(self.observer.snapshot(phase, self.shutdowns.take()))
             return self.observer.rows_wait()
         except Exception:

@@ -23,7 +23,7 @@ Register = Callable[..., daskscope.Registration]
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the developer's own settings out."""
     for name in list(os.environ):
-        if name.startswith(("OTEL_", "DASK_DASKSCOPE")):
+        if name.startswith(("OTEL_", "DASK_DASKSCOPE")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
 
 

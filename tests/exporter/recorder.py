@@ -14,6 +14,7 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -100,6 +101,8 @@ class Recorder:
         self._thread.join()
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        # A proxy is asked for a whole address.
+        handler.path = urlsplit(handler.path).path
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         if handler.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)

@@ -20,7 +20,11 @@ import pytest
 import trustme
 from distributed import Client
 
+from daskscope import plugin
+from daskscope.background import Background
+from daskscope.emit import backlog
 from daskscope.plugin import CLOSE_DEADLINE, NAME
+from daskscope.privacy import Privacy
 from daskscope.report import sender
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import PATIENCE, Misbehaviour, Recorder
@@ -231,11 +235,11 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def _close(client: Client) -> None:
     """Close the plugin, as the scheduler does; it ends within its deadline."""
     assert client.cluster is not None
-    plugin = client.cluster.scheduler.plugins.pop(NAME)
+    ours = client.cluster.scheduler.plugins.pop(NAME)
 
     async def close() -> None:
         # A little more: this machine may be busy. What hangs does so for longer.
-        await asyncio.wait_for(plugin.close(), 2 * CLOSE_DEADLINE)
+        await asyncio.wait_for(ours.close(), 2 * CLOSE_DEADLINE)
 
     client.sync(close)
 
@@ -257,8 +261,11 @@ def _told_once(faulty: Faulty, warnings: Warnings) -> None:
     causes = faulty.fault.cause.split("|")
     told = warnings.of(faulty.url)
     assert len([text for text in told if any(cause in text for cause in causes)]) == 1
-    # A server that goes may cut a connection that was just made.
-    assert len(told) == 1 or faulty.fault is FAULTS["refused"], told
+    # A server that goes may cut a connection that was just made, and where the machine is busy a
+    # request may take longer than it has here.
+    others = [text for text in told if not any(cause in text for cause in causes)]
+    if faulty.fault is not FAULTS["refused"]:
+        assert all("no answer in time" in text for text in others), told
 
 
 # --- the tests ------------------------------------------------------------------------------------
@@ -375,6 +382,68 @@ def test_a_collector_that_asks_for_patience_is_left_alone(
         _several(recorder, "/api/v1/heartbeats")
         assert collector.refused == 3
         _close(client)
+
+
+@pytest.mark.parametrize("bound", ["items", "bytes"])
+def test_what_waits_for_a_collector_is_bounded_and_what_is_dropped_is_counted(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+) -> None:
+    if bound == "items":
+        monkeypatch.setenv("OTEL_BLRP_MAX_QUEUE_SIZE", "20")
+    else:
+        monkeypatch.setattr(backlog, "MAX_BYTES", 40_000)
+    with Recorder() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        collector.misbehave = lambda path: 503
+        register(events__allow=["mine"], logs__transmit=False)
+        for number in range(100):
+            client.log_event("mine", f"<{number}>" + 1_000 * "x")
+        recorder.wait_for(lambda: recorder.beats[-1].drops.get("unsent log record"), "drops")
+        recorder.wait_for(lambda: len(recorder.events()) == 100, "all events, at the service")
+        collector.misbehave = lambda path: None
+
+        def all_accounted_for() -> bool:
+            received = len(collector.log_records("dask.event"))
+            return 0 < received == 100 - recorder.beats[-1].drops["unsent log record"]
+
+        collector.wait_for(all_accounted_for, "what was kept")
+        _close(client)
+
+
+def test_snapshots_are_put_off_while_others_wait_and_nothing_is_lost(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clear, go_on = Privacy.clear, threading.Event()
+
+    def clear_later(self: Privacy, observed: Any) -> Any:
+        go_on.wait(PATIENCE)
+        return clear(self, observed)
+
+    monkeypatch.setattr(Privacy, "clear", clear_later)
+    monkeypatch.setattr(plugin, "MAX_BEHIND", 2)
+    asked = threading.Semaphore(0)
+    waiting = Background.waiting
+
+    def watched(self: Background[Any]) -> int:
+        asked.release()
+        return waiting(self)
+
+    monkeypatch.setattr(Background, "waiting", watched)
+    register(otlp__enabled=False)
+    _work(client, 1)
+    assert client.cluster is not None
+    queue = client.cluster.scheduler.plugins[NAME]._running._clear
+    for _ in range(10):
+        assert asked.acquire(timeout=PATIENCE)
+        assert waiting(queue) <= 2
+    go_on.set()
+    recorder.computation()
+    assert not recorder.beats[-1].drops
+    _close(client)
 
 
 def _several(recorder: Recorder, path: str) -> None:

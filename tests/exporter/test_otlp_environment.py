@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
+import socketserver
 import ssl
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import grpc
 import opentelemetry._logs
@@ -32,9 +36,9 @@ SIGNALS = {"/v1/metrics", "/v1/traces", "/v1/logs"}
 class Files:
     """Certificates in files: of an authority, a server and a client."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "localhost") -> None:
         authority = trustme.CA()
-        self.server = authority.issue_cert("localhost")
+        self.server = authority.issue_cert(host)
         client = authority.issue_cert("client@localhost")
         folder.mkdir()
         self.authority = str(folder / "authority.pem")
@@ -291,6 +295,88 @@ def test_an_applications_own_providers_stay_as_they_are(
     _all_signals(recorder, client)
     assert all(one is other for one, other in zip(before, providers(), strict=True))
     assert not any(type(one).__module__.startswith("opentelemetry.sdk") for one in before)
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
+class Tunnel(socketserver.ThreadingTCPServer):
+    """A proxy that answers CONNECT, whatever the host, with a way to a port of this machine."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        self.asked_for: list[str] = []
+        tunnel = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                tunnel.asked_for.append(self.rfile.readline().decode())
+                while self.rfile.readline().strip():
+                    pass
+                with socket.create_connection(("127.0.0.1", port)) as there:
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+                    back = threading.Thread(target=self._pump, args=(there, self.connection))
+                    back.start()
+                    self._pump(self.connection, there)
+                    back.join()
+
+            @staticmethod
+            def _pump(source: socket.socket, sink: socket.socket) -> None:
+                with contextlib.suppress(OSError):
+                    while data := source.recv(1 << 16):
+                        sink.sendall(data)
+                    sink.shutdown(socket.SHUT_WR)
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+def test_both_ways_out_go_through_a_proxy(
+    client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.invalid:4318")
+    assert register(endpoint="http://service.invalid:8690").problem is None
+    _all_signals(collector, client)
+    hosts = {(request.headers["host"], request.path in SIGNALS) for request in collector.requests}
+    # An earlier test's plugin may still be saying goodbye.
+    assert hosts >= {("collector.invalid:4318", True), ("service.invalid:8690", False)}
+
+
+def test_both_ways_out_go_past_a_proxy_that_is_not_for_them(
+    client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    assert register().problem is None
+    _all_signals(collector, client)
+
+
+def test_tls_goes_through_a_proxy_untouched(
+    client: Client, register: Register, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = Files(tmp_path / "files", host="daskscope.invalid")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", files.authority)
+    with Recorder(files.context()) as service:
+        port = urlsplit(service.url).port
+        assert port is not None
+        with Tunnel(port) as tunnel:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{tunnel.server_address[1]}")
+            assert register(endpoint="https://daskscope.invalid").problem is None
+            _all_signals(service, client)
+            _unregister(client)
+    assert {line.split()[1] for line in tunnel.asked_for} == {"daskscope.invalid:443"}
 
 
 # --- gRPC -----------------------------------------------------------------------------------------

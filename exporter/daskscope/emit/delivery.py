@@ -94,6 +94,9 @@ class Delivery:
 
     def _try(self, signal: Signal, export: Callable[[], Any]) -> bool:
         """Send once, and keep the SDK silent meanwhile. Return whether it was taken."""
+        session = self._destination.sessions.get(signal)
+        if session is not None:
+            session.outcome = None
         closing = self._closing.is_set()
         result: Any = None
         with silence():

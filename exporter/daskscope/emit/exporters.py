@@ -1,4 +1,4 @@
-"""OTLP exporters of the three signals, as the SDK wants them."""
+"""OTLP exporters of the three signals, and the queues before them, as the SDK wants them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from opentelemetry.sdk._logs import LogRecordProcessor
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from daskscope.emit.backlog import Backlog, LogQueue, SpanQueue
 from daskscope.emit.delivery import Delivery, silence
 from daskscope.emit.destination import Destination, Signal
 
@@ -29,6 +31,7 @@ class Exporters:
         that was warned of.
         """
         self._destination = destination
+        self._drops = drops
         self._delivery = Delivery(destination, interval, service_is_well, drops)
 
     @property
@@ -40,13 +43,15 @@ class Exporters:
         """Return an exporter of metrics."""
         return _Metrics(self._make("metrics"), self._delivery)
 
-    def spans(self) -> SpanExporter:
-        """Return an exporter of spans."""
-        return _Spans(self._make("traces"), self._delivery)
+    def spans(self) -> SpanProcessor:
+        """Return a queue of spans, and what sends them."""
+        backlog = Backlog("unsent span", "OTEL_BSP", self._drops)
+        return SpanQueue(_Spans(self._make("traces"), self._delivery, backlog), backlog)
 
-    def logs(self) -> LogRecordExporter:
-        """Return an exporter of log records."""
-        return _Logs(self._make("logs"), self._delivery)
+    def logs(self) -> LogRecordProcessor:
+        """Return a queue of log records, and what sends them."""
+        backlog = Backlog("unsent log record", "OTEL_BLRP", self._drops)
+        return LogQueue(_Logs(self._make("logs"), self._delivery, backlog), backlog)
 
     def end_overdue(self) -> None:
         """End requests that take too long. From any thread."""
@@ -102,12 +107,16 @@ class _Metrics(MetricExporter):
 
 
 class _Spans(SpanExporter):
-    def __init__(self, exporter: Any, delivery: Delivery) -> None:
+    def __init__(self, exporter: Any, delivery: Delivery, backlog: Backlog) -> None:
         self._exporter = exporter
         self._delivery = delivery
+        self._backlog = backlog
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        taken = self._delivery.send("traces", "unsent span", spans, self._exporter.export)
+        try:
+            taken = self._delivery.send("traces", "unsent span", spans, self._exporter.export)
+        finally:
+            self._backlog.release(spans)
         return SpanExportResult.SUCCESS if taken else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
@@ -115,12 +124,16 @@ class _Spans(SpanExporter):
 
 
 class _Logs(LogRecordExporter):
-    def __init__(self, exporter: Any, delivery: Delivery) -> None:
+    def __init__(self, exporter: Any, delivery: Delivery, backlog: Backlog) -> None:
         self._exporter = exporter
         self._delivery = delivery
+        self._backlog = backlog
 
     def export(self, batch: Sequence[Any]) -> LogRecordExportResult:
-        taken = self._delivery.send("logs", "unsent log record", batch, self._exporter.export)
+        try:
+            taken = self._delivery.send("logs", "unsent log record", batch, self._exporter.export)
+        finally:
+            self._backlog.release(batch)
         return LogRecordExportResult.SUCCESS if taken else LogRecordExportResult.FAILURE
 
     def force_flush(self, timeout_millis: int = 10_000) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 from opentelemetry.util.types import AnyValue
@@ -37,9 +36,9 @@ def severity(level: int) -> SeverityNumber:
 class Logs:
     """A logger provider, and what it is told."""
 
-    def __init__(self, exporter: LogRecordExporter, resource: Resource) -> None:
+    def __init__(self, queue: LogRecordProcessor, resource: Resource) -> None:
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+        self._provider.add_log_record_processor(queue)
         self._logger = self._provider.get_logger(SCOPE, __version__)
 
     def emit(

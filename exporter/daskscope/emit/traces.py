@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import (
     Link,
@@ -40,8 +37,6 @@ MAX_OPEN = 1_000
 MAX_GROUPS = 20_000
 #: Computations whose context is remembered, for what is told of them later.
 MAX_KNOWN = 5_000
-#: Spans that wait to be sent, unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise.
-MAX_WAITING = 2_048
 
 
 @dataclass(slots=True)
@@ -58,7 +53,7 @@ class Traces:
 
     def __init__(
         self,
-        exporter: SpanExporter,
+        queue: SpanProcessor,
         resource: Resource,
         settings: Settings,
         drops: Counter[str],
@@ -68,8 +63,7 @@ class Traces:
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
-        self._queue = _Queue(exporter, drops)
-        self._provider.add_span_processor(self._queue)
+        self._provider.add_span_processor(queue)
         self._tracer = self._provider.get_tracer(SCOPE, __version__)
         self._allowance = _Allowance(settings.traces_max_spans_per_second, settings.interval)
         self._open: OrderedDict[str, _Open] = OrderedDict()
@@ -267,42 +261,6 @@ class _Allowance:
         granted = min(count, int(self._left))
         self._left -= granted
         return granted
-
-
-class _Queue(BatchSpanProcessor):
-    """Takes spans until too many wait, and counts the rest: the SDK would log them."""
-
-    def __init__(self, exporter: SpanExporter, drops: Counter[str]) -> None:
-        self._outlet = _Outlet(exporter)
-        try:
-            self._most = int(os.environ[OTEL_BSP_MAX_QUEUE_SIZE])
-        except (KeyError, ValueError):
-            self._most = MAX_WAITING
-        super().__init__(self._outlet, max_queue_size=self._most)
-        self._drops = drops
-        self._taken = 0
-
-    def on_end(self, span: ReadableSpan) -> None:
-        if self._taken - self._outlet.passed >= self._most:
-            self._drops["span"] += 1
-            return
-        self._taken += 1
-        super().on_end(span)
-
-
-class _Outlet(SpanExporter):
-    """An exporter that counts the spans which left the queue."""
-
-    def __init__(self, exporter: SpanExporter) -> None:
-        self._exporter = exporter
-        self.passed = 0
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.passed += len(spans)
-        return self._exporter.export(spans)
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
 
 
 def _remote(context: TraceContext) -> SpanContext:

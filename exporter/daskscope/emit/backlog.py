@@ -1,0 +1,107 @@
+"""What waits in the SDK's queues: bounded in bytes too, and counted when it is dropped.
+
+The SDK bounds its queues in items, and logs each one that it drops.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from opentelemetry.sdk._logs import ReadWriteLogRecord
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+from daskscope.size import size_of
+
+#: Bytes that may wait for each signal.
+MAX_BYTES = 8 << 20
+
+# Items that the SDK lets wait and sends at once, unless the environment says otherwise.
+_MAX_ITEMS = 2048
+_BATCH = 512
+
+
+class Backlog:
+    """What was handed to the SDK for one signal and is neither sent nor dropped."""
+
+    def __init__(self, what: str, variables: str, drops: Counter[str]) -> None:
+        """Count in ``drops`` as ``what``. The SDK's ``variables``, which begin so, say how many may
+        wait and how many are sent at once.
+        """
+        self._what = what
+        self._drops = drops
+        self.max_items = _positive(f"{variables}_MAX_QUEUE_SIZE") or _MAX_ITEMS
+        # The SDK wants no more at once than may wait, and ends there.
+        batch = _positive(f"{variables}_MAX_EXPORT_BATCH_SIZE") or _BATCH
+        self.batch = min(batch, self.max_items)
+        self._items = 0
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, item: Any) -> bool:
+        """Return whether there is room for an item; else it is counted."""
+        size = _size(item)
+        with self._lock:
+            if self._items >= self.max_items or self._bytes + size > MAX_BYTES:
+                self._drops[self._what] += 1
+                return False
+            self._items += 1
+            self._bytes += size
+        return True
+
+    def release(self, items: Iterable[Any]) -> None:
+        """Forget items that were sent or dropped."""
+        sizes = [_size(item) for item in items]
+        with self._lock:
+            self._items -= len(sizes)
+            self._bytes -= sum(sizes)
+
+
+class SpanQueue(BatchSpanProcessor):
+    """The SDK's queue of spans, for what a backlog has room for."""
+
+    def __init__(self, exporter: SpanExporter, backlog: Backlog) -> None:
+        super().__init__(
+            exporter, max_queue_size=backlog.max_items, max_export_batch_size=backlog.batch
+        )
+        self._backlog = backlog
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Queue a span, if it is one that is sent."""
+        if span.context and span.context.trace_flags.sampled and self._backlog.take(span):
+            super().on_end(span)
+
+
+class LogQueue(BatchLogRecordProcessor):
+    """The SDK's queue of log records, for what a backlog has room for."""
+
+    def __init__(self, exporter: LogRecordExporter, backlog: Backlog) -> None:
+        super().__init__(
+            exporter, max_queue_size=backlog.max_items, max_export_batch_size=backlog.batch
+        )
+        self._backlog = backlog
+
+    def on_emit(self, log_record: ReadWriteLogRecord) -> None:
+        """Queue a log record."""
+        if self._backlog.take(log_record):
+            super().on_emit(log_record)
+
+
+def _size(item: Any) -> int:
+    """Return about how many bytes a span or a log record takes in memory."""
+    if isinstance(item, ReadableSpan):
+        return 500 + size_of(dict(item.attributes or {}))
+    return 500 + size_of(item.log_record.body) + size_of(dict(item.log_record.attributes or {}))
+
+
+def _positive(variable: str) -> int | None:
+    try:
+        number = int(os.environ.get(variable, ""))
+    except ValueError:
+        return None
+    return number if number > 0 else None
