@@ -18,9 +18,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.logs.v1 import logs_pb2
 
-from daskscope import protocol
+from daskscope import names, protocol
 
 Misbehaviour = int | str | Callable[[BaseHTTPRequestHandler], None] | None
 
@@ -219,6 +222,26 @@ class Recorder:
             for record in scope.log_records
             if record.event_name == event
         ]
+
+    def points(self, metric: names.Metric) -> list[dict[tuple[str, ...], float]]:
+        """The metric's values in each OTLP export, by its attributes' values as declared."""
+        exports = []
+        for request in list(self.requests):
+            if request.path != "/v1/metrics":
+                continue
+            values: dict[tuple[str, ...], float] = {}
+            for resource in ExportMetricsServiceRequest.FromString(request.body).resource_metrics:
+                for scope in resource.scope_metrics:
+                    for found in scope.metrics:
+                        if found.name != metric.name:
+                            continue
+                        for point in getattr(found, found.WhichOneof("data")).data_points:
+                            told = {pair.key: pair.value.string_value for pair in point.attributes}
+                            assert set(told) == set(metric.attributes), metric.name
+                            key = tuple(told[name] for name in metric.attributes)
+                            values[key] = point.as_double
+            exports.append(values)
+        return exports
 
     def shutdowns(self) -> list[protocol.Shutdown]:
         """The rows of shutdowns in the order they were told, each once."""

@@ -27,12 +27,11 @@ INFLUXDB_FIELDS = {
     "span.kind", "parent_span_id", "end_time_unix_nano", "otel.status_code", "time",
 }  # fmt: skip
 
-# Only these runs make: a worker that is lost, a request that fails, something that is dropped; and
-# what test_metrics.py makes: a task that runs while a beat is sent, a GPU, too little memory.
+# What test_metrics.py makes: a worker that leaves, a request that fails, a task that runs while a
+# beat is sent, a GPU, too little memory.
 NOT_HERE = {
     names.WORKER_LOSS.name,
     names.SEND_FAILURES.name,
-    names.DROPPED.name,
     names.TASK_RUNNING.name,
     names.SPILL_IO.name,
     names.GPU_UTILIZATION.name,
@@ -99,7 +98,8 @@ def told(client: Client, register: Register, recorder: Recorder) -> Recorder:
     wait_for_worker_logs(client)
     client.submit(log_a_failure).result()
     asked = {"id": "1", "action": "shutdown", "requested_by": "ada", "reason": "", "grace": 3600}
-    recorder.commands = [asked]
+    # The other one is dropped.
+    recorder.commands = [asked, {"action": "none"}]
     recorder.wait_for(recorder.shutdowns, "a shutdown")
     steps: list[Any] = []
     while names.LOG_COMPUTATION_PROGRESS.name.encode() not in recorder.bytes:

@@ -31,12 +31,19 @@ class Idle:
     without a graph on its way in, a worker that starts, or a call of :data:`_CALLS`. Connected
     clients and data in memory do not count: they are what a forgotten notebook looks like.
 
-    ``watched`` are the seconds that it was watched for, by a clock that does not jump.
+    ``watched`` are the seconds that it was watched for, by a clock that does not jump. ``looked``
+    is called at each look with how many of the seconds since the last one were idle.
     """
 
-    def __init__(self, scheduler: Scheduler, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Callable[[], float] = time.monotonic,
+        looked: Callable[[float], None] = lambda idle: None,
+    ) -> None:
         self._scheduler = scheduler
         self._clock = clock
+        self._looked = looked
         self._looked_at = clock()
         self._since: float | None = None
         self._transitions = scheduler.transition_counter
@@ -49,15 +56,20 @@ class Idle:
     def look(self) -> None:
         """See whether the cluster is idle now. To be called more often than every ten seconds."""
         now = self._clock()
-        self.watched += min(max(now - self._looked_at, 0.0), MAX_STEP)
+        step = min(max(now - self._looked_at, 0.0), MAX_STEP)
+        self.watched += step
         self._looked_at = now
         transitions, used = self._scheduler.transition_counter, self._jupyter_used()
         moved = transitions != self._transitions or used != self._jupyter_was_used
         self._transitions, self._jupyter_was_used = transitions, used
+        idle = 0.0
         if self.work() is not None:
             self._since = None
         elif moved or self._since is None:
             self._since = self.watched
+        else:
+            idle = step
+        self._looked(idle)
 
     def restart(self) -> None:
         """Count from now on: someone wants the cluster, though it does nothing."""

@@ -117,8 +117,10 @@ class Observer:
         )
         self._activities = Activities(self._naming)
         self._load = Load(scheduler)
-        self._cost = None if settings.prices is None else Cost(settings.prices, time())
-        self.idle = Idle(scheduler)
+        self._cost = None if settings.prices is None else Cost(settings.prices)
+        self.idle = (
+            Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)
+        )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
         self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
@@ -150,8 +152,6 @@ class Observer:
 
     def update_graph(self, client: str, keys: Collection[Key]) -> None:
         """A graph has arrived; its tasks have not made a transition yet."""
-        # Dask forgets soon for how long there was nothing to do.
-        self._accrue_cost()
         known = self._scheduler.tasks
         graph = self._graphs.current()
         self._computations.graph(
@@ -203,7 +203,6 @@ class Observer:
         """A worker has left."""
         self._workers.removed(address)
         if self._cost is not None:
-            self._accrue_cost()
             self._cost.removed(address)
 
     def remove_client(self, client: str) -> None:
@@ -231,12 +230,7 @@ class Observer:
         self._workers.added(worker)
         self._losses.added(worker)
         if self._cost is not None:
-            self._accrue_cost()
             self._cost.added(worker)
-
-    def _accrue_cost(self) -> None:
-        if self._cost is not None:
-            self._cost.until(time(), self._scheduler.idle_since)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -323,8 +317,8 @@ class Observer:
         seen = (workers.count, workers.threads, used)
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
         clients = sum(1 for client in self._scheduler.clients if client != "fire-and-forget")
+        # This adds to the cost too.
         self.idle.look()
-        self._accrue_cost()
         return protocol.Status(
             at=now,
             workers=workers.count,

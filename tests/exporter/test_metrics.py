@@ -1,0 +1,423 @@
+"""The values of what is measured: over OTLP and in the beats, on real clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import pytest
+from dask.sizeof import sizeof
+from distributed import Client, Event, LocalCluster, Scheduler, SpecCluster, Worker, wait
+
+import daskscope
+from daskscope import names, protocol
+from daskscope.observe.cost import Cost
+from daskscope.observe.idle import MAX_STEP, Idle
+from daskscope.observe.load import TICK
+from daskscope.plugin import NAME
+from tests.exporter.conftest import TOKEN
+from tests.exporter.recorder import Recorder
+from tests.exporter.test_computations import hold
+from tests.exporter.test_idle import Clock
+
+MIB = 1024**2
+GIB = 1024**3
+
+#: An hour's prices that make a second's whole numbers.
+PER_HOUR: dict[str, float] = {
+    "cluster": 3600,
+    "worker": 2 * 3600,
+    "thread": 10 * 3600,
+    "gib": 100 * 3600,
+    "gpu": 1000 * 3600,
+}
+
+
+class Result:
+    """Claims to be as large as it is told, and takes a while to be written and read."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __sizeof__(self) -> int:
+        return self.size
+
+    def __reduce__(self) -> Any:
+        time.sleep(0.05)
+        return read, (self.size, bytes(100_000))
+
+
+def read(size: int, _: bytes) -> Result:
+    time.sleep(0.05)
+    return Result(size)
+
+
+def make(size: int) -> Result:
+    return Result(size)
+
+
+def use(result: Result) -> int:
+    return result.size
+
+
+def spin(seconds: float) -> None:
+    ends = time.thread_time() + seconds
+    while time.thread_time() < ends:
+        pass
+
+
+RELEASED = threading.Event()
+
+
+async def until_released() -> None:
+    while not RELEASED.is_set():
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def _two_workers() -> Iterator[LocalCluster]:
+    memory = {"target": 0.2, "spill": False, "pause": False, "spill-compression": "zlib"}
+    options = {f"distributed.worker.memory.{name}": value for name, value in memory.items()}
+    with (
+        dask.config.set(options),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=GIB,
+            dashboard_address=":0",
+            silence_logs=False,
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture
+def two_workers(
+    _two_workers: LocalCluster, recorder: Recorder
+) -> Iterator[tuple[Client, list[str]]]:
+    """Two processes of one thread and 1 GiB each that spill, and what they tell of; addresses."""
+    with Client(_two_workers) as client:
+        daskscope.register(client, **_settings(recorder))
+        yield client, list(client.scheduler_info()["workers"])
+        # It stops beating as soon as it sees that it is gone.
+        _scheduler(client).plugins.pop(NAME, None)
+
+
+@contextmanager
+def in_process(*workers: dict[str, Any]) -> Iterator[Client]:
+    """Run workers of one thread and 1 GiB, with those further options, in this process."""
+    with (
+        SpecCluster(
+            workers={
+                number: {"cls": Worker, "options": {"nthreads": 1, "memory_limit": GIB, **options}}
+                for number, options in enumerate(workers)
+            },
+            scheduler={
+                "cls": Scheduler,
+                "options": {"host": "127.0.0.1", "dashboard_address": ":0"},
+            },
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def call_in_progress(client: Client) -> Iterator[None]:
+    """Have a ``client.run`` in progress."""
+    RELEASED.clear()
+    thread = threading.Thread(target=client.run, args=(until_released,))
+    thread.start()
+    try:
+        while "broadcast" not in _scheduler(client)._comms.values():
+            time.sleep(0.01)
+        yield
+    finally:
+        RELEASED.set()
+        thread.join()
+
+
+def _scheduler(client: Client) -> Any:
+    """Return the scheduler, which runs in this process."""
+    cluster: Any = client.cluster
+    return cluster.scheduler
+
+
+def _settings(recorder: Recorder, **settings: Any) -> dict[str, Any]:
+    return {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms", **settings}
+
+
+def _points(
+    recorder: Recorder,
+    metric: names.Metric,
+    fits: Callable[[dict[tuple[str, ...], float]], object] = bool,
+) -> dict[tuple[str, ...], float]:
+    """Wait for an export in which the metric's values fit, and return them."""
+    return recorder.wait_for(
+        lambda: next(filter(fits, recorder.points(metric)), None), f"a fitting {metric.name}"
+    )
+
+
+def _group(recorder: Recorder, prefix: str) -> protocol.TaskGroup:
+    """Return the one group of that prefix, of a computation that has ended."""
+    recorder.computation(lambda row: prefix in recorder.groups(row.id))
+    (group,) = (
+        groups[prefix]
+        for groups in map(recorder.groups, recorder.computations())
+        if prefix in groups
+    )
+    return group
+
+
+def _wait_for_seconds(recorder: Recorder, prefix: str, seconds: dict[str, float]) -> None:
+    """Wait for a beat with those activities of a prefix."""
+    recorder.wait_for(
+        lambda: any(
+            row.prefix == prefix and seconds.items() <= row.seconds.items()
+            for beat in recorder.beats
+            for row in beat.activities
+        ),
+        f"{seconds} of {prefix}",
+    )
+
+
+# --- GPUs -----------------------------------------------------------------------------------------
+
+
+def _gpu(utilization: float, used: int, limit: int | None) -> dict[str, Any]:
+    """A worker that tells of a GPU as Dask does."""
+    told = {"gpu_utilization": utilization, "gpu_memory_used": used, "gpu-memory-total": limit}
+    return {
+        "metrics": {
+            name: lambda worker, value=value: value
+            for name, value in told.items()
+            if value is not None
+        }
+    }
+
+
+def _older_gpu(utilization: float, used: int, limit: int | None) -> dict[str, Any]:
+    """A worker that tells of a GPU as Dask once did."""
+    return {
+        "metrics": {"gpu": lambda worker: {"utilization": utilization, "memory-used": used}},
+        "startup_information": {"gpu": lambda worker: {"name": "gpu", "memory-total": limit}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("workers", "gpu"),
+    [
+        ([{}], None),
+        ([{}, _gpu(40, 3, 8)], protocol.Gpu(1, 0.4, 3, 8)),
+        ([_gpu(25, 3, 8), _older_gpu(75, 5, 16)], protocol.Gpu(2, 0.5, 8, 24)),
+        # Less than what all have is no limit.
+        ([_gpu(0, 0, None), _gpu(100, 5, 16)], protocol.Gpu(2, 0.5, 5, None)),
+        ([_older_gpu(100, 5, None)], protocol.Gpu(1, 1.0, 5, None)),
+    ],
+)
+def test_gpus_are_told_as_far_as_workers_tell_of_them(
+    recorder: Recorder, workers: list[dict[str, Any]], gpu: protocol.Gpu | None
+) -> None:
+    with in_process(*workers) as client:
+        daskscope.register(client, **_settings(recorder))
+        beat = recorder.wait_for(lambda: recorder.beats, "a beat")[0]
+        _points(recorder, names.WORKER_COUNT)
+
+    assert beat.status.gpu == gpu
+    for metric, value in (
+        (names.GPU_UTILIZATION, gpu and gpu.utilization),
+        (names.GPU_MEMORY_USED, gpu and gpu.memory_used),
+        (names.GPU_MEMORY_LIMIT, gpu and gpu.memory_limit),
+    ):
+        # What is not measured is absent, never zero.
+        assert recorder.points(metric)[0] == ({} if value is None else {(): value}), metric.name
+
+
+# --- transfers and spilling -----------------------------------------------------------------------
+
+
+def test_what_workers_fetch_from_each_other_is_told(
+    two_workers: tuple[Client, list[str]], recorder: Recorder
+) -> None:
+    client, (one, other) = two_workers
+    made = client.map(make, [MIB, 2 * MIB], workers=[one], pure=False)
+    # As Dask measures it: what the garbage collector needs counts too.
+    nbytes = sizeof(Result(MIB)) + sizeof(Result(2 * MIB))
+    wait(made)
+    used = client.map(use, made, workers=[other], pure=False)
+    wait(used)
+
+    _points(recorder, names.TRANSFER_IO, lambda values: values == {("transmit",): nbytes})
+    # The thread of the one waited while the other made its data ready.
+    _points(recorder, names.TASK_TIME, lambda values: values.get(("", "transfer"), 0) > 0.05)
+
+    makes, uses = _group(recorder, "make"), _group(recorder, "use")
+    assert "compute" in makes.seconds
+    assert "transfer" not in makes.seconds
+    assert "compute" in uses.seconds
+    assert uses.seconds["transfer"] > 0.05
+    assert 0 <= makes.seconds["compute"] <= (makes.stopped_at or 0) - (makes.started_at or 0)
+    assert makes.output_bytes == nbytes
+    assert makes.types == {f"{__name__}.Result": 2}
+    assert uses.types == {"int": 2}
+    assert makes.states == uses.states == {"memory": 2}
+
+
+def test_what_is_spilled_and_read_back_is_told(
+    two_workers: tuple[Client, list[str]], recorder: Recorder
+) -> None:
+    client, (one, _) = two_workers
+    # More than the worker may hold in memory.
+    made = client.submit(make, 300 * MIB, workers=[one], pure=False)
+    wait(made)
+    used = client.submit(use, made, workers=[one], pure=False)
+    wait(used)
+
+    moved = _points(recorder, names.SPILL_IO, lambda values: values.get(("read",)))
+    # On disk it is compressed.
+    assert 0 < moved["write",] == moved["read",] < 100_000
+    took = _points(recorder, names.TASK_TIME, lambda values: ("use", "deserialize") in values)
+    writes = {activity: took["make", activity] for activity in ("serialize", "compress")}
+    reads = {activity: took["use", activity] for activity in ("deserialize", "decompress")}
+    assert writes["serialize"] >= 0.05
+    assert reads["deserialize"] >= 0.05
+    assert writes["compress"] > 0
+    assert reads["decompress"] > 0
+    assert took["make", "disk-write"] > 0
+    assert took["use", "disk-read"] > 0
+    _wait_for_seconds(recorder, "make", writes)
+    _wait_for_seconds(recorder, "use", reads)
+
+    # Dask's own actions hold all that it takes to spill and to read back.
+    makes, uses = _group(recorder, "make"), _group(recorder, "use")
+    assert makes.seconds["disk-write"] >= sum(writes.values())
+    assert uses.seconds["disk-read"] >= sum(reads.values())
+    assert makes.output_bytes == sizeof(Result(300 * MIB))
+
+
+def test_a_task_that_runs_is_told_as_running(
+    two_workers: tuple[Client, list[str]], recorder: Recorder
+) -> None:
+    client, _ = two_workers
+    held = client.submit(hold, 1, "metrics", pure=False)
+    _points(recorder, names.TASK_RUNNING, lambda values: values.get(("hold",), 0) > 0)
+    Event("metrics", client=client).set()
+    wait(held)
+    count = len(recorder.points(names.TASK_RUNNING))
+    recorder.wait_for(
+        lambda: {("hold",): 0.0} in recorder.points(names.TASK_RUNNING)[count:], "its end"
+    )
+
+
+# --- cost -----------------------------------------------------------------------------------------
+
+
+def test_cost_is_exact_and_idle_is_what_idle_seconds_say() -> None:
+    clock = Clock()
+    with in_process(_gpu(0, 0, None), {}) as client:
+        scheduler = _scheduler(client)
+        cost = Cost(protocol.Prices("EUR", PER_HOUR), clock)
+        idle = Idle(scheduler, clock, cost.looked)
+        with_gpu, without = sorted(scheduler.workers.values(), key=lambda worker: worker.name)
+        cost.added(with_gpu)
+        clock.now += 3
+        cost.added(without)
+        assert cost.total == pytest.approx(3 * 1113)
+
+        idle.look()
+        assert cost.idle == 0
+        clock.passes(idle, 5)
+        assert idle.seconds() == 5
+        assert cost.idle == pytest.approx(5 * 1225)
+        assert cost.total == pytest.approx(3 * 1113 + 5 * 1225)
+
+        with call_in_progress(client):
+            clock.passes(idle, 7)
+            assert idle.seconds() is None
+        assert cost.idle == pytest.approx(5 * 1225)
+        assert cost.total == pytest.approx(3 * 1113 + 12 * 1225)
+
+        # A worker that leaves between two looks has cost what it cost.
+        idle.look()
+        total, was_idle = cost.total, cost.idle
+        clock.now += 1
+        cost.removed(with_gpu.address)
+        clock.now += 1
+        idle.look()
+        assert cost.total - total == pytest.approx(1225 + 113)
+        assert cost.idle - was_idle == pytest.approx(1225 + 113)
+
+        # Held all along, and not seen idle for longer.
+        total, was_idle = cost.total, cost.idle
+        clock.now += 3600
+        idle.look()
+        assert cost.total - total == pytest.approx(3600 * 113)
+        assert cost.idle - was_idle == pytest.approx(MAX_STEP * 113)
+
+
+def test_what_a_client_runs_costs_but_not_as_idle(recorder: Recorder) -> None:
+    settings = _settings(recorder, prices={"currency": "EUR", "worker": 3600})
+    with in_process({}, {}) as client:
+        daskscope.register(client, **settings)
+        recorder.wait_for(lambda: any(b.status.idle_cost for b in recorder.beats), "idle cost")
+        with call_in_progress(client):
+            count = len(recorder.beats)
+            recorder.wait_for(lambda: len(recorder.beats) > count + 5, "some more beats")
+        exported = _points(recorder, names.CLUSTER_COST, lambda values: values.get((), 0) > 0)
+        recorder.wait_for(lambda: exported[()] in {b.status.cost for b in recorder.beats}, "it")
+
+    statuses = [beat.status for beat in sorted(recorder.beats, key=lambda beat: beat.seq)]
+    # To register is a call too.
+    called = [status for status in statuses if status.idle_cost and "calls" in status.held_by]
+    assert len(called) >= 3
+    assert {status.idle_seconds for status in called} == {None}
+    assert len({status.idle_cost for status in called}) == 1
+    assert len({status.cost for status in called}) == len(called)
+    # It is added up right after the status' time, and before the next one's.
+    first, second, *_, before_last, last = called
+    assert first.cost is not None
+    assert before_last.cost is not None
+    cost = before_last.cost - first.cost
+    assert 2 * (before_last.at - second.at) * 0.99 < cost < 2 * (last.at - first.at) * 1.01
+
+
+# --- scheduler and workers ------------------------------------------------------------------------
+
+
+def test_what_holds_up_the_schedulers_loop_is_its_lag_and_its_cpu(
+    two_workers: tuple[Client, list[str]], recorder: Recorder
+) -> None:
+    client, _ = two_workers
+    before = recorder.wait_for(lambda: recorder.beats, "a beat")[-1]
+    client.run_on_scheduler(spin, 0.5)
+    _points(recorder, names.SCHEDULER_LAG, lambda values: values.get((), 0) >= 0.5 - TICK)
+    count = len(recorder.beats)
+    recorder.wait_for(lambda: len(recorder.beats) > count + 1, "the beats meanwhile")
+
+    beats = sorted(recorder.beats, key=lambda beat: beat.seq)
+    statuses = [beat.status for beat in beats if beat.seq >= before.seq]
+    loads = [status.scheduler for status in statuses if status.scheduler is not None]
+    assert max(load.lag for load in loads) >= 0.5 - TICK
+    used = sum(
+        load.cpu * (status.at - previous.at)
+        for previous, status, load in zip(statuses, statuses[1:], loads[1:], strict=False)
+    )
+    assert used > 0.8 * 0.5
+    # A Python process with Dask in it.
+    assert all(load.memory > 20 * MIB for load in loads)
+    assert recorder.points(names.SCHEDULER_CPU)[-1][()] > 0
+    assert recorder.points(names.SCHEDULER_MEMORY)[-1][()] > 20 * MIB
+
+
+def test_a_beat_that_is_refused_is_a_failed_request(recorder: Recorder) -> None:
+    recorder.misbehave = lambda path: 500 if path.startswith("/api") else None
+    with in_process({}) as client:
+        daskscope.register(client, **_settings(recorder))
+        failed = _points(recorder, names.SEND_FAILURES)
+        assert set(failed) == {("heartbeats",)}
+        recorder.misbehave = lambda path: None
