@@ -215,7 +215,7 @@ SCHEDULER_LAG = Metric(
     "dask.scheduler.lag",
     "gauge",
     "s",
-    "The longest that the scheduler's event loop kept anyone waiting since the last beat.",
+    "The longest that the scheduler's event loop kept anyone waiting since it was last told.",
 )
 GPU_UTILIZATION = Metric(
     "dask.gpu.utilization",

@@ -13,6 +13,7 @@ import dask
 import pytest
 from dask.sizeof import sizeof
 from distributed import Client, Event, LocalCluster, Scheduler, SpecCluster, Worker, wait
+from distributed.core import Status
 
 import daskscope
 from daskscope import names, protocol
@@ -412,6 +413,24 @@ def test_what_holds_up_the_schedulers_loop_is_its_lag_and_its_cpu(
     assert all(load.memory > 20 * MIB for load in loads)
     assert recorder.points(names.SCHEDULER_CPU)[-1][()] > 0
     assert recorder.points(names.SCHEDULER_MEMORY)[-1][()] > 20 * MIB
+
+
+def test_a_state_that_no_worker_is_in_any_more_is_zero(recorder: Recorder) -> None:
+    none = {(state.name,): 0.0 for state in Status}
+    with in_process({}, {}) as client:
+        daskscope.register(client, **_settings(recorder))
+        leaves = next(iter(client.scheduler_info()["workers"]))
+        _points(recorder, names.WORKER_COUNT, lambda values: values == none | {("running",): 2})
+        client.retire_workers([leaves], close_workers=False, remove=False)
+        _points(
+            recorder,
+            names.WORKER_COUNT,
+            lambda values: values == none | {("running",): 1, ("closing_gracefully",): 1},
+        )
+        client.retire_workers([leaves])
+        _points(recorder, names.WORKER_COUNT, lambda values: values == none | {("running",): 1})
+        lost = _points(recorder, names.WORKER_LOSS)
+        assert lost == {(names.LOSS_RETIRED,): 1}
 
 
 def test_a_beat_that_is_refused_is_a_failed_request(recorder: Recorder) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from distributed.core import Status
 from distributed.scheduler import ALL_TASK_STATES
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
@@ -48,6 +49,7 @@ class Metrics:
         self._send_failures = send_failures
         self._waiting = waiting
         self._highest: dict[str, float] = {}
+        self._lag: float | None = None
         by_environment = "OTEL_METRIC_EXPORT_INTERVAL" in os.environ
         self._reader = PeriodicExportingMetricReader(
             _WithDurations(exporter, self._durations),
@@ -67,6 +69,10 @@ class Metrics:
         """Let the instruments read ``snapshot`` from now on. The first one is sent at once."""
         first = self._last is None
         self._last = snapshot
+        load = snapshot.status.scheduler
+        if load is not None:
+            # There may be several snapshots to an export, and the longest is in one of them.
+            self._lag = max(load.lag, self._lag or 0.0)
         if first:
             self._reader.collect()
 
@@ -83,6 +89,7 @@ class Metrics:
         readers = {
             **_READERS,
             names.TASK_TIME: self._task_time,
+            names.SCHEDULER_LAG: self._scheduler_lag,
             names.SEND_FAILURES: lambda _: _each(names.SENT_WHAT, self._send_failures()),
             names.QUEUE_SIZE: lambda _: _each(names.QUEUE_NAME, self._waiting()),
         }
@@ -103,6 +110,10 @@ class Metrics:
                         seconds if row.prefix else self._grown(activity, seconds),
                         {names.TASK_PREFIX: row.prefix, names.TASK_ACTIVITY: activity},
                     )
+
+    def _scheduler_lag(self, snapshot: Cleared) -> Values:
+        lag, self._lag = self._lag, None
+        return _field(snapshot.status.scheduler, "lag") if lag is None else _one(lag)
 
     def _grown(self, activity: str, seconds: float) -> float:
         # What is left over goes back a little when a worker's beat tells of more.
@@ -231,7 +242,7 @@ def _task_output(snapshot: Cleared) -> Values:
 #: Where each metric's values are found in a snapshot.
 _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.WORKER_COUNT: lambda s: _states(
-        names.WORKER_STATE, ("running", "paused"), s.workers.states
+        names.WORKER_STATE, (state.name for state in Status), s.workers.states
     ),
     names.WORKER_THREADS: lambda s: _one(s.workers.threads),
     names.WORKER_TIME: lambda s: _each(names.WORKER_STATE, s.workers.seconds),
@@ -253,7 +264,6 @@ _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     ),
     names.SCHEDULER_CPU: lambda s: _field(s.status.scheduler, "cpu"),
     names.SCHEDULER_MEMORY: lambda s: _field(s.status.scheduler, "memory"),
-    names.SCHEDULER_LAG: lambda s: _field(s.status.scheduler, "lag"),
     names.GPU_UTILIZATION: lambda s: _field(s.status.gpu, "utilization"),
     names.GPU_MEMORY_USED: lambda s: _field(s.status.gpu, "memory_used"),
     names.GPU_MEMORY_LIMIT: lambda s: _field(s.status.gpu, "memory_limit"),
