@@ -12,9 +12,9 @@ import itertools
 import math
 import numbers
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed.core import Status
 from distributed.scheduler import ALL_TASK_STATES
@@ -63,67 +63,107 @@ def is_dasks(topic: str) -> bool:
     return _DASKS.fullmatch(topic) is not None
 
 
-def json_safe(message: Any, scrub: Scrub, depth: int = 0) -> Any:
+class Safe(NamedTuple):
+    """A message as what JSON can hold; ``cut`` says that items or levels of it are missing."""
+
+    value: Any
+    cut: bool
+
+
+def json_safe(message: Any, scrub: Scrub) -> Safe:
     """Return a user's ``message`` as what JSON can hold, its texts scrubbed.
 
     Containers are looked into up to a depth and a width; bytes and objects are named by size and
     type, for what is in them may be data.
     """
-    if isinstance(message, str):
-        return scrub(message)
-    if depth < MAX_DEPTH:
-        if isinstance(message, Mapping):
-            return {
-                scrub(str(key)): SCRUBBED
-                if names_a_secret(str(key))
-                else json_safe(item, scrub, depth + 1)
-                for key, item in itertools.islice(message.items(), MAX_ITEMS)
-            }
-        if isinstance(message, list | tuple | AbstractSet):
-            return [
-                json_safe(item, scrub, depth + 1) for item in itertools.islice(message, MAX_ITEMS)
-            ]
-    return _plain(message)
+    reader = _Reader(scrub)
+    return Safe(reader.users(message), reader.cut)
 
 
-def of_dask(message: Any, scrub: Scrub, *, tracebacks: bool) -> Any:
+def of_dask(message: Any, scrub: Scrub, *, tracebacks: bool) -> Safe:
     """Return one of Dask's own messages as what JSON can hold, without keys and texts of users.
 
     Of an exception its type is told and, with ``tracebacks``, which lines it came from.
     """
-    if not isinstance(message, Mapping):
-        return _keyless(message)
-    told: dict[str, Any] = {}
-    for key, item in itertools.islice(message.items(), MAX_ITEMS):
-        field = str(key)
-        if field == "exception_text":
-            # Dask's own exceptions name keys in the rest of it.
-            kind = _TYPE.match(str(item))
-            told[field] = kind[0] if kind else LEFT_OUT
-        elif field == "traceback_text":
-            told[field] = scrub(without_source_lines(str(item))) if tracebacks else LEFT_OUT
-        elif field in _FIELDS and isinstance(item, str):
-            told[field] = scrub(item)
-        else:
-            told[field] = _keyless(item)
-    return told
+    reader = _Reader(scrub)
+    return Safe(reader.dasks(message, tracebacks), reader.cut)
 
 
-def _keyless(value: Any, depth: int = 1) -> Any:
-    if isinstance(value, str):
-        return value if value in _STATES or _ADDRESS.fullmatch(value) else LEFT_OUT
-    if depth < MAX_DEPTH:
-        if isinstance(value, Mapping):
-            # The names in it are keys of tasks, or addresses.
-            items = list(itertools.islice(value.items(), MAX_ITEMS))
-            if all(_keyless(str(name)) != LEFT_OUT for name, _ in items):
-                return {str(name): _keyless(item, depth + 1) for name, item in items}
-            return len(value)
-        if isinstance(value, list | tuple | AbstractSet):
-            told = [_keyless(item, depth + 1) for item in itertools.islice(value, MAX_ITEMS)]
-            # Of a list of keys nothing is left but how many they are.
-            return len(value) if told and all(item == LEFT_OUT for item in told) else told
-    return _plain(value)
+class _Reader:
+    """Reads one message; ``cut`` says whether anything of it was too deep or too many."""
+
+    def __init__(self, scrub: Scrub) -> None:
+        self._scrub = scrub
+        self.cut = False
+
+    def users(self, message: Any, depth: int = 0) -> Any:
+        if isinstance(message, str):
+            return self._scrub(message)
+        if depth < MAX_DEPTH:
+            if isinstance(message, Mapping):
+                return {
+                    self._scrub(str(key)): SCRUBBED
+                    if names_a_secret(str(key))
+                    else self.users(item, depth + 1)
+                    for key, item in self._some(message.items())
+                }
+            if isinstance(message, list | tuple | AbstractSet):
+                return [self.users(item, depth + 1) for item in self._some(message)]
+        return self._plain(message)
+
+    def dasks(self, message: Any, tracebacks: bool) -> Any:
+        if not isinstance(message, Mapping):
+            return self._keyless(message)
+        told: dict[str, Any] = {}
+        for key, item in self._some(message.items()):
+            field = str(key)
+            if field == "exception_text":
+                # Dask's own exceptions name keys in the rest of it.
+                kind = _TYPE.match(str(item))
+                told[field] = kind[0] if kind else LEFT_OUT
+            elif field == "traceback_text":
+                lines = without_source_lines(str(item))
+                told[field] = self._scrub(lines) if tracebacks else LEFT_OUT
+            elif field in _FIELDS and isinstance(item, str):
+                told[field] = self._scrub(item)
+            else:
+                told[field] = self._keyless(item)
+        return told
+
+    def _keyless(self, value: Any, depth: int = 1) -> Any:
+        if isinstance(value, str):
+            return value if _is_known(value) else LEFT_OUT
+        if depth < MAX_DEPTH:
+            if isinstance(value, Mapping):
+                # The names in it are keys of tasks, or addresses.
+                names = map(str, itertools.islice(value, MAX_ITEMS))
+                if not all(map(_is_known, names)):
+                    return len(value)
+                some = self._some(value.items())
+                return {str(name): self._keyless(item, depth + 1) for name, item in some}
+            if isinstance(value, list | tuple | AbstractSet):
+                some = itertools.islice(value, MAX_ITEMS)
+                told = [self._keyless(item, depth + 1) for item in some]
+                if told and all(item == LEFT_OUT for item in told):
+                    # Of a list of keys nothing is left but how many they are.
+                    return len(value)
+                self.cut |= len(value) > MAX_ITEMS
+                return told
+        return self._plain(value)
+
+    def _some(self, items: Collection[Any]) -> Iterator[Any]:
+        self.cut |= len(items) > MAX_ITEMS
+        return itertools.islice(items, MAX_ITEMS)
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, str | Mapping | list | tuple | AbstractSet):  # too deep
+            self.cut = True
+            return LEFT_OUT
+        return _plain(value)
+
+
+def _is_known(text: str) -> bool:
+    return text in _STATES or _ADDRESS.fullmatch(text) is not None
 
 
 def _plain(value: Any) -> Any:
@@ -136,8 +176,15 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value)} bytes>"
-    if isinstance(value, numbers.Real):  # numpy's scalars are
+    # Scalars of numpy.
+    if isinstance(value, numbers.Integral):
+        return _plain(int(value))
+    if isinstance(value, numbers.Real):
         return _plain(float(value))
-    if isinstance(value, str | Mapping | list | tuple | AbstractSet):  # too deep
-        return LEFT_OUT
-    return f"<{type(value).__module__}.{type(value).__qualname__}>"
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if kind in ("numpy.bool", "numpy.bool_"):
+        return bool(value)
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and all(isinstance(length, int) for length in shape):
+        return f"<{kind} {shape[:MAX_ITEMS]}>"
+    return f"<{kind}>"

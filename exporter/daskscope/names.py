@@ -73,8 +73,19 @@ EXCEPTION_STACKTRACE = "exception.stacktrace"
 EXCEPTION_OCCURRENCES = "dask.exception.occurrences"
 EVENT_NAME = "event.name"
 EVENT_TOPIC = "dask.event.topic"
+EVENT_CUT = "dask.event.cut"
 WORKER_LOSS_REASON = "dask.worker.loss.reason"
+WORKER_LOSS_EXPECTED = "dask.worker.loss.expected"
+WORKER_LOSS_TASKS = "dask.worker.loss.tasks"
+WORKER_LOSS_PREFIXES = "dask.worker.loss.prefixes"
+WORKER_LOSS_LOG = "dask.worker.loss.log"
+WORKER_LOSS_NANNY_MEMORY = "dask.worker.loss.nanny_memory"
 WORKER_ADDRESS = "dask.worker.address"
+WORKER_NAME = "dask.worker.name"
+WORKER_LIFETIME = "dask.worker.lifetime"
+WORKER_LAST_SEEN = "dask.worker.last_seen"
+WORKER_MEMORY_USED = "dask.worker.memory.used"
+WORKER_MEMORY_LIMIT = "dask.worker.memory.limit"
 LOGGER = "dask.log.logger"
 TRANSFER_DIRECTION = "dask.transfer.direction"
 SPILL_DIRECTION = "dask.spill.direction"
@@ -342,13 +353,30 @@ LOG_EXCEPTION = LogEvent(
 )
 LOG_WORKER_LOST = LogEvent(
     "dask.worker.lost",
-    "A worker left; an error unless it was asked to.",
-    (WORKER_ADDRESS, WORKER_LOSS_REASON),
+    "A worker left; an error unless it was asked to. With how many tasks it had been given and, as "
+    "a JSON object, how many of each prefix; its memory (bytes) at its last beat, how many seconds "
+    "before its end that was, and what its nanny saw if that ended it; for how many seconds it was "
+    "there; and its last log lines. What is not known or refused is left out.",
+    (
+        WORKER_ADDRESS,
+        WORKER_NAME,
+        WORKER_LOSS_REASON,
+        WORKER_LOSS_EXPECTED,
+        WORKER_LOSS_TASKS,
+        WORKER_LOSS_PREFIXES,
+        WORKER_LIFETIME,
+        WORKER_LAST_SEEN,
+        WORKER_MEMORY_USED,
+        WORKER_MEMORY_LIMIT,
+        WORKER_LOSS_NANNY_MEMORY,
+        WORKER_LOSS_LOG,
+    ),
 )
 LOG_EVENT = LogEvent(
     "dask.event",
-    "An event of Dask's log whose topic the settings allow; the message is the body, as JSON.",
-    (EVENT_TOPIC,),
+    "An event of Dask's log whose topic the settings allow; the message is the body, as JSON. "
+    "dask.event.cut is true if there was more of it: characters, items or levels.",
+    (EVENT_TOPIC, EVENT_CUT),
 )
 LOG_RECORD = LogEvent(
     "dask.log",

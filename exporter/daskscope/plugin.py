@@ -195,12 +195,6 @@ class Plugin(SchedulerPlugin):
             self._running.observer.remove_worker(worker)
 
     @_contained
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """A client has left."""
-        if self._running is not None:
-            self._running.observer.remove_client(client)
-
-    @_contained
     def restart(self, scheduler: Scheduler) -> None:
         """All tasks were dropped."""
         if self._running is not None:
@@ -225,7 +219,7 @@ class _Running:
             settings,
             drops,
             user=plugin.registrant.user,
-            host=plugin.registrant.host,
+            preloaded=plugin.registrant.client is None,
         )
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)

@@ -43,6 +43,7 @@ _NAME_KEYS = frozenset(
         "InvalidTransition",
         "KilledWorker",
         "NoValidWorkerError",
+        "NoWorkerError",
         "RecommendationsConflict",
         "TransitionCounterMaxExceeded",
     }
@@ -158,7 +159,7 @@ class Privacy:
 
     def _event(self, event: RawEvent) -> protocol.Event:
         try:
-            message = (
+            message, cut = (
                 messages.of_dask(
                     event.message, self.scrub, tracebacks=self._settings.exceptions_transmit
                 )
@@ -168,11 +169,11 @@ class Privacy:
             text = json.dumps(message, ensure_ascii=False)
         except Exception:
             # It holds objects of the user's own, which may fail to say what they are.
-            text = json.dumps(messages.LEFT_OUT, ensure_ascii=False)
+            text, cut = json.dumps(messages.LEFT_OUT, ensure_ascii=False), True
         return protocol.Event(
             id=event.id,
             at=event.at,
             topic=self.scrub(event.topic),
             message=shortened(text, MAX_EVENT),
-            cut=len(text) > MAX_EVENT,
+            cut=cut or len(text) > MAX_EVENT,
         )

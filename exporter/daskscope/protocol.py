@@ -73,7 +73,8 @@ class Cluster:
     """Who and what: all that does not change by the minute. Key: ``id``.
 
     ``kind`` says how it was started, for example ``LocalCluster`` or ``dask scheduler``.
-    ``user`` and ``host`` are those of the client that registered, or of the scheduler process.
+    ``user`` is who registered it first or, with a preload, who runs the scheduler; ``host`` is the
+    scheduler's, whoever registered.
     ``deployment`` says what the environment tells of where it runs: names such as ``slurm.job.id``,
     ``k8s.pod.name``, ``gateway.cluster.name``. ``prices`` are None where none are set.
     """
@@ -190,7 +191,8 @@ class Computation:
     (``compute``, ``transfer``, ``disk-read``, ``disk-write``). ``completed`` and ``erred`` count
     task runs that ended so; ``retried`` those that were run again after they failed. ``frames`` is
     the user's call stack, outermost first: None where it was refused, empty where none is known.
-    ``trace_id`` is the W3C id (32 hex digits) of its trace.
+    ``trace_id`` is the W3C id (32 hex digits) of its trace. ``user`` is whose client sent it,
+    ``unknown`` where nobody said (:class:`daskscope.observe.users.Users`).
 
     ``cancelled`` counts tasks that were given up before they had run. ``annotations`` are those
     that the whole graph carries, as short texts. ``graph_bytes`` is the size of the graphs as they
@@ -294,7 +296,8 @@ class WorkerLoss:
     ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix;
     ``lifetime`` is in seconds. ``memory_used`` is of its last beat, at ``last_seen_at``;
     ``nanny_memory`` what its nanny saw when it ended it for its memory. ``log`` are its last lines:
-    None where they were refused or never came.
+    None where they were refused, never came, or so many workers left at once that there was no room
+    for them.
     """
 
     id: str
@@ -315,7 +318,10 @@ class WorkerLoss:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An allow-listed event. Key: ``id``. ``message`` is JSON text; ``cut`` says it was longer."""
+    """An allow-listed event. Key: ``id``.
+
+    ``message`` is JSON text; ``cut`` says that there was more of it: characters, items or levels.
+    """
 
     id: str
     at: float

@@ -67,6 +67,8 @@ class Recorder:
         self.stopping = threading.Event()
         #: What the answers to heartbeats ask of the cluster, each time; JSON objects.
         self.commands: list[Any] = []
+        #: Whether they ask for the code that was not sent yet.
+        self.asks_for_code = True
         self._known_code: set[str] = set()
         recorder = self
 
@@ -141,7 +143,7 @@ class Recorder:
             reply = protocol.Reply(
                 server_time=time.time(),
                 interval=0.1,
-                code_wanted=tuple(named - self._known_code),
+                code_wanted=tuple(named - self._known_code) if self.asks_for_code else (),
                 url=f"{self.url}/clusters/{beat.cluster.id}",
             )
             fields = json.loads(protocol.encode(reply))

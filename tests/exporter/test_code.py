@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daskscope import protocol
 from daskscope.observe.code import cut
+from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.recorder import Recorder
 
 FILE = "\n".join(f"line {number}" for number in range(1, 101))
 
@@ -48,3 +59,87 @@ def test_the_calling_line_is_always_among_what_is_kept_and_never_more_than_allow
     at = called + 1 - code.first_line
     assert 0 <= at < len(kept)
     assert lines[called].startswith(kept[at])
+
+
+# --- on real clusters -----------------------------------------------------------------------------
+
+#: A script whose call is at module level, where Dask takes the whole file for the code around it.
+SCRIPT = (
+    """\
+import sys
+from distributed import Client
+import daskscope
+
+client = Client(sys.argv[1])
+daskscope.register(client, endpoint=sys.argv[2], token=sys.argv[3], interval="100ms")
+"""
+    + "".join(f"# far before, {number}\n" for number in range(30))
+    + "".join(f"# just before, {number}\n" for number in range(20))
+    + """\
+for number in range(2):
+    client.submit(sum, [number]).result()  # the call
+"""
+    + "".join(f"# just after, {number}\n" for number in range(20))
+    + "".join(f"# far after, {number}\n" for number in range(30))
+    + "client.close()\n"
+)
+
+
+@pytest.fixture
+def script() -> Iterator[Path]:
+    # Not in pytest's folder: Dask takes no code from files there.
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "a_script.py"
+        path.write_text(SCRIPT)
+        yield path
+
+
+def test_of_a_script_only_the_lines_around_its_call_travel_and_only_once(
+    client: Client, recorder: Recorder, script: Path
+) -> None:
+    address = client.scheduler_info()["address"]
+    subprocess.run([sys.executable, script, address, recorder.url, TOKEN], timeout=60, check=True)
+
+    recorder.wait_for(lambda: _ended(recorder) == 2, "two computations")
+    (frame,) = {row.frames[-1] for row in recorder.computations().values() if row.frames}
+    assert frame.file == str(script)
+    code = recorder.wait_for(lambda: recorder.code().get(frame.code or ""), "the code")
+    lines = SCRIPT.split("\n")
+    assert lines[frame.line - 1].endswith("# the call")
+    assert code.cut
+    assert code.text.split("\n") == lines[frame.line - 21 : frame.line + 20]
+    assert code.text.split("\n")[frame.line - code.first_line].endswith("# the call")
+    assert b"far before" not in recorder.bytes
+    assert b"far after" not in recorder.bytes
+
+    beats = len(recorder.beats)
+    recorder.wait_for(lambda: len(recorder.beats) >= beats + 2, "two more beats")
+    assert [sent.hash for beat in recorder.beats for sent in beat.code] == [frame.code]
+
+
+def _ended(recorder: Recorder) -> int:
+    return sum(row.status == "finished" for row in recorder.computations().values())
+
+
+def test_code_that_is_not_asked_for_is_not_sent(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    recorder.asks_for_code = False
+    register(profile__transmit=False)
+    client.submit(sum, [1, 2]).result()  # the line that nobody asks for
+
+    frames = recorder.computation().frames
+    assert frames is not None
+    assert frames[-1].code is not None
+    beats = len(recorder.beats)
+    recorder.wait_for(lambda: len(recorder.beats) >= beats + 3, "three more beats")
+    assert [beat.code for beat in recorder.beats if beat.code] == []
+    assert b"nobody asks for" not in recorder.bytes
+    # It was there to be had.
+    recorder.asks_for_code = True
+    client.submit(sum, [3, 4]).result()
+
+    def code() -> protocol.Code | None:
+        return next((c for c in recorder.code().values() if "nobody asks for" in c.text), None)
+
+    recorder.wait_for(code, "the code around")

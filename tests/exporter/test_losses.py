@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import dask.config
 import pytest
@@ -17,7 +21,10 @@ from tornado.ioloop import PeriodicCallback
 
 import daskscope
 from daskscope import names, protocol
-from tests.exporter.conftest import TOKEN, Register
+from daskscope.observe.losses import MAX_DETAIL_BYTES, MAX_LOSSES, MAX_PREFIXES, Losses
+from daskscope.observe.naming import Naming
+from daskscope.size import size_of
+from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 
 MARKER = "mark" + "er7"
@@ -25,9 +32,19 @@ MARKER = "mark" + "er7"
 pytestmark = pytest.mark.own_cluster
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The default of the OpenTelemetry SDK is 5 seconds: too long for a test to wait.
+    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+
+
 def sleep_until_the_end(started: str, number: int) -> None:
     Event(started).set()
     Event("never").wait()
+
+
+def warn(text: str) -> None:
+    logging.getLogger("mine").warning(text)
 
 
 def stop_this_process(started: str) -> None:
@@ -49,6 +66,16 @@ def kill(client: Client) -> None:
 
 def loss(recorder: Recorder) -> protocol.WorkerLoss:
     return recorder.wait_for(lambda: next(iter(recorder.losses()), None), "the loss")
+
+
+def attributes(recorder: Recorder) -> dict[str, Any]:
+    """Wait for the log event of the loss, and return its attributes."""
+    (record,) = recorder.wait_for(
+        lambda: recorder.log_records(names.LOG_WORKER_LOST.name), "the log event"
+    )
+    return {
+        pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in record.attributes
+    }
 
 
 def wait_for_metric(recorder: Recorder, reason: str) -> None:
@@ -83,7 +110,38 @@ def test_a_worker_that_is_killed_died_with_its_tasks(
     assert found.nanny_memory is None
     assert MARKER.encode() not in recorder.bytes
     wait_for_metric(recorder, names.LOSS_DIED)
+    # Over OTLP the same is told, but what is not known.
+    told = attributes(recorder)
+    last_seen = told.pop(names.WORKER_LAST_SEEN)
+    assert last_seen == pytest.approx(found.at - found.last_seen_at)
+    assert told == {
+        names.EVENT_NAME: names.LOG_WORKER_LOST.name,
+        names.WORKER_ADDRESS: address,
+        names.WORKER_NAME: "0",
+        names.WORKER_LOSS_REASON: names.LOSS_DIED,
+        names.WORKER_LOSS_EXPECTED: False,
+        names.WORKER_LOSS_TASKS: 2,
+        names.WORKER_LOSS_PREFIXES: '{"sleep_until_the_end": 2}',
+        names.WORKER_LIFETIME: found.lifetime,
+        names.WORKER_MEMORY_USED: found.memory_used,
+        names.WORKER_MEMORY_LIMIT: found.memory_limit,
+    }
     del futures
+
+
+def test_the_last_lines_of_a_lost_worker_go_over_otlp_too(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    wait_for_worker_logs(client)
+    client.submit(warn, "the last words, password=hunter7").result()
+    recorder.wait_for(lambda: recorder.log_records(names.LOG_RECORD.name), "the log record")
+    kill(client)
+
+    found = loss(recorder)
+    assert found.log is not None
+    assert found.log[-1].endswith("WARNING mine: the last words, password=[scrubbed]")
+    assert attributes(recorder)[names.WORKER_LOSS_LOG] == "\n".join(found.log)
 
 
 @pytest.fixture
@@ -116,6 +174,7 @@ def test_a_worker_that_its_nanny_ends_for_its_memory(
         assert found.nanny_memory is not None
         assert found.nanny_memory > 0.95 * found.memory_limit
         assert found.tasks == {"fill_memory": 1}
+        assert attributes(recorder)[names.WORKER_LOSS_NANNY_MEMORY] == found.nanny_memory
         wait_for_metric(recorder, names.LOSS_OUT_OF_MEMORY)
         del future
 
@@ -160,6 +219,11 @@ def test_a_worker_that_gives_up_after_an_error_inside_of_dask_has_failed(
 
     found = loss(recorder)
     assert (found.reason, found.expected) == (names.LOSS_FAILED, False)
+    # Dask tells of it by an event, which is allowed without a setting.
+    (event,) = recorder.wait_for(recorder.events, "the event")
+    assert event.topic == "worker-fail-hard"
+    message = json.loads(event.message)
+    assert (message["worker"], message["status"]) == (found.address, "error")
 
 
 def _confuse(dask_worker: Any) -> None:
@@ -223,5 +287,83 @@ def test_what_refused_logs_would_tell_of_a_loss_is_absent(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
     register(logs__transmit=False)
+    client.submit(warn, MARKER).result()
     kill(client)
     assert loss(recorder).log is None
+    assert names.WORKER_LOSS_LOG not in attributes(recorder)
+    assert MARKER.encode() not in recorder.bytes
+
+
+class _Lost:
+    """What is left of a worker that Dask has removed."""
+
+    nanny = None
+    last_seen = 1.0
+    memory_limit = 10**9
+    metrics: ClassVar[dict[str, int]] = {"memory": 10**8}
+
+    def __init__(self, number: int) -> None:
+        self.address = f"tcp://10.0.0.1:{number}"
+        self.name = number
+
+
+def leave_at_once(workers: int, lines: tuple[str, ...] | None) -> tuple[Losses, Counter[str]]:
+    drops: Counter[str] = Counter()
+    scheduler: Any = SimpleNamespace(tasks={})
+    losses = Losses(scheduler, Naming(), lambda address: lines, drops)
+    for number in range(workers):
+        worker: Any = _Lost(number)
+        losses.added(worker)
+        message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": ["x"]}
+        losses.event("all", message)
+    return losses, drops
+
+
+def test_a_whole_fleet_that_leaves_at_once_is_told_and_what_is_beyond_is_counted() -> None:
+    losses, drops = leave_at_once(MAX_LOSSES, ("a line",))
+    assert not drops
+    told = losses.take(last=False)
+    assert len(told) == MAX_LOSSES
+    assert all(row.log == ("a line",) and row.tasks == {names.OTHER: 1} for row in told)
+    assert losses.take(last=False) == ()
+
+    _, drops = leave_at_once(MAX_LOSSES + 3, None)
+    assert drops == {"worker loss": 3}
+
+
+def test_where_their_last_lines_take_too_much_room_losses_come_without_and_that_is_counted() -> (
+    None
+):
+    losses, drops = leave_at_once(1_000, ("x" * 500,) * 10)
+    told = losses.take(last=False)
+    assert len(told) == 1_000
+    with_lines = [row for row in told if row.log is not None]
+    assert 0.9 * MAX_DETAIL_BYTES < size_of(with_lines) < 1.3 * MAX_DETAIL_BYTES
+    assert drops == {"worker loss detail": 1_000 - len(with_lines)}
+    # There is room again.
+    worker: Any = _Lost(9_999)
+    losses.added(worker)
+    losses.event("all", {"action": "remove-worker", "worker": worker.address})
+    (row,) = losses.take(last=False)
+    assert row.log is not None
+
+
+def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix() -> None:
+    drops: Counter[str] = Counter()
+    keys = [f"kind{number % 30}-{number:032x}" for number in range(600)]
+    tasks = {
+        key: SimpleNamespace(key=key, prefix=SimpleNamespace(name=key.split("-")[0]))
+        for key in keys
+    }
+    scheduler: Any = SimpleNamespace(tasks=tasks)
+    losses = Losses(scheduler, Naming(), lambda address: None, drops)
+    worker: Any = _Lost(1)
+    losses.added(worker)
+    message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": keys}
+    losses.event("all", message)
+    (row,) = losses.take(last=False)
+    assert row.processing == sum(row.tasks.values()) == 600
+    assert len(row.tasks) == MAX_PREFIXES + 1
+    assert row.tasks[names.OTHER] == 600 - sum(
+        count for name, count in row.tasks.items() if name != names.OTHER
+    )

@@ -21,8 +21,9 @@ from daskscope.size import size_of
 #: Bytes that may wait for each signal.
 MAX_BYTES = 8 << 20
 
-# Items that the SDK lets wait and sends at once, unless the environment says otherwise.
-_MAX_ITEMS = 2048
+# Items that may wait, for a fleet of workers may leave at once, and that the SDK sends at once;
+# unless the environment says otherwise.
+_MAX_ITEMS = 8_192
 _BATCH = 512
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from opentelemetry.trace import SpanContext
+from opentelemetry.util.types import AnyValue
 
 from daskscope import names, protocol
 from daskscope.config import Settings
@@ -81,17 +83,16 @@ class Emitter:
         for failure in snapshot.failures:
             self._tell_failure(logs, failure)
         for loss in snapshot.worker_losses:
-            logs.emit(
-                names.LOG_WORKER_LOST,
-                f"Worker {loss.name} left: {loss.reason}",
-                loss.at,
-                {names.WORKER_ADDRESS: loss.address, names.WORKER_LOSS_REASON: loss.reason},
-                severity=INFO if loss.expected else ERROR,
-            )
+            _tell_loss(logs, loss)
         for record in snapshot.logs:
             self._tell_record(logs, record)
         for event in snapshot.events:
-            logs.emit(names.LOG_EVENT, event.message, event.at, {names.EVENT_TOPIC: event.topic})
+            logs.emit(
+                names.LOG_EVENT,
+                event.message,
+                event.at,
+                {names.EVENT_TOPIC: event.topic, names.EVENT_CUT: event.cut},
+            )
         for shutdown in snapshot.shutdowns:
             logs.emit(
                 names.LOG_CLUSTER_SHUTDOWN,
@@ -246,6 +247,31 @@ class Emitter:
             snapshot.status.at,
             {names.USER_NAME: snapshot.cluster.user},
         )
+
+
+def _tell_loss(logs: Logs, loss: protocol.WorkerLoss) -> None:
+    attributes: dict[str, AnyValue] = {
+        names.WORKER_ADDRESS: loss.address,
+        names.WORKER_NAME: loss.name,
+        names.WORKER_LOSS_REASON: loss.reason,
+        names.WORKER_LOSS_EXPECTED: loss.expected,
+        names.WORKER_LOSS_TASKS: loss.processing,
+        # Not every backend takes an attribute that is a mapping.
+        names.WORKER_LOSS_PREFIXES: json.dumps(loss.tasks, ensure_ascii=False),
+        names.WORKER_LIFETIME: loss.lifetime,
+        names.WORKER_LAST_SEEN: None if loss.last_seen_at is None else loss.at - loss.last_seen_at,
+        names.WORKER_MEMORY_USED: loss.memory_used,
+        names.WORKER_MEMORY_LIMIT: loss.memory_limit,
+        names.WORKER_LOSS_NANNY_MEMORY: loss.nanny_memory,
+        names.WORKER_LOSS_LOG: None if loss.log is None else "\n".join(loss.log),
+    }
+    logs.emit(
+        names.LOG_WORKER_LOST,
+        f"Worker {loss.name} left: {loss.reason}",
+        loss.at,
+        {name: value for name, value in attributes.items() if value is not None},
+        severity=INFO if loss.expected else ERROR,
+    )
 
 
 def disabled_by_environment() -> bool:

@@ -8,7 +8,7 @@ the same lines of code; its tasks' transitions are counted under it until the la
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -70,6 +70,8 @@ class Computations:
         self._ends: dict[Hashable, str] = {}
         # Those with active tasks; and by the line of code that they came from.
         self._running: dict[Computation, None] = {}
+        #: How many of them are whose.
+        self.users_running: Counter[str] = Counter()
         self._joinable: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
 
@@ -257,11 +259,15 @@ class Computations:
     def _set_going(self, computation: Computation) -> None:
         computation.stopped_at = None
         self._running[computation] = None
+        self.users_running[computation.user] += 1
         self._joinable.setdefault(computation.line, computation)
 
     def _stop(self, computation: Computation, now: float, *, given_up: bool) -> None:
         computation.stop(now, given_up=given_up)
         del self._running[computation]
+        self.users_running[computation.user] -= 1
+        if not self.users_running[computation.user]:
+            del self.users_running[computation.user]
         if self._joinable.get(computation.line) is computation:
             del self._joinable[computation.line]
 

@@ -31,6 +31,9 @@ PACKAGES = (
     "lz4",
 )
 
+#: The user where nobody said who it is.
+UNKNOWN_USER = "unknown"
+
 #: What says where a cluster was started, and the variables that say it, the first that is set.
 #: Identifiers only: nothing else of the environment is read.
 _DEPLOYMENT: dict[str, tuple[str, ...]] = {
@@ -128,7 +131,7 @@ def read_once() -> None:
 
 
 def user() -> str:
-    """Return the name of the user who runs this process, as far as it is known."""
+    """Return the name of the user who runs this process, or that it is unknown."""
     # On a hub everyone is the same user to the system.
     of_hub = os.environ.get("JUPYTERHUB_USER")
     if of_hub:
@@ -136,7 +139,7 @@ def user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # no such user id, as in many containers
-        return "unknown"
+        return UNKNOWN_USER
 
 
 def host() -> str:

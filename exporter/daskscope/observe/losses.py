@@ -14,11 +14,17 @@ from distributed.scheduler import Scheduler, WorkerState
 
 from daskscope import names, protocol
 from daskscope.observe.naming import Naming
+from daskscope.size import size_of
 
-#: Losses that are kept between two beats; beyond it the oldest go, and are counted.
-MAX_LOSSES = 500
-#: Tasks of a lost worker that are told by prefix; the rest is counted as ``other``.
+#: Losses that are kept between two beats, for a fleet that leaves at once; beyond it the oldest go,
+#: and are counted.
+MAX_LOSSES = 5_000
+#: Bytes that their last lines and prefixes of tasks take; beyond it losses come without, and that
+#: is counted.
+MAX_DETAIL_BYTES = 4 << 20
+#: Tasks of a lost worker that are told by prefix, and prefixes; the rest is counted as ``other``.
 MAX_TASKS = 500
+MAX_PREFIXES = 20
 #: Seconds to wait for what the nanny has to say of a worker that left without a word.
 NANNY_PATIENCE = 10.0
 
@@ -72,9 +78,11 @@ class Losses:
         self._drops = drops
         self._known: dict[str, _Known] = {}
         self._losses: deque[protocol.WorkerLoss] = deque()
-        # By the nanny's address: what it says may come after its worker's end.
-        self._unclear: dict[str, protocol.WorkerLoss] = {}
+        # By the nanny's address, with the bytes of its details: what it says may come after its
+        # worker's end.
+        self._unclear: dict[str, tuple[protocol.WorkerLoss, int]] = {}
         self._lost = 0
+        self._detail_bytes = 0
         self._reasons: Counter[str] = Counter()
 
     def added(self, worker: WorkerState) -> None:
@@ -82,9 +90,8 @@ class Losses:
         self._known[worker.address] = _Known(worker, time())
         if worker.nanny in self._unclear:
             # The nanny started another one, and does so only when the process has ended.
-            self._settle(
-                dataclasses.replace(self._unclear.pop(worker.nanny), reason=names.LOSS_DIED)
-            )
+            loss, _ = self._unclear.pop(worker.nanny)
+            self._settle(dataclasses.replace(loss, reason=names.LOSS_DIED))
 
     def event(self, topic: str, message: Any) -> None:
         """Read from Dask's event log why workers leave: only there it says so."""
@@ -104,11 +111,13 @@ class Losses:
     def take(self, *, last: bool) -> tuple[protocol.WorkerLoss, ...]:
         """Return the losses since the last call; with ``last`` those too that may get clearer."""
         now = time()
-        for nanny, loss in list(self._unclear.items()):
+        for nanny, (loss, _) in list(self._unclear.items()):
             if last or now - loss.at > NANNY_PATIENCE:
-                self._settle(self._unclear.pop(nanny))
+                del self._unclear[nanny]
+                self._settle(loss)
         losses = tuple(self._losses)
         self._losses.clear()
+        self._detail_bytes = sum(size for _, size in self._unclear.values())
         return losses
 
     def by_reason(self) -> dict[str, int]:
@@ -127,7 +136,7 @@ class Losses:
         if known is not None:
             known.reason, known.nanny_memory = names.LOSS_OUT_OF_MEMORY, used
             return
-        for nanny, loss in self._unclear.items():
+        for nanny, (loss, _) in self._unclear.items():
             if loss.address == address:
                 del self._unclear[nanny]
                 self._settle(
@@ -171,10 +180,16 @@ class Losses:
             tasks=self._by_prefix(keys),
             log=self._last_lines(address),
         )
+        size = size_of(loss.tasks) + size_of(loss.log)
+        if self._detail_bytes + size > MAX_DETAIL_BYTES:
+            size, tasks = 0, {names.OTHER: len(keys)} if keys else {}
+            loss = dataclasses.replace(loss, tasks=tasks, log=None)
+            self._drops["worker loss detail"] += 1
+        self._detail_bytes += size
         if worker.nanny and not known.reason and not loss.expected:
-            self._unclear[worker.nanny] = loss
+            self._unclear[worker.nanny] = loss, size
             if len(self._unclear) > MAX_LOSSES:
-                self._settle(self._unclear.pop(next(iter(self._unclear))))
+                self._settle(self._unclear.pop(next(iter(self._unclear)))[0])
         else:
             self._settle(loss)
 
@@ -192,6 +207,8 @@ class Losses:
         for key in islice(keys, MAX_TASKS):
             task = known.get(key)
             prefixes[names.OTHER if task is None else self._naming.prefix(task)] += 1
-        if len(keys) > MAX_TASKS:
-            prefixes[names.OTHER] += len(keys) - MAX_TASKS
-        return dict(prefixes)
+        told = dict(prefixes.most_common(MAX_PREFIXES))
+        rest = len(keys) - sum(told.values())
+        if rest:
+            told[names.OTHER] = told.get(names.OTHER, 0) + rest
+        return told

@@ -17,7 +17,7 @@ from daskscope.observe.activities import Activities
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.computations import MANY, Computations
 from daskscope.observe.cost import Cost
-from daskscope.observe.environment import deployment, environment, name_and_kind
+from daskscope.observe.environment import deployment, environment, host, name_and_kind
 from daskscope.observe.events import Events, RawEvent
 from daskscope.observe.failures import FailedRun, Failures, read_failed_run
 from daskscope.observe.graphs import Graph, read_graph
@@ -30,6 +30,7 @@ from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
 from daskscope.observe.profile import Profiles, Window
 from daskscope.observe.stream import Messages
+from daskscope.observe.users import Users
 from daskscope.observe.worker_metrics import Measured, WorkerMetrics
 from daskscope.observe.workers import Workers, WorkerTotals
 
@@ -84,14 +85,17 @@ class Observer:
         drops: Counter[str],
         *,
         user: str,
-        host: str,
+        preloaded: bool,
     ) -> None:
+        """``user`` is whose cluster it is: who registered first or, if it was ``preloaded``, who
+        runs the scheduler.
+        """
         self._scheduler = scheduler
         self._settings = settings
         self._user = user
-        self._host = host
+        self._host = host()
         self._id = scheduler.id
-        self._users: dict[str, str] = {}
+        self._users = Users(user if preloaded else None, drops)
         self._environment = environment()
         self._hook_seconds = 0.0
         self._busy_seconds = 0.0
@@ -146,7 +150,7 @@ class Observer:
 
     def client_is(self, client: str, user: str) -> None:
         """Remember whose client that is; Dask does not tell."""
-        self._users[client] = user
+        self._users.client_is(client, user)
 
     # --- hooks ------------------------------------------------------------------------------------
 
@@ -157,7 +161,7 @@ class Observer:
         self._computations.graph(
             [known[key] for key in keys if key in known],
             client=client,
-            user=self._users.get(client, self._user),
+            user=self._users.user_of(client, self._computations.users_running),
             frames=() if graph is None else self._code.frames(graph.code),
             graph=graph,
         )
@@ -204,10 +208,6 @@ class Observer:
         self._workers.removed(address)
         if self._cost is not None:
             self._cost.removed(address)
-
-    def remove_client(self, client: str) -> None:
-        """A client has left."""
-        self._users.pop(client, None)
 
     def log_event(self, topic: str, message: Any) -> None:
         """Something was written to Dask's event log."""

@@ -53,7 +53,7 @@ _KINDS = (
     _Kind(
         "failures", "failure", lambda row: (row.computation, row.fingerprint), 1_000, 8 << 20, 40
     ),
-    _Kind("worker_losses", "worker loss", lambda row: row.id, 1_000, 8 << 20, 500),
+    _Kind("worker_losses", "worker loss", lambda row: row.id, 5_000, 12 << 20, 500),
     _Kind("events", "event", lambda row: row.id, 5_000, 4 << 20, 500),
     _Kind("activities", "activity", lambda row: row.prefix, 1_000, 2 << 20, 1_000, press=False),
     _Kind("shutdowns", "shutdown", lambda row: row.id, 100, 1 << 20, 100),

@@ -1,0 +1,70 @@
+"""Whose client a client is. Dask knows clients by their ids alone, and no users."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection
+from contextlib import suppress
+
+from distributed import Client
+
+from daskscope.observe.environment import UNKNOWN_USER
+
+#: Clients whose user is remembered; beyond it those go that were told the longest ago.
+MAX_CLIENTS = 10_000
+
+# What Dask calls the clients that tasks get to submit further work with.
+_OF_A_TASK = "Client-worker-"
+
+
+class Users:
+    """Tells who sent a graph: whom a team lead would ask about it, and nobody else.
+
+    - A client that registered is the user's who said so; still when it has lost its connection and
+      comes back.
+    - Where the plugin was preloaded, nobody needs to register: other clients count as those of the
+      user who runs the scheduler, to whom the whole cluster belongs.
+    - Where someone registered, others may share the cluster: a client that did not register is not
+      taken for theirs. It is known only if it lives in one process with the scheduler and a client
+      that registered, as on a ``LocalCluster``; or if a task sent the graph, while the computations
+      of one user alone were running.
+    - Of all others the user is ``unknown``, until they register, too.
+    """
+
+    def __init__(self, of_scheduler: str | None, drops: Counter[str]) -> None:
+        """``of_scheduler`` is who runs the scheduler if the plugin was preloaded, else None."""
+        self._of_scheduler = of_scheduler
+        self._drops = drops
+        self._users: OrderedDict[str, str] = OrderedDict()
+        # Who registered from the scheduler's own process.
+        self._here: str | None = None
+
+    def client_is(self, client: str, user: str) -> None:
+        """Remember whose client that is."""
+        if _is_here(client):
+            self._here = user
+        self._users[client] = user
+        self._users.move_to_end(client)
+        if len(self._users) > MAX_CLIENTS:
+            self._users.popitem(last=False)
+            self._drops["user of a client"] += 1
+
+    def user_of(self, client: str, running: Collection[str]) -> str:
+        """Return whose client that is; ``running`` are the users whose computations run now."""
+        user = self._users.get(client)
+        if user is not None:
+            return user
+        if client.startswith(_OF_A_TASK) and len(running) == 1:
+            return next(iter(running))
+        if self._of_scheduler is not None:
+            return self._of_scheduler
+        if self._here is not None and not client.startswith(_OF_A_TASK) and _is_here(client):
+            return self._here
+        return UNKNOWN_USER
+
+
+def _is_here(client: str) -> bool:
+    # Other threads may make clients meanwhile.
+    with suppress(RuntimeError):
+        return any(known.id == client for known in tuple(Client._instances))
+    return False

@@ -1,0 +1,133 @@
+"""Who is told to have sent a computation, and where a cluster is told to be."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster, worker_client
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+import daskscope
+from daskscope import names
+from daskscope.observe import environment
+from daskscope.observe.users import MAX_CLIENTS, Users
+from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.dask_process import scheduler_process, worker_process
+from tests.exporter.recorder import Recorder
+
+
+def by_ada(x: int) -> int:
+    return x
+
+
+def by_a_task_of_ada(x: int) -> int:
+    return x
+
+
+def submit_from_inside(x: int) -> int:
+    with worker_client() as client:
+        result: int = client.submit(by_a_task_of_ada, x).result()
+        return result
+
+
+def by_nobody_known(x: int) -> int:
+    return x
+
+
+def by_bob(x: int) -> int:
+    return x
+
+
+def user_of(recorder: Recorder, prefix: str) -> str:
+    row = recorder.wait_for(
+        lambda: next(
+            (r for r in recorder.computations().values() if prefix in recorder.groups(r.id)), None
+        ),
+        f"the computation of {prefix}",
+    )
+    return row.user
+
+
+def test_who_did_not_register_is_not_taken_for_who_did_and_the_host_is_the_schedulers(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms"}
+    monkeypatch.setattr(environment, "user", lambda: "ada")
+    monkeypatch.setattr(environment, "host", lambda: "the-laptop-of-ada")
+    with (
+        scheduler_process(OTEL_BLRP_SCHEDULE_DELAY="100") as scheduler,
+        worker_process(scheduler.address),
+        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=30) as other,
+    ):
+        daskscope.register(client, **settings)
+        client.submit(by_ada, 1).result(timeout=30)
+        client.submit(submit_from_inside, 1).result(timeout=30)
+        other.submit(by_nobody_known, 1).result(timeout=30)
+        monkeypatch.setattr(environment, "user", lambda: "bob")
+        daskscope.register(other, **settings)
+        other.submit(by_bob, 1).result(timeout=30)
+
+        assert user_of(recorder, "by_ada") == "ada"
+        assert user_of(recorder, "by_a_task_of_ada") == "ada"
+        assert user_of(recorder, "by_nobody_known") == "unknown"
+        assert user_of(recorder, "by_bob") == "bob"
+        cluster = recorder.beats[-1].cluster
+        assert (cluster.user, cluster.host) == ("ada", socket.gethostname())
+        request = recorder.wait_for(
+            lambda: next((r for r in recorder.requests if r.path == "/v1/logs"), None), "logs"
+        )
+        (sent,) = ExportLogsServiceRequest.FromString(request.body).resource_logs
+        told = {pair.key: pair.value.string_value for pair in sent.resource.attributes}
+        assert told[names.HOST_NAME] == socket.gethostname()
+
+
+def test_a_preloaded_cluster_is_its_schedulers_users_and_so_are_clients_that_never_register(
+    recorder: Recorder,
+) -> None:
+    with (
+        scheduler_process(
+            *("--preload", "daskscope", "--daskscope-endpoint", recorder.url),
+            *("--daskscope-interval", "100ms"),
+            DASK_DASKSCOPE__TOKEN=TOKEN,
+            LOGNAME="grace",
+            JUPYTERHUB_USER="",
+        ) as scheduler,
+        worker_process(scheduler.address),
+        Client(scheduler.address, timeout=30) as client,
+    ):
+        client.submit(by_nobody_known, 1).result(timeout=30)
+        assert user_of(recorder, "by_nobody_known") == "grace"
+    assert recorder.beats[0].cluster.user == "grace"
+
+
+def test_another_client_in_the_process_of_the_scheduler_and_of_one_that_registered_is_its_users(
+    cluster: LocalCluster, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "user", lambda: "ada")
+    register()
+    with Client(cluster) as other:
+        other.submit(by_nobody_known, 1).result()
+        assert user_of(recorder, "by_nobody_known") == "ada"
+
+
+def test_what_a_task_sends_is_nobodys_while_several_have_work_running() -> None:
+    drops: Counter[str] = Counter()
+    users = Users(None, drops)
+    assert users.user_of("Client-worker-1", {"ada": 2}) == "ada"
+    assert users.user_of("Client-worker-1", {"ada": 2, "bob": 1}) == "unknown"
+    assert users.user_of("Client-worker-1", {}) == "unknown"
+    assert not drops
+
+
+def test_clients_that_are_remembered_are_bounded() -> None:
+    drops: Counter[str] = Counter()
+    users = Users(None, drops)
+    for number in range(MAX_CLIENTS + 2):
+        users.client_is(f"Client-{number}", "ada")
+    assert users.user_of("Client-1", ()) == "unknown"
+    assert users.user_of("Client-2", ()) == "ada"
+    assert drops == {"user of a client": 2}
