@@ -164,9 +164,7 @@ class Left:
 
     @property
     def everything(self) -> str:
-        # In a trace's bytes its id is no text.
-        raw = "".join(self.by_path.values()) + self.spool
-        return raw.replace(bytes.fromhex(TRACE).decode("latin-1"), TRACE)
+        return "".join(self.by_path.values()) + self.spool
 
     def found(self, markers: Iterable[str]) -> list[str]:
         """Each marker that is there, with what is around it."""
@@ -228,8 +226,10 @@ def everything_that_left(
         recorder.wait_for(recorder.losses, "the loss of the worker")
         by_path: dict[str, str] = {}
         for request in recorder.requests:
-            text = f"{request.headers}".encode() + request.body
-            by_path[request.path] = by_path.get(request.path, "") + text.decode("latin-1")
+            sent = f"{request.headers}".encode() + request.body
+            # As bytes an id is no text.
+            text = sent.decode("latin-1").replace(bytes.fromhex(TRACE).decode("latin-1"), TRACE)
+            by_path[request.path] = by_path.get(request.path, "") + text
         return Left(by_path, spool)
 
     # Else the cluster lets go of the worker that was killed, its nanny included, after a while.
@@ -304,11 +304,12 @@ def test_with_everything_on_keys_arguments_results_and_secrets_never_leave(
     assert left.found(NEVER) == []
     # What is not refused is there, each way that it goes: else the tests below would hold for
     # nothing.
-    told = [CODE, TEXT, SOURCE, PROFILE, EVENT, TAG, CURRENCY, ANNOTATION, SPAN]
+    told = [CODE, TEXT, SOURCE, PROFILE, EVENT, TRACE, TAG, CURRENCY, ANNOTATION, SPAN]
     assert left.lacks([*told, LOG], "/api/v1/heartbeats") == []
     assert [marker for marker in told if marker not in left.spool] == []
-    assert left.lacks([TEXT, SOURCE, EVENT, LOG], "/v1/logs") == []
-    assert left.lacks(["dask.computation", "dask.task_group"], "/v1/traces") == []
+    assert left.lacks([TEXT, SOURCE, EVENT, LOG, TRACE], "/v1/logs") == []
+    spans = ["dask.computation", "dask.task_group", "dask.task.outcome", TRACE]
+    assert left.lacks(spans, "/v1/traces") == []
     assert left.lacks([CURRENCY], "/v1/metrics") == []
     # The token is in headers of requests alone.
     assert TOKEN not in left.spool
@@ -320,6 +321,7 @@ NOTHING = {
     "computation__exceptions__transmit": False,
     "profile__transmit": False,
     "logs__transmit": False,
+    "traces__transmit": False,
     "events__allow": [],
     "tags": {},
     "prices": {},
@@ -333,18 +335,23 @@ NOTHING = {
         ({"computation__exceptions__transmit": False}, {TEXT, SOURCE}),
         ({"logs__transmit": False, "prices": {}}, {LOG, CURRENCY}),
         ({"logs__level": "ERROR", "profile__transmit": False}, {LOG, PROFILE}),
-        ({"events__allow": ["worker-fail-hard"], "tags": {}}, {EVENT, TAG}),
-        (NOTHING, {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TAG, CURRENCY}),
+        (
+            {"events__allow": ["worker-fail-hard"], "traces__transmit": False, "tags": {}},
+            {EVENT, TRACE, TAG},
+        ),
+        (NOTHING, {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY}),
     ],
-    ids=["code", "exceptions", "logs", "log level and profile", "events", "all"],
+    ids=["code", "exceptions", "logs", "log level and profile", "events and traces", "all"],
 )
 def test_what_a_switch_refuses_is_in_no_byte(
     everything_that_left: Callable[..., Left], refused: dict[str, Any], absent: set[str]
 ) -> None:
     left = everything_that_left(**refused)
     assert left.found((*absent, *NEVER)) == []
-    rest = {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TAG, CURRENCY, ANNOTATION, SPAN} - absent
-    assert left.lacks(rest) == []
+    rest = {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY, ANNOTATION, SPAN}
+    assert left.lacks(rest - absent) == []
+    traced = refused.get("traces__transmit", True)
+    assert ("/v1/traces" in left.by_path) == traced
 
 
 def test_without_otlp_nothing_is_sent_over_it(everything_that_left: Callable[..., Left]) -> None:
