@@ -31,9 +31,10 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.emit.destination import Destination, Signal
 from daskscope.emit.emitter import Emitter, disabled_by_environment
+from daskscope.observe.groups import Traced
 from daskscope.observe.snapshot import Observed
 from daskscope.privacy import Privacy
-from daskscope.report.pending import Pending
+from daskscope.report.pending import KEYS, Pending
 from daskscope.scrubbing import SCRUBBED, Scrubber, shortened
 
 #: Rows of each kind that are remembered, the latest: as many as go with one beat.
@@ -51,6 +52,9 @@ SWITCHES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("tags", {"tags": {}}),
     ("prices", {"prices": None}),
 )
+
+#: Characters of a setting's value in the overview.
+MAX_VALUE = 40
 
 #: What a part is called that no switch leaves out.
 ALWAYS = "always"
@@ -76,6 +80,15 @@ class Part:
         """Return whether the switch is on."""
         return bool(self.value)
 
+    def shown(self, width: int | None = None) -> str:
+        """Return its value for people, no longer than ``width``; ``off`` if it is."""
+        if self.setting == ALWAYS:
+            return ""
+        if not self.on:
+            return "off"
+        text = json.dumps(self.value, default=dataclasses.asdict, ensure_ascii=False)
+        return text if width is None else shortened(text, width)
+
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
@@ -83,7 +96,7 @@ class Explanation:
 
     ``problem`` says why there is none: then nothing is sent. ``destinations`` are the addresses by
     the way it goes, ``bytes`` and ``gzip`` the sizes of all bodies together, ``scrubbed`` how many
-    secrets were taken out. Printed, it shows all of it; its repr is shortened.
+    secrets were taken out. Printed, it shows all of it; its repr is an overview.
     """
 
     problem: str | None = None
@@ -101,45 +114,68 @@ class Explanation:
         return next(part for part in self.parts if part.setting == setting)
 
     def __repr__(self) -> str:
-        return "\n".join(self._lines(rows=3, width=200))
+        if self.problem is not None:
+            return self.overview()
+        return (
+            f"{self.overview()}\n\n"
+            'print() shows all of it; ["events.allow"].sends is what one setting sends.'
+        )
 
     def __str__(self) -> str:
-        return "\n".join(self._lines(rows=None, width=None))
+        if self.problem is not None:
+            return self.overview()
+        return "\n".join([self.overview(), *self._details()])
 
     def to_json(self) -> str:
         """Return all of it as JSON."""
         return json.dumps(dataclasses.asdict(self), default=str, indent=2, ensure_ascii=False)
 
-    def _lines(self, rows: int | None, width: int | None) -> Iterator[str]:
+    def overview(self) -> str:
+        """Return where it goes, and how many bytes each setting sends."""
         if self.problem is not None:
-            yield f"daskscope sends nothing: {self.problem}"
-            return
-        yield (
-            f"daskscope sends from {self.cluster} ({self.cluster_id}) every {self.interval:g} s, "
-            f"{_size(self.bytes, self.gzip)},"
+            return f"daskscope sends nothing: {self.problem}"
+        rows = [("setting", "value", "bytes", "compressed")]
+        rows += [
+            (part.setting, part.shown(MAX_VALUE), f"{part.bytes:,}", f"{part.gzip:,}")
+            for part in self.parts
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            [
+                f"daskscope reports on {self.cluster} ({self.cluster_id}) "
+                f"every {self.interval:g} s:",
+                *(f"  {way} to {address}" for way, address in self.destinations.items()),
+                "",
+                f"This is what it sends of its state now and of the latest rows, at most {MAX_ROWS}"
+                f" of a kind: {_size(self.bytes, self.gzip)}.",
+                "A row goes once, and again when it has changed. "
+                f"Secrets that were scrubbed: {self.scrubbed}.",
+                "",
+                *(
+                    f"  {setting:{widths[0]}}  {value:{widths[1]}}"
+                    f"  {size:>{widths[2]}}  {compressed:>{widths[3]}}"
+                    for setting, value, size, compressed in rows
+                ),
+            ]
         )
-        for way, address in self.destinations.items():
-            yield f"  {way} to {address}"
-        yield (
-            f"of its state now and the latest rows, at most {MAX_ROWS} of a kind; "
-            f"secrets scrubbed: {self.scrubbed}."
-        )
+
+    def _details(self) -> Iterator[str]:
         for part in self.parts:
             yield ""
             if part.setting == ALWAYS:
-                yield f"always: {_size(part.bytes, part.gzip)}"
+                yield f"{ALWAYS}, whatever is set: {_size(part.bytes, part.gzip)}"
             elif not part.on:
                 yield f"{part.setting} is off: nothing of it is sent"
             elif not part.sends:
-                yield f"{part.setting} is on: there is nothing of it now"
+                yield f"{part.setting} is {part.shown()}: there is nothing of it now"
             else:
                 yield (
-                    f"{part.setting} is {json.dumps(part.value, default=str)}: "
-                    f"{_size(part.bytes, part.gzip)}; off, this would not be sent:"
+                    f"{part.setting} is {part.shown()}: {_size(part.bytes, part.gzip)}; "
+                    "were it off, this would not be sent:"
                 )
             for way, sent in part.sends.items():
                 yield f"  {way}"
-                yield from _told(sent, rows, width)
+                yield from _told(sent)
 
 
 def explain(settings: Settings, observed: Observed) -> Explanation:
@@ -149,15 +185,11 @@ def explain(settings: Settings, observed: Observed) -> Explanation:
     for setting, off in SWITCHES:
         field = next(iter(off))
         without = _Sent(dataclasses.replace(settings, **off), observed)
-        parts.append(
-            Part(
-                setting,
-                getattr(settings, field),
-                _difference(full.told, without.told) or {},
-                full.bytes - without.bytes,
-                full.gzip - without.gzip,
-            )
-        )
+        sends = _difference(full.told, without.told) or {}
+        # Ids of spans are made anew each time, and compress a little better or worse.
+        less = max(full.gzip - without.gzip, 0)
+        sizes = (full.bytes - without.bytes, less) if sends else (0, 0)
+        parts.append(Part(setting, getattr(settings, field), sends, *sizes))
     all_off = {field: value for _, off in SWITCHES for field, value in off.items()}
     least = _Sent(dataclasses.replace(settings, **all_off), observed)
     parts.insert(0, Part(ALWAYS, True, least.told, least.bytes, least.gzip))
@@ -184,6 +216,7 @@ class Recent:
         self._lock = threading.Lock()
         self._last: Observed | None = None
         self._rows: dict[str, dict[Hashable, Any]] = {}
+        self._traced: dict[str, Traced] = {}
 
     def add(self, observed: Observed) -> None:
         """Remember a snapshot."""
@@ -194,12 +227,20 @@ class Recent:
                 if not isinstance(rows, tuple) or field.name in _STATE:
                     continue
                 known = self._rows.setdefault(field.name, {})
+                # What stays alive for as long as it is a key has an id of its own.
+                key_of = KEYS.get(field.name, id)
                 for row in rows:
-                    key = _key(row)
+                    key = key_of(row)
                     known.pop(key, None)
                     known[key] = row
                 while len(known) > MAX_ROWS:
                     del known[next(iter(known))]
+            for computation, traced in observed.traced.items():
+                before = self._traced.pop(computation, None)
+                # Samples are handed out once, too.
+                self._traced[computation] = traced if before is None or traced.samples else before
+            while len(self._traced) > MAX_ROWS:
+                del self._traced[next(iter(self._traced))]
 
     def has(self, observed: Observed) -> bool:
         """Return whether ``observed`` was the last one."""
@@ -213,24 +254,11 @@ class Recent:
             rows: dict[str, Any] = {
                 field: tuple(known.values()) for field, known in self._rows.items()
             }
-            return dataclasses.replace(self._last, **rows)
+            return dataclasses.replace(self._last, traced=dict(self._traced), **rows)
 
 
 #: What each snapshot holds all of.
 _STATE = frozenset({"prefixes", "times"})
-
-
-def _key(row: Any) -> Hashable:
-    for names in (
-        ("id",),
-        ("hash",),
-        ("computation", "name"),
-        ("computation", "fingerprint"),
-        ("prefix",),
-    ):
-        if all(hasattr(row, name) for name in names):
-            return tuple(getattr(row, name) for name in names)
-    return id(row)  # it stays alive for as long as it is a key
 
 
 class _Sent:
@@ -340,8 +368,8 @@ def _traces(bodies: list[bytes]) -> Any:
     return [
         {
             "span": span.name,
+            "trace": span.trace_id.hex(),
             **_attributes(span.attributes),
-            "events": [{event.name: _attributes(event.attributes)} for event in span.events],
         }
         for request in requests
         for resource in request.resource_spans
@@ -353,7 +381,11 @@ def _traces(bodies: list[bytes]) -> Any:
 def _logs(bodies: list[bytes]) -> Any:
     requests = map(ExportLogsServiceRequest.FromString, bodies)
     return [
-        {"body": record.body.string_value, **_attributes(record.attributes)}
+        {
+            "body": record.body.string_value,
+            **({"trace": record.trace_id.hex()} if record.trace_id else {}),
+            **_attributes(record.attributes),
+        }
         for request in requests
         for resource in request.resource_logs
         for scope in resource.scope_logs
@@ -362,7 +394,14 @@ def _logs(bodies: list[bytes]) -> Any:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
-    return {pair.key: next(iter(MessageToDict(pair.value).values()), None) for pair in pairs}
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind in ("array_value", "kvlist_value", "bytes_value"):
+        return next(iter(MessageToDict(value).values()))
+    return None if kind is None else getattr(value, kind)
 
 
 _READERS: dict[str, Callable[[list[bytes]], Any]] = {
@@ -400,27 +439,21 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _told(sent: Any, rows: int | None, width: int | None) -> Iterator[str]:
+def _told(sent: Any) -> Iterator[str]:
     if not isinstance(sent, dict):
-        yield from _rows(sent, rows, width, "    ")
+        yield from _rows(sent, "    ")
         return
     for field, value in sent.items():
         if isinstance(value, list):
             yield f"    {field}: {len(value)}"
-            yield from _rows(value, rows, width, "      ")
+            yield from _rows(value, "      ")
         else:
-            yield _cut(f"    {field}: {json.dumps(value, ensure_ascii=False)}", width)
+            yield f"    {field}: {json.dumps(value, ensure_ascii=False)}"
 
 
-def _rows(values: list[Any], rows: int | None, width: int | None, indent: str) -> Iterator[str]:
-    for value in values[:rows]:
-        yield _cut(indent + json.dumps(value, ensure_ascii=False), width)
-    if rows is not None and len(values) > rows:
-        yield f"{indent}… and {len(values) - rows} more: print() shows all"
-
-
-def _cut(line: str, width: int | None) -> str:
-    return line if width is None else shortened(line, width)
+def _rows(values: list[Any], indent: str) -> Iterator[str]:
+    for value in values:
+        yield indent + json.dumps(value, ensure_ascii=False)
 
 
 def _size(uncompressed: int, compressed: int) -> str:

@@ -29,7 +29,7 @@ def explain(client: Client | None = None) -> Any:
     Returns
     -------
     Explanation
-        Its repr is shortened; ``print()`` shows all of it. ``explanation["events.allow"]`` is the
+        Its repr is an overview; ``print()`` shows all of it. ``explanation["events.allow"]`` is the
         :class:`~daskscope.explanation.Part` of a switch, with what it sends and how many bytes, and
         ``explanation["always"]`` what no switch leaves out. Neither token nor secrets are in it.
         Where the cluster is not registered, ``problem`` says so. An awaitable of it for an

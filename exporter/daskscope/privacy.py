@@ -69,6 +69,7 @@ class Privacy:
             cluster=dataclasses.replace(snapshot.cluster, tags=self._tags),
             code=code,
             computations=tuple(map(self._computation, snapshot.computations)),
+            traced=snapshot.traced if self._settings.traces_transmit else {},
             failures=tuple(map(self._failure, snapshot.failures)),
             worker_losses=tuple(map(self._loss, snapshot.worker_losses)),
             events=tuple(map(self._event, snapshot.events)) if self._settings.events_allow else (),
@@ -97,6 +98,7 @@ class Privacy:
             frames=self._frames(computation.frames or ()) if self._settings.code_transmit else None,
             annotations=self._named(computation.annotations),
             spans=tuple(map(self._short, computation.spans)),
+            trace_id=computation.trace_id if self._settings.traces_transmit else None,
         )
 
     def _named(self, texts: Mapping[str, str]) -> dict[str, str]:

@@ -155,7 +155,9 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
 @cli.command()
 @click.argument("scheduler", envvar="DASK_SCHEDULER_ADDRESS")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with all rows.")
-@click.option("--brief", is_flag=True, help="A few rows of each kind, cut to a line's length.")
+@click.option(
+    "--brief", is_flag=True, help="Only where it goes, and how many bytes each setting sends."
+)
 def explain(scheduler: str, as_json: bool, brief: bool) -> None:
     """Show what is sent from the cluster of SCHEDULER, switch by switch, and how many bytes.
 
@@ -177,7 +179,10 @@ def explain(scheduler: str, as_json: bool, brief: bool) -> None:
         raise click.ClickException(f"no scheduler answers at {scheduler}: {error}") from None
     if explanation.problem is not None:
         raise click.ClickException(str(explanation))
-    click.echo(explanation.to_json() if as_json else (repr if brief else str)(explanation))
+    if as_json:
+        click.echo(explanation.to_json())
+    else:
+        click.echo(explanation.overview() if brief else str(explanation))
 
 
 @cli.group()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +17,7 @@ from distributed import Client, LocalCluster, wait
 
 import daskscope
 from daskscope import protocol
-from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 
 
@@ -26,6 +29,10 @@ def fail(text: str) -> None:
     raise ValueError(f"cannot read {text}")  # a_source_line
 
 
+def log(number: int) -> None:
+    logging.getLogger("mine").warning("line %d of the log", number)
+
+
 def _work(client: Client) -> None:
     client.submit(inc, 1).result()  # a_line_of_code
     wait(client.submit(fail, "sheet-7"))
@@ -33,10 +40,19 @@ def _work(client: Client) -> None:
 
 
 @pytest.fixture
-def explanation(client: Client, register: Register, recorder: Recorder) -> Any:
-    register(events__allow=["mine"], tags={"project": "a_tag"}, interval="1h")
+def explanation(client: Client, register: Register, recorder: Recorder) -> Iterator[Any]:
+    register(
+        events__allow=["mine"],
+        tags={"project": "a_tag"},
+        prices={"currency": "XTS", "thread": 1.5},
+        interval="1h",
+    )
+    wait_for_worker_logs(client)
     _work(client)
-    return daskscope.explain(client)
+    client.gather(client.map(log, range(3)))
+    yield daskscope.explain(client)
+    # It would see only in an hour that it is gone.
+    client.run_on_scheduler(_end)
 
 
 def test_what_each_switch_sends_is_shown(explanation: daskscope.Explanation) -> None:
@@ -52,8 +68,32 @@ def test_what_each_switch_sends_is_shown(explanation: daskscope.Explanation) -> 
     assert "an_event" in sent("events.allow")
     assert "a_tag" in sent("tags")
     assert set(explanation["otlp.enabled"].sends) == {"metrics", "traces", "logs"}
-    assert explanation["prices"].sends == {}
+    records = explanation["logs.transmit"].sends["logs"]
+    assert sorted(record["body"] for record in records if record["dask.log.logger"] == "mine") == [
+        f"line {number} of the log" for number in range(3)
+    ]
+    assert sent("prices").count("XTS") == 1
+    assert explanation["prices"].shown() == '{"currency": "XTS", "per_hour": {"thread": 1.5}}'
+    assert explanation["profile.transmit"].sends == {}
+    traces = explanation["traces.transmit"].sends
+    # Of both: the rows of a computation have one trace, and so have the log records that tell it.
+    ids = {row["trace_id"] for row in traces["heartbeat"]["computations"]}
+    assert {span["trace"] for span in traces["traces"]} == ids
+    assert {record["trace"] for record in traces["logs"]} <= ids
+    assert [
+        span["dask.task.outcome"] for span in traces["traces"] if span["span"] == "dask.task"
+    ] == [
+        "finished",
+        "erred",
+        *["finished"] * 3,
+    ]
     always = sent("always")
+    assert "trace_id" not in {
+        name
+        for row in explanation["always"].sends["heartbeat"]["computations"]
+        for name, value in row.items()
+        if value is not None
+    }
     for what in ("a_line_of_code", "cannot read sheet-7", "an_event", "a_tag", "dask.task.count"):
         assert what not in always
     assert '"completed": 1' in always
@@ -90,6 +130,7 @@ def test_it_reads_well_and_holds_no_token(
     assert f"logs to {recorder.url}/v1/logs" in text
     assert "computation.code.transmit is true: " in text
     assert "a_line_of_code" in text
+    assert re.search(r"(?m)^  events.allow +\[\"mine\"\] +\d+ +\d+$", repr(explanation))
     assert len(repr(explanation)) < len(text)
     for shown in (text, repr(explanation), explanation.to_json()):
         assert TOKEN not in shown
@@ -108,7 +149,11 @@ def test_what_is_shown_is_what_is_sent(
     sent = [row for beat in recorder.beats for row in beat.events]
     assert len(sent) == 1
     assert json.loads(sent[0].message) == {"message": "an_event"}
-    assert [row.status for row in recorder.computations().values()] == ["finished", "erred"]
+    assert [row.status for row in recorder.computations().values()] == [
+        "finished",
+        "erred",
+        "finished",
+    ]
 
 
 async def _end(dask_scheduler: Any) -> None:
@@ -134,7 +179,8 @@ def test_a_switch_that_is_off_sends_nothing(client: Client, register: Register) 
     explanation = daskscope.explain(client)
     assert not explanation["otlp.enabled"].on
     assert set(explanation.destinations) == {"heartbeat"}
-    assert "otlp.enabled is off: nothing of it is sent" in repr(explanation)
+    assert "otlp.enabled is off: nothing of it is sent" in str(explanation)
+    assert re.search(r"(?m)^  otlp.enabled +off +0 +0$", repr(explanation))
     assert explanation["computation.exceptions.transmit"].sends == {}
     assert "cannot read sheet-7" not in str(explanation)
 
@@ -195,4 +241,4 @@ def test_the_command_line_shows_it_too(cluster: LocalCluster, register: Register
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)["cluster_id"] == cluster_id
     assert TOKEN not in shown.stdout
-    assert "always: " in _command_line(cluster.scheduler_address, "--brief").stdout
+    assert "  always " in _command_line(cluster.scheduler_address, "--brief").stdout

@@ -62,6 +62,10 @@ _KINDS = (
 _CODE = _Kind("code", "code", lambda row: row.hash, MAX_CODE, MAX_CODE_BYTES, 40)
 
 
+#: What tells rows of a snapshot's field apart, where they have keys: a later one replaces another.
+KEYS = {kind.field: kind.key for kind in (*_KINDS, _CODE)}
+
+
 class _Rows:
     """Rows of one kind by key, each with its weight; and which of them are not in the spool."""
 
