@@ -15,7 +15,7 @@ from typing import Any
 from daskscope import config, names
 from daskscope.observe.events import MAX_TOPICS
 from daskscope.observe.failures import MAX_TYPES
-from daskscope.observe.prefixes import MAX_PREFIXES
+from daskscope.observe.naming import MAX_PREFIXES
 from daskscope_service.settings import Settings
 
 HERE = Path(__file__).parent

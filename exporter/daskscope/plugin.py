@@ -32,6 +32,7 @@ from daskscope.observe.logs import watch_logs
 from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
 from daskscope.observe.snapshot import Observed, Observer
+from daskscope.observe.weight import weight
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
 from daskscope.report.sender import Sender
@@ -281,7 +282,7 @@ class _Running:
     async def explain(self) -> Explanation:
         # A beat of its own, which is sent as every other: no row is taken from another.
         observed = self.observer.snapshot("beat", self.shutdowns.take())
-        self._clear.put(observed)
+        self._clear.put(observed, weight(observed))
         await _until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
         return await asyncio.to_thread(
             explain, self._plugin.settings, self._recent.snapshot() or observed
@@ -322,7 +323,8 @@ class _Running:
         try:
             if self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND:
                 return True  # it waits where it is: the observer is bounded too
-            self._clear.put(self.observer.snapshot(phase, self.shutdowns.take()))
+            observed = self.observer.snapshot(phase, self.shutdowns.take())
+            self._clear.put(observed, weight(observed))
             return self.observer.rows_wait()
         except Exception:
             self._plugin.drops["internal error"] += 1

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import Any
+
+#: Values that an estimate looks at.
+MAX_LOOKS = 100
 
 
 def size_of(value: Any) -> int:
@@ -20,3 +26,40 @@ def size_of(value: Any) -> int:
     if is_dataclass(value):
         return 100 + sum(size_of(getattr(value, field.name)) for field in fields(value))
     return 30
+
+
+def estimate(value: Any) -> int:
+    """Return about how many bytes ``value`` takes in memory, whatever it is, in a moment.
+
+    Of a value with many parts some are looked at, and the others taken to be like them. What is in
+    an object of another type is not known: it is taken for a small one.
+    """
+    try:
+        return _estimate(value, MAX_LOOKS)
+    except Exception:
+        # A user's own kind of mapping may do anything.
+        return 100
+
+
+def _estimate(value: Any, looks: int) -> int:
+    if isinstance(value, str | bytes | bytearray):
+        return 50 + len(value)
+    if isinstance(value, memoryview):
+        return 50 + value.nbytes
+    items: Any
+    if isinstance(value, Mapping):
+        items, width = value.items(), 2
+    elif isinstance(value, list | tuple | AbstractSet):
+        items, width = value, 1
+    else:
+        return 100
+    count = len(items)
+    looked = list(islice(items, max(looks // width, 1)))
+    if not looked or looks < 1:
+        return 100 + 50 * width * count
+    share = looks // (width * len(looked)) - 1
+    size = 0
+    for item in looked:
+        for part in item if width == 2 else (item,):
+            size += _estimate(part, share)
+    return 100 + 10 * count + size * count // len(looked)

@@ -144,6 +144,51 @@ def test_keys_of_the_users_own_are_not_told(
     assert b"marker" not in recorder.bytes
 
 
+def test_time_goes_by_the_names_that_groups_go_by(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    before = client.submit(hold, "before", key="marker-before")
+    register(computation__code__transmit=False)
+    client.gather(client.map(sleep, range(4), seconds=0.1, pure=False))
+    client.gather(client.map(spin, range(4), seconds=0.1, key="marker-bob"))
+    wait_for_rows(
+        recorder,
+        lambda rows: (
+            rows.get("sleep", {}).get("thread-noncpu", 0) >= 0.4
+            and rows.get("spin", {}).get("thread-cpu", 0) >= 0.35
+            and rows.get("hold", {}).get("running", 0) > 0
+        ),
+        "the time of all three",
+    )
+    Event("before", client=client).set()
+    before.result()
+    assert {row.prefix for beat in recorder.beats for row in beat.task_groups} == {"sleep", "spin"}
+    assert b"marker" not in recorder.bytes
+
+
+@pytest.mark.own_cluster
+def test_time_that_dask_tells_of_two_functions_together_goes_by_neither(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(computation__code__transmit=False)
+    client.submit(sleep, 1, seconds=0.3, key="marker-1").result()
+    _, before = wait_for_rows(
+        recorder,
+        lambda rows: rows.get("sleep", {}).get("thread-noncpu", 0) >= 0.3,
+        "the time of the first",
+    )
+    client.submit(spin, 1, seconds=0.3, key="marker-2").result()
+    _, after = wait_for_rows(
+        recorder,
+        lambda rows: rows.get("(own key)", {}).get("thread-cpu", 0) >= 0.25,
+        "the time of the second",
+    )
+    # What was told stays: totals only ever grow.
+    assert after["sleep"]["thread-noncpu"] == pytest.approx(before["sleep"]["thread-noncpu"])
+    assert after.get("spin", {}).get("thread-cpu", 0) < 0.1
+    assert b"marker" not in recorder.bytes
+
+
 @pytest.mark.own_cluster
 def test_rows_add_up_after_a_restart_and_a_lost_worker(
     cluster: LocalCluster, client: Client, register: Register, recorder: Recorder

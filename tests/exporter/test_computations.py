@@ -288,7 +288,7 @@ def test_many_groups_are_folded_into_other(
 ) -> None:
     register()
     # Keys as Dask makes them, each of another prefix.
-    graph = {f"{chr(97 + x % 26) * (x // 26 + 1)}-{x:032x}": (inc, x) for x in range(260)}
+    graph = {(f"{chr(97 + x % 26) * (x // 26 + 1)}-{x:032x}", 0): (inc, x) for x in range(260)}
     client.get(graph, list(graph))
 
     computation = recorder.computation()
@@ -393,14 +393,15 @@ def test_names_are_cut_to_what_the_wire_allows(
 ) -> None:
     register(events__allow="*")
     long = "x" * 10_000
-    first, last = f"{long}-{1:032x}", f"last-{2:032x}"
+    first, last = (f"{long}-{1:032x}", 0), (f"last-{2:032x}", 0)
     client.get({first: (inc, 1), last: (inc, first)}, last)
     client.log_event(long, 1)
 
     groups = recorder.groups(recorder.computation().id)
     cut = long[: protocol.MAX_NAME]
     assert set(groups) == {cut, "last"}
-    assert groups["last"].dependencies == (cut,)
+    assert groups["last"].dependencies == (groups[cut].name,)
+    assert len(groups[cut].name) == protocol.MAX_NAME
     recorder.wait_for(lambda: [e for e in recorder.events() if e.topic == cut], "the event")
 
 

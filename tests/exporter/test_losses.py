@@ -310,7 +310,7 @@ class _Lost:
 def leave_at_once(workers: int, lines: tuple[str, ...] | None) -> tuple[Losses, Counter[str]]:
     drops: Counter[str] = Counter()
     scheduler: Any = SimpleNamespace(tasks={})
-    losses = Losses(scheduler, Naming(), lambda address: lines, drops)
+    losses = Losses(scheduler, Naming(Counter()), lambda address: lines, drops)
     for number in range(workers):
         worker: Any = _Lost(number)
         losses.added(worker)
@@ -352,11 +352,11 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
     drops: Counter[str] = Counter()
     keys = [f"kind{number % 30}-{number:032x}" for number in range(600)]
     tasks = {
-        key: SimpleNamespace(key=key, prefix=SimpleNamespace(name=key.split("-")[0]))
+        key: SimpleNamespace(key=key, run_spec=None, prefix=SimpleNamespace(name=key.split("-")[0]))
         for key in keys
     }
     scheduler: Any = SimpleNamespace(tasks=tasks)
-    losses = Losses(scheduler, Naming(), lambda address: None, drops)
+    losses = Losses(scheduler, Naming(Counter()), lambda address: None, drops)
     worker: Any = _Lost(1)
     losses.added(worker)
     message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": keys}

@@ -269,4 +269,6 @@ def _break_the_observer(dask_scheduler: object) -> None:
             raise RuntimeError("broken")
 
     observer = plugin._running.observer
-    observer._computations = Broken(observer._prefixes, observer._naming, traced=False, places=0)
+    observer._computations = Broken(
+        observer._prefixes, observer._naming, observer._drops, traced=False, places=0
+    )

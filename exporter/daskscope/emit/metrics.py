@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from distributed.core import Status
 from distributed.scheduler import ALL_TASK_STATES
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Histogram,
@@ -30,6 +31,17 @@ from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
 Values = Iterable[tuple[float, Mapping[str, str]]]
+
+#: Series of one metric that the SDK keeps apart: well above what the observer does. Beyond its own
+#: bound of 2,000 the SDK would take one value for the sum of all others.
+MAX_SERIES = 10_000
+
+# Before it had such a bound, it had no setting for it.
+_LIMITS: dict[str, Any] = (
+    {"cardinality_limits": {ObservableCounter: MAX_SERIES}}
+    if "cardinality_limits" in signature(PeriodicExportingMetricReader).parameters
+    else {}
+)
 
 
 class Metrics:
@@ -54,6 +66,7 @@ class Metrics:
         self._reader = PeriodicExportingMetricReader(
             _WithDurations(exporter, self._durations),
             export_interval_millis=None if by_environment else interval * 1000,
+            **_LIMITS,
         )
         self._provider = MeterProvider(
             [self._reader],

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
 from daskscope import protocol
+from daskscope.size import size_of
 
 #: Calling lines that are remembered; beyond it the oldest are sent again when they come back.
 MAX_CODE = 1_000
+#: Bytes of code that wait for the next snapshot. What is met beyond them goes without its code, and
+#: that is counted; it is looked at again when it comes back.
+MAX_BYTES = 4 << 20
 
 
 class CodeOfGraphs:
     """Cuts the code of each graph to the lines around its call, and remembers it by hash."""
 
-    def __init__(self, context_lines: int, max_bytes: int) -> None:
+    def __init__(self, context_lines: int, max_bytes: int, drops: Counter[str]) -> None:
         self._context_lines = context_lines
         self._max_bytes = max_bytes
+        self._drops = drops
         # By what tells a frame's source from another; the source itself may be a whole file.
         self._frames: OrderedDict[tuple[Any, ...], protocol.CodeFrame] = OrderedDict()
         self._unsent: dict[str, protocol.Code] = {}
+        self._unsent_bytes = 0
 
     def frames(
         self, sources: Iterable[tuple[str, int, int, str]]
@@ -32,14 +38,19 @@ class CodeOfGraphs:
         """Return the code that was met since the last call."""
         code = tuple(self._unsent.values())
         self._unsent.clear()
+        self._unsent_bytes = 0
         return code
 
     def _frame(self, text: str, line: int, relative_line: int, file: str) -> protocol.CodeFrame:
         key = (file, line, relative_line, len(text), hash(text))
         frame = self._frames.get(key)
         if frame is None:
+            if len(self._unsent) >= MAX_CODE or self._unsent_bytes >= MAX_BYTES:
+                self._drops["code"] += 1
+                return protocol.CodeFrame(file=file, line=line)
             code = cut(text, line, relative_line, file, self._context_lines, self._max_bytes)
             self._unsent[code.hash] = code
+            self._unsent_bytes += size_of(code)
             frame = protocol.CodeFrame(file=file, line=line, code=code.hash)
             self._frames[key] = frame
             if len(self._frames) > MAX_CODE:

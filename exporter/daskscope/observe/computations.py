@@ -21,7 +21,7 @@ from daskscope import protocol
 from daskscope.observe.graphs import Graph
 from daskscope.observe.groups import Computation, Group, Traced
 from daskscope.observe.naming import Naming
-from daskscope.observe.prefixes import Prefixes
+from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.trace_context import caller_of, hand_on
 
 #: Rows of groups that one snapshot takes, or a few more: the rest is for the next one. A row takes
@@ -58,9 +58,18 @@ class Computations:
     kept of a group's tasks.
     """
 
-    def __init__(self, prefixes: Prefixes, naming: Naming, *, traced: bool, places: int) -> None:
+    def __init__(
+        self,
+        prefixes: Prefixes,
+        naming: Naming,
+        drops: Counter[str],
+        *,
+        traced: bool,
+        places: int,
+    ) -> None:
         self._prefixes = prefixes
         self._naming = naming
+        self._drops = drops
         self._traced = traced
         self._places = places
         # Keyed by Dask's object, not its name: a name may come back as another group.
@@ -122,22 +131,22 @@ class Computations:
         for group, task in groups.items():
             prefix = self._naming.prefix(task)
             name = self._naming.group(group, prefix)
-            ours = computation.group(name, prefix, self._prefixes)
+            ours = self._group(computation, name, prefix)
             whole = self._groups[group] = _Whole(ours)
             self._count_more(group, whole)
             self._note_span(computation, task)
         for task in singles:
             prefix = self._naming.prefix(task)
-            ours = computation.group(prefix, prefix, self._prefixes)
+            ours = self._group(computation, prefix, prefix)
             self._tasks[task.key] = ours
             self._add(ours, 1)
             self._note_span(computation, task)
         # Once all have their names: a task may come before what it needs.
         for group, task in groups.items():
-            self._groups[group].group.dependencies.update(self._needed(task, group.dependencies))
+            self._needs(self._groups[group].group, task, group.dependencies)
         for task in singles:
             others = {other.group for other in task.dependencies}
-            self._tasks[task.key].dependencies.update(self._needed(task, others))
+            self._needs(self._tasks[task.key], task, others)
         if computation.context is not None:
             hand_on(computation.context, tasks)
 
@@ -148,7 +157,10 @@ class Computations:
         whole = self._groups.get(task.group)
         group = self._tasks.get(task.key) if whole is None else whole.group
         if group is None:
-            if start == "processing" and finish in ("memory", "erred"):
+            if finish == "processing":
+                # Dask tells by prefix how it spends its time, and does so before it ends.
+                self._naming.prefix(task)
+            elif start == "processing" and finish in ("memory", "erred"):
                 self._ran_unknown(task, finish, details)
             return
         computation = group.computation
@@ -166,10 +178,10 @@ class Computations:
                 computation.active += 1
             return
         if finish == "erred":
-            if not self._erred(task.key, start, group, details):
+            if not self._erred(task, start, group, details):
                 return
         elif start == "processing" and finish == "memory":
-            group.finished(details)
+            group.finished(details, group.totals or self._totals_of(task))
         if start in ACTIVE:
             computation.active -= 1
             if finish in ("released", "forgotten") and not computation.done:
@@ -190,9 +202,9 @@ class Computations:
         whole = self._groups.get(task.group)
         group = self._tasks.get(task.key) if whole is None else whole.group
         if group is not None:
-            group.failed_for_now(details)
+            group.failed_for_now(details, group.totals or self._totals_of(task))
         else:
-            totals = self._prefixes[self._naming.prefix(task)]
+            totals = self._totals_of(task)
             totals.retried += 1
             totals.ran(details.get("startstops") or ())
 
@@ -271,8 +283,9 @@ class Computations:
         if self._joinable.get(computation.line) is computation:
             del self._joinable[computation.line]
 
-    def _erred(self, key: Hashable, start: str, group: Group, details: Mapping[str, Any]) -> bool:
+    def _erred(self, task: TaskState, start: str, group: Group, details: Mapping[str, Any]) -> bool:
         """Count a task that erred. Return False if that was told before."""
+        key = task.key
         if start in ACTIVE and start != "processing" and "cause" not in details:
             # Dask gave up a task as it was about to be processed, and told so from inside of the
             # transition that it tells of now: the task has been counted as erred, from processing.
@@ -284,7 +297,7 @@ class Computations:
             group.computation.let_go -= 1
         # An actor that is lost with its worker has no cause, and nothing else errs from memory.
         if details.get("cause") == key or start == "memory":
-            group.failed(details)
+            group.failed(details, group.totals or self._totals_of(task))
             self._ends[key] = _RAISED
         else:
             self._ends[key] = _BLAMED
@@ -307,6 +320,11 @@ class Computations:
             name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
             if name and name != "default":
                 computation.in_span(name)
+
+    def _needs(self, ours: Group, task: TaskState, groups: Iterable[DaskTaskGroup]) -> None:
+        for name in self._needed(task, groups):
+            if not ours.needs(name):
+                self._drops["dependency"] += 1
 
     def _needed(self, task: TaskState, groups: Iterable[DaskTaskGroup]) -> Iterator[str]:
         # Names of the groups that task's group needs; those of shared groups task by task.
@@ -332,9 +350,18 @@ class Computations:
         group.states["released"] += count
         self._note_change(group)
 
+    def _group(self, computation: Computation, name: str, prefix: str) -> Group:
+        group = computation.group(name, prefix, self._prefixes)
+        if group is computation.rest:
+            self._drops["task group"] += 1
+        return group
+
+    def _totals_of(self, task: TaskState) -> PrefixTotals:
+        return self._prefixes[self._naming.prefix(task)]
+
     def _ran_unknown(self, task: TaskState, finish: str, details: Mapping[str, Any]) -> None:
         # Tasks from before the plugin came.
-        totals = self._prefixes[self._naming.prefix(task)]
+        totals = self._totals_of(task)
         totals.ran(details.get("startstops") or ())
         if finish == "memory":
             totals.completed += 1

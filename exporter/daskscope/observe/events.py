@@ -14,9 +14,12 @@ from distributed.metrics import time
 
 from daskscope.observe.bounded import Bounded, Count
 from daskscope.protocol import MAX_NAME
+from daskscope.size import estimate
 
 #: Events that are kept between two beats; beyond it the oldest go, and are counted.
 MAX_EVENTS = 1_000
+#: The same in bytes of their messages, about.
+MAX_EVENT_BYTES = 4 << 20
 #: A name that went round, for what Dask has never called so.
 MISSPELT = {"invalid-task-states": "invalid-worker-task-state"}
 #: Topics that the metric keeps apart.
@@ -25,12 +28,16 @@ MAX_TOPICS = 50
 
 @dataclass(frozen=True, slots=True)
 class RawEvent:
-    """An event as Dask has it: ``message`` may hold anything, and has not been cleared to leave."""
+    """An event as Dask has it: ``message`` may hold anything, and has not been cleared to leave.
+
+    It takes about ``size`` bytes.
+    """
 
     id: str
     at: float
     topic: str
     message: Any
+    size: int
 
 
 class Events:
@@ -44,6 +51,7 @@ class Events:
         self._allows = lru_cache(maxsize=1_024)(lambda topic: bool(allowed.match(topic)))
         self._drops = drops
         self._events: deque[RawEvent] = deque()
+        self._bytes = 0
         self._seen = 0
         self._topics = Bounded(Count, MAX_TOPICS, "event topic", drops)
 
@@ -55,10 +63,15 @@ class Events:
         topic = topic[:MAX_NAME]
         self._seen += 1
         self._topics[topic].value += 1
-        if len(self._events) >= MAX_EVENTS:
-            self._events.popleft()
+        size = estimate(message)
+        self._bytes += size
+        id = f"{int(now * 1000):x}-{self._seen:x}"
+        self._events.append(RawEvent(id, now, topic, message, size))
+        while len(self._events) > MAX_EVENTS or (
+            self._bytes > MAX_EVENT_BYTES and len(self._events) > 1
+        ):
+            self._bytes -= self._events.popleft().size
             self._drops["event"] += 1
-        self._events.append(RawEvent(f"{int(now * 1000):x}-{self._seen:x}", now, topic, message))
 
     def by_topic(self) -> dict[str, int]:
         """Return how many allowed events there were of each topic."""
@@ -68,4 +81,5 @@ class Events:
         """Return the events since the last call."""
         events = tuple(self._events)
         self._events.clear()
+        self._bytes = 0
         return events

@@ -23,12 +23,17 @@ from daskscope.observe.trace_context import TraceContext, of_computation
 MAX_GROUPS = 200
 #: Types of results that a group keeps apart; the rest is counted as ``other``.
 MAX_TYPES = 10
+#: Groups that a group is told to need; the rest is joined as ``other``.
+MAX_DEPENDENCIES = 100
 #: Span names that a computation keeps.
 MAX_SPANS = 50
 
 
 class Group:
-    """The tasks of one computation that do the same thing."""
+    """The tasks of one computation that do the same thing.
+
+    ``totals`` are those of its prefix, None where it joins tasks of several.
+    """
 
     __slots__ = (
         "changed",
@@ -54,7 +59,7 @@ class Group:
     )
 
     def __init__(
-        self, computation: Computation, name: str, prefix: str, totals: PrefixTotals
+        self, computation: Computation, name: str, prefix: str, totals: PrefixTotals | None
     ) -> None:
         self.computation = computation
         self.name = name
@@ -69,7 +74,7 @@ class Group:
         self.seconds: dict[str, float] = {}
         self.output_bytes = 0
         self.types: dict[str, int] = {}
-        self.dependencies: set[str] = set()
+        self.dependencies: dict[str, None] = {}  # an ordered set
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
         self.shortest: float | None = None
         self.longest: float | None = None
@@ -78,9 +83,17 @@ class Group:
         # None where none are wanted, and once they were handed out.
         self.samples = Samples(computation.places) if computation.places else None
 
-    def finished(self, details: Mapping[str, Any]) -> None:
-        """Count one task run that ended in memory."""
-        totals = self.totals
+    def needs(self, name: str) -> bool:
+        """Note a group that it needs. Return False if that one was joined with others."""
+        dependencies = self.dependencies
+        if name in dependencies or len(dependencies) < MAX_DEPENDENCIES:
+            dependencies[name] = None
+            return True
+        dependencies[OTHER] = None
+        return False
+
+    def finished(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
+        """Count one task run that ended in memory; in the ``totals`` of its prefix, too."""
         self.completed += 1
         self.computation.completed += 1
         totals.completed += 1
@@ -93,23 +106,23 @@ class Group:
             if kind not in types:
                 kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
             types[kind] = types.get(kind, 0) + 1
-        run = self._ran(details.get("startstops") or ())
+        run = self._ran(details.get("startstops") or (), totals)
         if self.samples is not None and run is not None:
             self.samples.finished(run["start"], run["stop"], details.get("worker") or "")
 
-    def failed(self, details: Mapping[str, Any]) -> None:
+    def failed(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception."""
         self.erred += 1
         self.computation.erred += 1
-        self.totals.erred += 1
-        self._raised("erred", details)
+        totals.erred += 1
+        self._raised("erred", details, totals)
 
-    def failed_for_now(self, details: Mapping[str, Any]) -> None:
+    def failed_for_now(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception, and that Dask repeats."""
         self.retried += 1
         self.computation.retried += 1
-        self.totals.retried += 1
-        self._raised("retried", details)
+        totals.retried += 1
+        self._raised("retried", details, totals)
 
     def forgiven(self) -> None:
         """A run that was counted as :meth:`failed` is repeated, for someone asked for it."""
@@ -118,8 +131,8 @@ class Group:
         self.retried += 1
         self.computation.retried += 1
 
-    def _raised(self, outcome: Outcome, details: Mapping[str, Any]) -> None:
-        run = self._ran(details.get("startstops") or ())
+    def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
+        run = self._ran(details.get("startstops") or (), totals)
         if self.samples is not None:
             # A task whose workers died has no times.
             now = time()
@@ -127,9 +140,11 @@ class Group:
             worker, exception = details.get("worker") or "", type_of_failed(details)
             self.samples.failed(TaskSample(start, stop, worker, outcome, exception))
 
-    def _ran(self, startstops: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    def _ran(
+        self, startstops: Iterable[Mapping[str, Any]], totals: PrefixTotals
+    ) -> Mapping[str, Any] | None:
         """Count what one run did. Return when the task's function ran, if it did."""
-        computed = self.totals.ran(startstops)
+        computed = totals.ran(startstops)
         seconds = self.seconds
         run = None
         for action in startstops:
@@ -163,7 +178,7 @@ class Group:
             seconds=dict(self.seconds),
             output_bytes=self.output_bytes,
             types=dict(self.types),
-            dependencies=tuple(sorted(self.dependencies)),
+            dependencies=tuple(self.dependencies),
             durations=tuple(self.durations),
             shortest=self.shortest,
             longest=self.longest,
@@ -195,6 +210,7 @@ class Computation:
         "let_go",
         "line",
         "places",
+        "rest",
         "retried",
         "spans",
         "started_at",
@@ -233,6 +249,8 @@ class Computation:
         # Stays when lost results set it going again.
         self.ended_at: float | None = None
         self.groups: dict[str, Group] = {}
+        #: The group that joins those beyond the bound; as all others it is one of its groups.
+        self.rest: Group | None = None
         #: Its groups that have changed since they were told.
         self.changed: list[Group] = []
         self.tasks = 0
@@ -249,12 +267,17 @@ class Computation:
         self.done = False
 
     def group(self, name: str, prefix: str, prefixes: Prefixes) -> Group:
-        """Return the group of that name; make it if there is none yet."""
+        """Return the group of that name, or the one that joins the rest; make it if need be."""
         group = self.groups.get(name)
         if group is None:
-            if len(self.groups) >= MAX_GROUPS and name != OTHER:
-                return self.group(OTHER, OTHER, prefixes)
-            group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
+            if len(self.groups) < MAX_GROUPS:
+                group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
+            else:
+                if self.rest is None:
+                    # A function may be called so, too.
+                    self.rest = self.groups.setdefault(OTHER, Group(self, OTHER, OTHER, None))
+                    self.rest.totals = None
+                group = self.rest
         return group
 
     def joined_by(self, graph: Graph | None) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from daskscope.names import DURATION_BOUNDS
-from daskscope.observe.bounded import Bounded
-
-#: Prefixes that are kept apart; the rest is counted as ``other``.
-MAX_PREFIXES = 500
+from daskscope.observe.naming import Naming
 
 
 class PrefixTotals:
@@ -67,17 +63,22 @@ class PrefixRow:
 
 
 class Prefixes:
-    """Totals of all prefixes."""
+    """Totals of all prefixes that ``naming`` keeps apart."""
 
-    def __init__(self, drops: Counter[str]) -> None:
-        self._totals = Bounded(PrefixTotals, MAX_PREFIXES, "prefix", drops)
+    def __init__(self, naming: Naming) -> None:
+        self._naming = naming
+        self._totals: dict[str, PrefixTotals] = {}
 
     def __getitem__(self, prefix: str) -> PrefixTotals:
-        return self._totals[prefix]
+        told = self._naming.told(prefix)
+        totals = self._totals.get(told)
+        if totals is None:
+            totals = self._totals[told] = PrefixTotals()
+        return totals
 
     def compute_seconds(self) -> float:
         """Return the seconds that all finished task runs computed."""
-        return sum(totals.compute_seconds for totals in self._totals.values.values())
+        return sum(totals.compute_seconds for totals in self._totals.values())
 
     def rows(self) -> tuple[PrefixRow, ...]:
         """Return the totals as they are now."""
@@ -91,5 +92,5 @@ class Prefixes:
                 dict(totals.seconds),
                 tuple(totals.durations),
             )
-            for prefix, totals in self._totals.values.items()
+            for prefix, totals in self._totals.items()
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from dask.typing import Key
@@ -101,11 +102,12 @@ class Observer:
         self._busy_seconds = 0.0
         self._peaks = (0, 0, 0)
         self._drops = drops
-        self._prefixes = Prefixes(self._drops)
-        self._naming = Naming()
+        self._naming = Naming(self._drops)
+        self._prefixes = Prefixes(self._naming)
         self._computations = Computations(
             self._prefixes,
             self._naming,
+            self._drops,
             traced=settings.traces_transmit,
             places=settings.traces_tasks_per_group
             if settings.traces_transmit and settings.otlp_enabled
@@ -125,7 +127,7 @@ class Observer:
         self.idle = (
             Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)
         )
-        self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes)
+        self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
         self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
         #: None where the profile is refused: then no worker is asked for it.
@@ -141,6 +143,8 @@ class Observer:
         )
         for worker in scheduler.workers.values():
             self._add(worker)
+            for task in islice(worker.processing, worker.nthreads):
+                self._naming.prefix(task)
 
     def stop(self) -> None:
         """Take what was put into the scheduler and its event loop out of it."""

@@ -24,7 +24,7 @@ from typing import Any
 
 from daskscope.names import OTHER
 from daskscope.observe.naming import Naming
-from daskscope.observe.prefixes import MAX_PREFIXES
+from daskscope.protocol import MAX_NAME
 
 #: Keys that are read; the time of others stays unattributed, and they are counted.
 MAX_KEYS = 20_000
@@ -91,13 +91,17 @@ class WorkerMetrics:
         self._slot_of: list[int] = []
         self._base: list[float] = []
         self._slots: dict[tuple[str, str], int] = {}
-        self._prefixes: set[str] = set()
+        # One for each slot: what was told there of keys that have moved to another.
+        self._moved: list[float] = []
+        # Of each prefix, the keys that are read: each with its place among them, and its activity.
+        self._keys_of: dict[str, list[tuple[Hashable, int, str]]] = {}
         self._beyond = 0
 
     def read(self) -> Measured:
         """Return the totals as they are now."""
         self._meet()
-        totals = [0.0] * len(self._slots)
+        self._move()
+        totals = list(self._moved)
         values = compress(self._metrics.values(), self._read)
         for slot, base, value in zip(self._slot_of, self._base, values, strict=False):
             totals[slot] += value - base
@@ -126,12 +130,29 @@ class WorkerMetrics:
             target = self._target(key)
             self._read.append(target is not None)
             if target is not None:
-                self._slot_of.append(self._slots.setdefault(target, len(self._slots)))
+                self._slot_of.append(self._slot(target))
                 self._base.append(self._before.pop(key, 0.0))
         beyond = max(there - MAX_KEYS, 0)
         if beyond > self._beyond:
             self._drops["worker metric"] += beyond - self._beyond
             self._beyond = beyond
+
+    def _move(self) -> None:
+        # What was told stays where it is: totals only ever grow.
+        for prefix in self._naming.renamed():
+            for key, place, activity in self._keys_of.get(prefix, ()):
+                slot = self._slot((self._naming.known(prefix), activity))
+                if slot != self._slot_of[place]:
+                    value = self._metrics.get(key, self._base[place])
+                    self._moved[self._slot_of[place]] += value - self._base[place]
+                    self._base[place] = value
+                    self._slot_of[place] = slot
+
+    def _slot(self, target: tuple[str, str]) -> int:
+        slot = self._slots.setdefault(target, len(self._slots))
+        if slot == len(self._moved):
+            self._moved.append(0.0)
+        return slot
 
     def _target(self, key: Hashable) -> tuple[str, str] | None:
         if not isinstance(key, tuple) or len(key) < 3:
@@ -140,7 +161,10 @@ class WorkerMetrics:
         if unit == "seconds":
             if context == "execute" and len(key) == 4:
                 activity = _ACTIVITIES.get(label, OTHER) if isinstance(label, str) else OTHER
-                return self._row(str(key[1])), activity
+                prefix = str(key[1])
+                keys = self._keys_of.setdefault(prefix[:MAX_NAME], [])
+                keys.append((key, len(self._slot_of), activity))
+                return self._naming.known(prefix), activity
             return _GATHERED if context == "gather-dep" else None
         if unit != "bytes" or context == "p2p":
             return None
@@ -149,15 +173,6 @@ class WorkerMetrics:
         if label == "disk-read":
             return _SERVED_FROM_DISK if context == "get-data" else _UNSPILLED
         return _SERVED if context == "get-data" and label == "memory-read" else None
-
-    def _row(self, prefix: str) -> str:
-        name = self._naming.known(prefix)
-        if name not in self._prefixes:
-            if len(self._prefixes) >= MAX_PREFIXES:
-                self._drops["prefix"] += 1
-                return OTHER
-            self._prefixes.add(name)
-        return name
 
 
 def _sum(*values: float | None) -> float | None:
