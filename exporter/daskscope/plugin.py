@@ -255,6 +255,7 @@ class _Running:
             self._profile = Background(
                 "daskscope-profile", self.observer.profiles.read, lambda: None, drops
             )
+        self._ended = False
         self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
         self._timer.start()
         # A script may end without closing its cluster.
@@ -331,6 +332,9 @@ class _Running:
             return False
 
     def _end(self, phase: protocol.Phase) -> None:
+        if self._ended:
+            return  # a beat has found before that the plugin is gone
+        self._ended = True
         self._timer.stop()
         atexit.unregister(self.sender.keep)
         for unwatch in self._unwatch:

@@ -446,6 +446,23 @@ def test_snapshots_are_put_off_while_others_wait_and_nothing_is_lost(
     _close(client)
 
 
+def test_a_plugin_that_was_removed_before_it_is_closed_ends_once(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    assert client.cluster is not None
+    removed = client.cluster.scheduler.plugins.pop(NAME)
+    running = removed._running
+
+    async def close() -> None:
+        while running._timer.is_running():
+            await asyncio.sleep(0.01)  # its next beat
+        await removed.close()
+
+    client.sync(close)
+    assert recorder.beats[-1].phase == "beat"
+
+
 def _several(recorder: Recorder, path: str) -> None:
     """Wait until several intervals have passed."""
 
