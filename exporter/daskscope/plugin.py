@@ -26,6 +26,7 @@ from daskscope.background import Background
 from daskscope.config import Settings
 from daskscope.emit.destination import Destination
 from daskscope.emit.emitter import Emitter, disabled_by_environment
+from daskscope.emit.traces import sampling
 from daskscope.explanation import Explanation, Recent, explain
 from daskscope.observe.environment import read_once
 from daskscope.observe.logs import watch_logs
@@ -221,6 +222,7 @@ class _Running:
             drops,
             user=plugin.registrant.user,
             preloaded=plugin.registrant.client is None,
+            sampled=sampling(),
         )
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)

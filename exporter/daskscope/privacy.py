@@ -17,6 +17,7 @@ from daskscope.observe.call_tree import MAX_SOURCE_LINE
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
 from daskscope.observe.failures import OWN_WORDS
+from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.scrubbing import (
@@ -69,7 +70,9 @@ class Privacy:
             cluster=dataclasses.replace(snapshot.cluster, tags=self._tags),
             code=code,
             computations=tuple(map(self._computation, snapshot.computations)),
-            traced=snapshot.traced if self._settings.traces_transmit else {},
+            traced={key: self._traced(traced) for key, traced in snapshot.traced.items()}
+            if self._settings.traces_transmit
+            else {},
             failures=tuple(map(self._failure, snapshot.failures)),
             worker_losses=tuple(map(self._loss, snapshot.worker_losses)),
             events=tuple(map(self._event, snapshot.events)) if self._settings.events_allow else (),
@@ -109,6 +112,13 @@ class Privacy:
 
     def _short(self, text: str) -> str:
         return self._scrubber.scrub(text, protocol.MAX_NAME)
+
+    def _traced(self, traced: Traced) -> Traced:
+        caller = traced.caller
+        # Of a trace's state nothing can be left out.
+        if caller is None or self.scrub(caller.state) == caller.state:
+            return traced
+        return dataclasses.replace(traced, caller=dataclasses.replace(caller, state=""))
 
     def _frames(self, frames: tuple[protocol.CodeFrame, ...]) -> tuple[protocol.CodeFrame, ...]:
         return tuple(

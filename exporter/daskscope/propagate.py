@@ -14,7 +14,7 @@ from distributed.core import Status
 from distributed.scheduler import Scheduler
 from opentelemetry import trace
 
-from daskscope.task_context import ANNOTATION, carried
+from daskscope.task_context import ANNOTATION, STATE, carried
 
 #: How the names of the worker plugins begin.
 NAME = "daskscope-task-context"
@@ -46,7 +46,10 @@ def _annotated() -> Any:
         context = trace.get_current_span().get_span_context()
         if context.is_valid and ANNOTATION not in get_annotations():
             header = f"00-{context.trace_id:032x}-{context.span_id:016x}"
-            return annotate(**{ANNOTATION: f"{header}-{context.trace_flags & 1:02x}"})
+            headers = {ANNOTATION: f"{header}-{context.trace_flags & 1:02x}"}
+            if context.trace_state:
+                headers[STATE] = context.trace_state.to_header()
+            return annotate(**headers)
     except Exception:  # noqa: S110  # whatever it is: a graph is sent without
         pass
     return nullcontext()

@@ -18,8 +18,9 @@ from dask.base import annotate
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
 
-#: The annotation that carries a trace context, as in ``daskscope.observe.trace_context``.
+#: The annotations that carry a trace context, as in ``daskscope.observe.trace_context``.
 ANNOTATION = "traceparent"
+STATE = "tracestate"
 
 
 class TaskContext(WorkerPlugin):
@@ -41,10 +42,10 @@ class TaskContext(WorkerPlugin):
         extract = TraceContextTextMapPropagator().extract
 
         @contextmanager
-        def inside(header: str) -> Iterator[None]:
-            token = attach(extract({ANNOTATION: header}))
+        def inside(headers: dict[str, str]) -> Iterator[None]:
+            token = attach(extract(headers))
             try:
-                with annotate(**{ANNOTATION: header}):
+                with annotate(**headers):
                     yield
             finally:
                 detach(token)
@@ -53,10 +54,15 @@ class TaskContext(WorkerPlugin):
             # Dask runs it as an asyncio task with a context of its own, which the thread of the
             # user's function gets a copy of.
             task = worker.state.tasks.get(key) if self._active else None
-            header = task and (task.annotations or {}).get(ANNOTATION)
-            if not isinstance(header, str):
+            found = (task and task.annotations) or {}
+            headers = {
+                name: found[name]
+                for name in (ANNOTATION, STATE)
+                if isinstance(found.get(name), str)
+            }
+            if ANNOTATION not in headers:
                 return await original(key, **arguments)
-            with inside(header):
+            with inside(headers):
                 return await original(key, **arguments)
 
         self._execute = execute

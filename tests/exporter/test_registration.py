@@ -270,5 +270,5 @@ def _break_the_observer(dask_scheduler: object) -> None:
 
     observer = plugin._running.observer
     observer._computations = Broken(
-        observer._prefixes, observer._naming, observer._drops, traced=False, places=0
+        observer._prefixes, observer._naming, observer._drops, sampled=None, places=0
     )

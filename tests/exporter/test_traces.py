@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,20 +13,30 @@ import pytest
 from dask.base import annotate
 from dask.delayed import delayed
 from distributed import Client, Event, LocalCluster, get_client, wait
-from opentelemetry import trace
+from opentelemetry import _logs, metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import TraceFlags, TraceState
 
 from daskscope import names
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.dask_process import dask_process
 from tests.exporter.recorder import Recorder
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 CALLER = f"00-{TRACE}-{PARENT}-01"
+
+#: Nowhere so in the text of this file, which is sent too.
+SECRET = "terces-detnalp"[::-1]
 
 #: How the name begins of what is sent to the workers.
 WORKER_PLUGIN = "daskscope-task-context"
@@ -49,6 +61,10 @@ def own_trace() -> tuple[str, bool]:
     ):
         context = s.get_span_context()
         return f"{context.trace_id:032x}", context.trace_flags.sampled
+
+
+def trace_state() -> str:
+    return trace.get_current_span().get_span_context().trace_state.to_header()
 
 
 async def own_span_async() -> Any:
@@ -176,6 +192,7 @@ def test_the_users_own_annotation_goes_before_the_active_span(
         3,
         f"00-{TRACE}-{PARENT}",
         f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{PARENT}-01-more",
         f"ff-{TRACE}-{PARENT}-01",
     ],
 )
@@ -202,6 +219,95 @@ def test_a_caller_that_does_not_sample_gets_no_spans_but_its_id_is_told(
     assert unsampled not in {span.trace_id.hex() for span in spans(recorder)}
     assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() != unsampled
     assert (trace_id, sampled) == (unsampled, False)
+
+
+def test_what_tracing_systems_tell_each_other_goes_along(
+    traced: Client, recorder: Recorder
+) -> None:
+    state = TraceState([("vendor", "x:1"), ("other", "y")])
+    caller = trace.SpanContext(int(TRACE, 16), int(PARENT, 16), False, TraceFlags(1), state)
+    with trace.use_span(trace.NonRecordingSpan(caller)):
+        assert traced.submit(trace_state, pure=False).result() == "vendor=x:1,other=y"
+    span_of(recorder, names.SPAN_COMPUTATION)
+    told = spans(recorder)
+    assert {span.name for span in told} == {span.name for span in names.SPANS}
+    assert {span.trace_state for span in told} == {"vendor=x:1,other=y"}
+
+
+@pytest.mark.parametrize("state", ["nonsense", 3, f"password={SECRET}", "a=" + "b" * 600])
+def test_what_is_no_state_of_a_trace_or_a_secret_is_not_told(
+    traced: Client, recorder: Recorder, state: object
+) -> None:
+    with annotate(traceparent=CALLER, tracestate=state):
+        assert traced.submit(own_span, pure=False).result() == (TRACE, PARENT)
+    assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() == TRACE
+    assert {span.trace_state for span in spans(recorder)} == {""}
+    assert SECRET.encode() not in recorder.bytes
+
+
+def test_new_traces_are_sampled_as_the_environment_of_the_scheduler_says(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+    register()
+    while not told_workers(client):
+        pass
+    trace_id, sampled = client.submit(own_trace, pure=False).result()
+    assert not sampled
+    recorder.computation(lambda row: row.trace_id == trace_id)
+    # What the caller keeps is kept.
+    with annotate(traceparent=CALLER):
+        client.submit(nap, 0.0, pure=False).result()
+    assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() == TRACE
+    assert {span.trace_id.hex() for span in spans(recorder)} == {TRACE}
+
+
+def test_each_client_has_its_own_callers(
+    cluster: LocalCluster, traced: Client, recorder: Recorder, caller: trace.SpanContext
+) -> None:
+    import daskscope
+
+    with Client(cluster, set_as_default=False) as other, Client(cluster) as unregistered:
+        daskscope.register(other, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        expected = (f"{caller.trace_id:032x}", f"{caller.span_id:016x}")
+        assert traced.submit(own_span, pure=False).result() == expected
+        tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
+        with tracer.start_as_current_span("another", context=Context()) as span:
+            context = span.get_span_context()
+            seen = other.submit(own_span, pure=False).result()
+            assert seen == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+        assert unregistered.submit(own_span, pure=False).result()[0] not in ("", expected[0])
+    assert traced.submit(own_span, pure=False).result() == expected
+
+
+def test_an_asynchronous_client_tells_of_its_callers(
+    cluster: LocalCluster, recorder: Recorder
+) -> None:
+    import daskscope
+
+    async def requests() -> list[tuple[Seen, Seen]]:
+        tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
+
+        async def request(client: Client) -> tuple[Seen, Seen]:
+            with tracer.start_as_current_span("request") as span:
+                context = span.get_span_context()
+                await asyncio.sleep(0)
+                seen: Any = client.submit(own_span, pure=False)
+                return await seen, (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+
+        async with Client(cluster.scheduler_address, asynchronous=True) as client:
+            await daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+            while not all((await client.run(_has_plugin)).values()):
+                pass
+            return await asyncio.gather(*(request(client) for _ in range(5)))
+
+    seen = asyncio.run(requests())
+    assert [found for found, _ in seen] == [expected for _, expected in seen]
+    assert len({trace_id for (trace_id, _), _ in seen}) == 5
+
+
+def _has_plugin(dask_worker: Any) -> bool:
+    return any(name.startswith(WORKER_PLUGIN) for name in dask_worker.plugins)
 
 
 def test_one_line_that_serves_two_callers_makes_two_computations(
@@ -235,6 +341,8 @@ def test_spans_made_in_tasks_join_the_callers_trace(
     assert traced.submit(own_span, pure=False).result() == expected
     assert traced.gather(traced.map(own_span, range(3), pure=False)) == [expected] * 3
     assert delayed(own_span)().compute() == expected
+    assert traced.compute(delayed(own_span)(1)).result() == expected
+    assert traced.persist(delayed(own_span)(2)).compute() == expected
     of_coroutine: Any = traced.submit(own_span_async, pure=False)
     assert of_coroutine.result() == expected
 
@@ -299,6 +407,91 @@ def test_workers_that_come_later_know_and_forget_when_the_plugin_goes(
     assert traced.submit(own_span, pure=False).result() == ("", "")
 
 
+@pytest.mark.own_cluster
+def test_the_users_own_spans_go_on_in_tasks_to_a_backend_of_the_users_own(
+    traced: Client, recorder: Recorder
+) -> None:
+    with Recorder() as backend:
+        endpoint = f"{backend.url}/v1/traces"
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint)))
+        traced.run(use_a_provider_of_its_own, endpoint)
+        with provider.get_tracer("user").start_as_current_span("request"):
+            assert traced.submit(step_of_the_users, pure=False).result() == "user"
+        provider.shutdown()
+
+        request, step = span_of_name(backend, "request"), span_of_name(backend, "step")
+        computation = span_of(recorder, names.SPAN_COMPUTATION)
+        for span in (step, computation):
+            assert (span.trace_id, span.parent_span_id) == (request.trace_id, request.span_id)
+        assert not [span for span in spans(backend) if span.name.startswith("dask.")]
+        assert not [span for span in spans(recorder) if not span.name.startswith("dask.")]
+    # In this process runs the scheduler, with the plugin.
+    assert trace._TRACER_PROVIDER is None
+    assert _logs._internal._LOGGER_PROVIDER is None
+    assert metrics._internal._METER_PROVIDER is None
+
+
+def use_a_provider_of_its_own(endpoint: str) -> None:
+    provider = TracerProvider(resource=Resource({"service.name": "user"}))
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint)))
+    trace.set_tracer_provider(provider)
+
+
+def step_of_the_users() -> Any:
+    with trace.get_tracer("user").start_as_current_span("step") as span:
+        return span.resource.attributes["service.name"]  # type: ignore[attr-defined]
+
+
+def span_of_name(recorder: Recorder, name: str) -> Span:
+    return recorder.wait_for(lambda: spans(recorder, name), f"a span {name}")[0]
+
+
+@pytest.mark.own_cluster
+@pytest.mark.parametrize("lacks", ["opentelemetry", "daskscope"])
+def test_a_worker_that_lacks_what_it_takes_is_unharmed(
+    cluster: LocalCluster, traced: Client, recorder: Recorder, lacks: str
+) -> None:
+    preload = f"import sys; sys.modules[{lacks!r}] = None"
+    wanted = int(TRACE, 16)
+
+    # In here, so that it is sent by value: this file needs both.
+    def what_is_there() -> tuple[bool, bool]:
+        """Return whether the package is there, and whether this task has its context."""
+        try:
+            importlib.import_module(lacks)
+            found = True
+        except ImportError:
+            found = False
+        try:
+            api: Any = importlib.import_module("opentelemetry.trace")
+        except ImportError:
+            return found, False
+        return found, api.get_current_span().get_span_context().trace_id == wanted
+
+    name = ["--name", "bare", "--no-nanny", "--no-dashboard"]
+    with dask_process("worker", cluster.scheduler_address, *name, "--preload", preload):
+        traced.wait_for_workers(2)
+        while not told_workers(traced):
+            pass
+        with annotate(traceparent=CALLER):
+            future: Any = traced.submit(
+                what_is_there, workers="bare", allow_other_workers=False, pure=False
+            )
+        # That takes OpenTelemetry alone.
+        assert future.result() == (False, lacks == "daskscope")
+        assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() == TRACE
+
+
+@pytest.mark.own_cluster
+def test_shuffles_between_workers_work(cluster: LocalCluster, traced: Client) -> None:
+    cluster.scale(2)
+    traced.wait_for_workers(2)
+    array = da.arange(400, chunks=20).reshape((20, 20)).rechunk((20, 1))
+    shuffled = array.rechunk((1, 20), method="p2p").compute()
+    assert shuffled.tolist() == [list(range(first, first + 20)) for first in range(0, 400, 20)]
+
+
 def _remove(dask_scheduler: Any) -> None:
     del dask_scheduler.plugins["daskscope"]
 
@@ -351,6 +544,53 @@ def test_groups_are_linked_to_the_groups_that_they_need(traced: Client, recorder
     }
     assert [link.span_id for link in groups["max"].links] == [groups["nap"].span_id]
     assert not groups["nap"].links
+
+
+def test_a_computation_that_never_ends_leaves_a_trail(
+    traced: Client, recorder: Recorder, caller: trace.SpanContext
+) -> None:
+    futures: list[Any] = []
+
+    def told_twice() -> list[LogRecord]:
+        # All from this line: one computation.
+        futures.append(traced.submit(nap_or_wait, len(futures), recorder.url, pure=False))
+        wait(futures[1:])
+        records = progress(recorder)
+        return records if len(records) > 1 else []
+
+    records = recorder.wait_for(told_twice, "progress, again and again")
+    assert {record.trace_id.hex() for record in records} == {f"{caller.trace_id:032x}"}
+    told = [done_of(record) for record in records]
+    assert told == sorted(set(told))
+    assert all(0 < done < tasks for done, tasks in told)
+    assert b"dask.computation.finished" not in recorder.bytes
+    Event(recorder.url, client=traced).set()
+    wait(futures)
+
+
+def nap_or_wait(number: int, gate: str) -> None:
+    if number == 0:
+        Event(gate).wait()
+    time.sleep(0.01)
+
+
+def progress(recorder: Recorder) -> list[LogRecord]:
+    sent = ExportLogsServiceRequest()
+    for request in list(recorder.requests):
+        if request.path == "/v1/logs":
+            sent.MergeFromString(request.body)
+    return [
+        record
+        for resource in sent.resource_logs
+        for scope in resource.scope_logs
+        for record in scope.log_records
+        if record.event_name == names.LOG_COMPUTATION_PROGRESS.name
+    ]
+
+
+def done_of(record: LogRecord) -> tuple[int, int]:
+    told = {pair.key: pair.value.int_value for pair in record.attributes}
+    return told[names.COMPUTATION_COMPLETED], told[names.COMPUTATION_TASKS]
 
 
 def test_tasks_get_no_more_spans_than_the_settings_say(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -18,6 +19,7 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     TraceFlags,
+    TraceState,
     set_span_in_context,
 )
 from opentelemetry.util.types import AttributeValue
@@ -99,7 +101,7 @@ class Traces:
 
     def _start(self, computation: protocol.Computation, caller: TraceContext | None) -> None:
         assert computation.trace_id is not None
-        own = of_computation(computation.id, computation.trace_id, caller)
+        own = of_computation(computation.id, computation.trace_id, caller, sampled=True)
         self._ids.next_are(int(own.trace_id, 16), int(own.span_id, 16))
         span = self._tracer.start_span(
             names.SPAN_COMPUTATION.name,
@@ -163,6 +165,7 @@ class Traces:
                     self._ids.generate_span_id(),
                     is_remote=False,
                     trace_flags=context.trace_flags,
+                    trace_state=context.trace_state,
                 )
                 for group in opened.groups.values()
                 if group.started_at is not None
@@ -227,6 +230,22 @@ class Traces:
         span.end(_ns(sample.stopped_at))
 
 
+def sampling() -> Callable[[str], bool]:
+    """Return what says whether a new trace of that id is kept, as OTEL_TRACES_SAMPLER wants it.
+
+    For those who have to know it before the trace's first span is made.
+    """
+    provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
+
+    def sampled(trace_id: str) -> bool:
+        result = provider.sampler.should_sample(
+            Context(), int(trace_id, 16), names.SPAN_COMPUTATION.name
+        )
+        return result.decision is Decision.RECORD_AND_SAMPLE
+
+    return sampled
+
+
 class _GivenIds(RandomIdGenerator):
     """Random ids, but for the next span if they were given."""
 
@@ -269,6 +288,7 @@ def _remote(context: TraceContext) -> SpanContext:
         int(context.span_id, 16),
         is_remote=True,
         trace_flags=TraceFlags(int(context.sampled)),
+        trace_state=TraceState.from_header([context.state]),
     )
 
 

@@ -9,7 +9,7 @@ the same lines of code; its tasks' transitions are counted under it until the la
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -54,8 +54,8 @@ class Computations:
     alone. Tasks with keys of their own share Dask's group with all others of their prefix, across
     computations, and are found one by one. What is remembered goes when Dask forgets the task.
 
-    ``traced`` says whether computations have a trace, ``places`` how many samples of each sort are
-    kept of a group's tasks.
+    ``sampled`` says whether a trace of that id is kept; without it computations have no trace.
+    ``places`` is how many samples of each sort are kept of a group's tasks.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Computations:
         naming: Naming,
         drops: Counter[str],
         *,
-        traced: bool,
+        sampled: Callable[[str], bool] | None,
         places: int,
     ) -> None:
         self._prefixes = prefixes
         self._naming = naming
         self._drops = drops
-        self._traced = traced
+        self._sampled = sampled
         self._places = places
         # Keyed by Dask's object, not its name: a name may come back as another group.
         self._groups: dict[DaskTaskGroup, _Whole] = {}
@@ -114,7 +114,7 @@ class Computations:
             return
         first = next(iter(groups.values())) if groups else singles[0]
         # What serves two requests is two computations, though one line of code sends both.
-        caller = caller_of(chain(groups.values(), singles)) if self._traced else None
+        caller = caller_of(chain(groups.values(), singles)) if self._sampled else None
         line = (client, frames or self._naming.prefix(first), caller and caller.trace_id)
         computation = self._joinable.get(line)
         if computation is None:
@@ -123,7 +123,7 @@ class Computations:
                 user,
                 frames,
                 time(),
-                traced=self._traced,
+                sampled=self._sampled,
                 caller=caller,
                 places=self._places,
             )

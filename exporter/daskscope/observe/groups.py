@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,8 +190,9 @@ class Group:
 class Computation:
     """One computation: its groups, how many of its tasks are still at it, and how it ended.
 
-    ``line`` tells which further graphs join it while it runs, ``caller`` where its trace goes on
-    from; ``places`` is how many samples of each sort are kept of a group's tasks.
+    ``line`` tells which further graphs join it while it runs. ``caller`` is where its trace goes on
+    from; ``sampled`` tells whether that of an id is kept, if there is no caller. ``places`` is how
+    many samples of each sort are kept of a group's tasks.
     """
 
     __slots__ = (
@@ -200,6 +201,7 @@ class Computation:
         "caller",
         "changed",
         "completed",
+        "context",
         "done",
         "ended_at",
         "erred",
@@ -228,16 +230,21 @@ class Computation:
         frames: tuple[protocol.CodeFrame, ...],
         now: float,
         *,
-        traced: bool,
+        sampled: Callable[[str], bool] | None,
         caller: TraceContext | None,
         places: int,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.caller = caller
         self.trace_id: str | None = None
-        if traced:
-            self.trace_id = uuid.uuid4().hex if caller is None else caller.trace_id
-        self.places = places
+        # What the context of its span is; None if it has no trace.
+        self.context: TraceContext | None = None
+        if sampled is not None:
+            trace = self.trace_id = uuid.uuid4().hex if caller is None else caller.trace_id
+            kept = sampled(trace) if caller is None else caller.sampled
+            self.context = of_computation(self.id, trace, caller, sampled=kept)
+        # No span, no samples.
+        self.places = places if self.context is not None and self.context.sampled else 0
         self.line = line
         self.user = user
         self.frames = frames
@@ -304,13 +311,6 @@ class Computation:
             self.ended_at = now
         self.stopped_at = self.ended_at
         self.done = self.done or not self.let_go
-
-    @property
-    def context(self) -> TraceContext | None:
-        """Return what the context of its span is; None if it has no trace."""
-        if self.trace_id is None:
-            return None
-        return of_computation(self.id, self.trace_id, self.caller)
 
     @property
     def status(self) -> protocol.ComputationStatus:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -87,9 +87,10 @@ class Observer:
         *,
         user: str,
         preloaded: bool,
+        sampled: Callable[[str], bool],
     ) -> None:
         """``user`` is whose cluster it is: who registered first or, if it was ``preloaded``, who
-        runs the scheduler.
+        runs the scheduler. ``sampled`` says whether a new trace of that id is kept.
         """
         self._scheduler = scheduler
         self._settings = settings
@@ -108,7 +109,7 @@ class Observer:
             self._prefixes,
             self._naming,
             self._drops,
-            traced=settings.traces_transmit,
+            sampled=sampled if settings.traces_transmit else None,
             places=settings.traces_tasks_per_group
             if settings.traces_transmit and settings.otlp_enabled
             else 0,

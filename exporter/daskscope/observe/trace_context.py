@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from distributed.scheduler import TaskState
 
-#: The annotation that carries a trace context; named and written like W3C's header.
+#: The annotations that carry a trace context; named and written like W3C's headers.
 ANNOTATION = "traceparent"
+STATE = "tracestate"
+#: Characters of a trace's state; a longer one is left out, as it cannot be cut.
+MAX_STATE = 512
 
 #: Tasks, each of another group, that are looked at for the context of their graph's caller.
 FEW = 20
@@ -23,28 +26,41 @@ _TRACEPARENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A span as others see it: ids in hex, and whether its trace is kept (sampled)."""
+    """A span as others see it: ids in hex, and whether its trace is kept (sampled).
+
+    ``state`` is what tracing systems tell each other beside it, as in the header ``tracestate``.
+    """
 
     trace_id: str
     span_id: str
     sampled: bool
+    state: str = ""
 
     def __str__(self) -> str:
         """Return it as the header ``traceparent``."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02}"
 
 
-def parse(text: object) -> TraceContext | None:
+def parse(text: object, state: object = "") -> TraceContext | None:
     """Return the context in the header ``text``; None if it is none, for users write it too."""
     match = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
     if match is None or (match["version"] == "00" and match["more"] is not None):
         return None
-    return TraceContext(match["trace"], match["span"], bool(int(match["flags"], 16) & 1))
+    if not isinstance(state, str) or len(state) > MAX_STATE:
+        state = ""
+    return TraceContext(match["trace"], match["span"], bool(int(match["flags"], 16) & 1), state)
 
 
-def of_computation(identity: str, trace_id: str, caller: TraceContext | None) -> TraceContext:
-    """Return the context of a computation's span: its id is made of the computation's own."""
-    return TraceContext(trace_id, identity[:16], caller is None or caller.sampled)
+def of_computation(
+    identity: str, trace_id: str, caller: TraceContext | None, *, sampled: bool
+) -> TraceContext:
+    """Return the context of a computation's span: its id is made of the computation's own.
+
+    ``sampled`` says whether a trace without a caller is kept: the caller's says that itself.
+    """
+    if caller is None:
+        return TraceContext(trace_id, identity[:16], sampled)
+    return replace(caller, span_id=identity[:16])
 
 
 def caller_of(tasks: Iterable[TaskState]) -> TraceContext | None:
@@ -53,15 +69,18 @@ def caller_of(tasks: Iterable[TaskState]) -> TraceContext | None:
 
 
 def _of_task(task: TaskState) -> TraceContext | None:
-    return parse(task.annotations.get(ANNOTATION)) if task.annotations else None
+    annotations = task.annotations
+    return parse(annotations.get(ANNOTATION), annotations.get(STATE)) if annotations else None
 
 
 def hand_on(context: TraceContext, tasks: Iterable[TaskState]) -> None:
     """Annotate the tasks that have no context from their caller: Dask tells it to the workers."""
-    text = str(context)
+    told = {ANNOTATION: str(context)}
+    if context.state:
+        told[STATE] = context.state
     for task in tasks:
         if not task.annotations:
             # Each its own: Dask's shuffle changes those of single tasks.
-            task.annotations = {ANNOTATION: text}
+            task.annotations = told.copy()
         elif ANNOTATION not in task.annotations:
-            task.annotations[ANNOTATION] = text
+            task.annotations |= told
