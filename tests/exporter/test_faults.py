@@ -261,10 +261,10 @@ def _told_once(faulty: Faulty, warnings: Warnings) -> None:
     causes = faulty.fault.cause.split("|")
     told = warnings.of(faulty.url)
     assert len([text for text in told if any(cause in text for cause in causes)]) == 1
-    # A server that goes may cut a connection that was just made, and where the machine is busy a
-    # request may take longer than it has here.
+    # A server that goes, or resets, may meet a connection at any point of it, and where the machine
+    # is busy a request may take longer than it has here.
     others = [text for text in told if not any(cause in text for cause in causes)]
-    if faulty.fault is not FAULTS["refused"]:
+    if faulty.fault not in (FAULTS["refused"], FAULTS["reset"]):
         assert all("no answer in time" in text for text in others), told
 
 
