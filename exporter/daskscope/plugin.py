@@ -272,7 +272,7 @@ class _Running:
         ends = time.monotonic() + CLOSE_DEADLINE
         self._timer.stop()
         self.observer.tasks_dropped()
-        while self.observer.rows_wait() and self._tell("beat"):
+        while self.observer.rows_wait() and self._tell_rest("beat"):
             await asyncio.sleep(0)
         if self._profile is not None:
             # What the workers were last seen at is told if they can be asked quickly.
@@ -286,6 +286,9 @@ class _Running:
         # A beat of its own, which is sent as every other: no row is taken from another.
         observed = self.observer.snapshot("beat", self.shutdowns.take())
         self._clear.put(observed, weight(observed))
+        if self.observer.rows_wait():
+            observed = self.observer.rest("beat")
+            self._clear.put(observed, weight(observed))
         await _until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
         return await asyncio.to_thread(
             explain, self._plugin.settings, self._recent.snapshot() or observed
@@ -299,6 +302,14 @@ class _Running:
         self._timer.callback_time = 1000 * max(
             self._plugin.settings.interval, self.sender.interval_wanted
         )
+        with suppress(Exception):  # the snapshot looks for itself, and counts what goes wrong
+            self.observer.look()
+        # With many workers that took a while: let others have their turn.
+        self._loop.call_soon(self._tell_beat)
+
+    def _tell_beat(self) -> None:
+        if self._ended:
+            return
         if self._tell("beat"):
             self.tell_more_soon()
         self._read_profile()
@@ -318,15 +329,22 @@ class _Running:
 
     def _tell_more(self) -> None:
         self._more = None
-        if self._tell("beat"):
+        if self._tell_rest("beat"):
             self.tell_more_soon()
 
     def _tell(self, phase: protocol.Phase) -> bool:
         """Hand a snapshot on. Return whether there is more to tell."""
+        return self._hand_over(self.observer.snapshot, phase)
+
+    def _tell_rest(self, phase: protocol.Phase) -> bool:
+        """Hand a part of what the last snapshot left on. Return whether there is more to tell."""
+        return self._hand_over(self.observer.rest, phase)
+
+    def _hand_over(self, take: Callable[..., Observed], phase: protocol.Phase) -> bool:
         try:
             if self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND:
                 return True  # it waits where it is: the observer is bounded too
-            observed = self.observer.snapshot(phase, self.shutdowns.take())
+            observed = take(phase, self.shutdowns.take())
             self._clear.put(observed, weight(observed))
             return self.observer.rows_wait()
         except Exception:
@@ -344,8 +362,9 @@ class _Running:
         if self._profile is not None:
             self._profile.close()
         self.shutdowns.end()
-        while self._tell(phase):
-            pass
+        more = self._tell(phase)
+        while more:
+            more = self._tell_rest(phase)
         if self._more is not None:
             self._more.cancel()
         self._clear.close()

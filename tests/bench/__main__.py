@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from tests.bench import exporter, first_data, soak
-from tests.bench.results import table
+from tests.bench import exporter, first_data, snapshot, soak
+from tests.bench.results import as_data, table
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,9 +47,10 @@ def bench(what: str, rounds: int, tasks: int, soak_tasks: int, record: Path | No
     """Measure what daskscope promises of its speed, beside the goal.
 
     \b
-    exporter  CPU time of a scheduler with daskscope (metrics, traces, logs and heartbeats to a
-              real service) against none, for trivial tasks; for comparison, a span per task; and
-              how soon there is data
+    exporter  CPU time and memory of a scheduler with daskscope (metrics, traces, logs and
+              heartbeats to a real service) against none, for trivial tasks; for comparison, a span
+              per task; how soon there is data, how large the beats are, how long a goodbye takes;
+              and for how long a beat holds up the event loop that has 1,000 workers
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
 
@@ -73,7 +74,11 @@ def bench(what: str, rounds: int, tasks: int, soak_tasks: int, record: Path | No
     if what in ("all", "exporter"):
         figures, measured["exporter"] = exporter.measure(rounds, tasks, _tell)
         click.echo(f"{rounds} rounds of {tasks} tasks; ratios to no plugin in the same round")
-        click.echo(table([*figures, *first_data.measure(rounds=min(rounds, 5))]))
+        figures += first_data.measure(rounds=min(rounds, 5))
+        _tell("beats of 1,000 workers …")
+        figures += snapshot.measure(rounds=min(rounds, 10))
+        measured["exporter"]["figures"] = as_data(figures)
+        click.echo(table(figures))
     if what in ("all", "soak"):
         figures, measured["soak"] = soak.measure(soak_tasks, _tell)
         click.echo(f"{soak_tasks:,} tasks, half of them while the service is gone")

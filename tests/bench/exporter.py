@@ -21,6 +21,7 @@ import daskscope
 from daskscope.config import settings
 from tests.bench.clusters import Cpu, cluster, cpu, run_tasks
 from tests.bench.hook_timer import seconds_in_hooks, time_hooks
+from tests.bench.inside import bytes_of_beats, close, rss, weigh_beats
 from tests.bench.results import Figure, record
 from tests.bench.span_per_task import SpanPerTask
 from tests.service_process import ServiceProcess
@@ -34,6 +35,7 @@ _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "daskscope",
     "an SDK span per task",
 )
+MIB = 2**20
 _GOALS = {(_DASKSCOPE, "loop"): 1.02, (_DASKSCOPE, "process"): 1.04}
 
 Tell = Callable[[str], None]
@@ -46,21 +48,54 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     """
     used: dict[str, list[Cpu]] = {name: [] for name in _VARIANTS}
     in_hooks: list[float] = []
+    sizes: list[float] = []
+    goodbyes: list[float] = []
+    memory: dict[str, list[float]] = {name: [] for name in _VARIANTS}
     done = 0
     while done < rounds:
         sitting = min(ROUNDS_PER_SITTING, rounds - done)
         tell(f"starting a service and {len(_VARIANTS)} clusters …")
         with tempfile.TemporaryDirectory(prefix="bench-") as folder, _clusters(folder) as clients:
+            clients[_DASKSCOPE].run_on_scheduler(weigh_beats)
             for name, client in clients.items():
                 _round(name, client, tasks, done)  # to warm up
             for number in range(done, done + sitting):
                 for name in _order(number):
                     used[name].append(_round(name, clients[name], tasks, number + 1))
                 tell(_line(number + 1, rounds, used))
+            for name, client in clients.items():
+                memory[name].append(client.run_on_scheduler(rss) / MIB)
             in_hooks += _microseconds_in_hooks(clients[_DASKSCOPE], tasks, rounds=min(sitting, 5))
+            goodbyes.append(clients[_DASKSCOPE].run_on_scheduler(close))
+            sizes += clients[_DASKSCOPE].run_on_scheduler(bytes_of_beats)
         done += sitting
-    figures = _figures(used, in_hooks)
-    return figures, record(figures, rounds=rounds, tasks=tasks, seconds=used)
+    more = {
+        name: [one - base for one, base in zip(memory[name], memory[_NONE], strict=True)]
+        for name in (_DASKSCOPE, _SPANS, _CONTROL)
+    }
+    tasks_each = tasks * (min(ROUNDS_PER_SITTING, rounds) + 1)
+    figures = [
+        *_figures(used, in_hooks),
+        *(
+            Figure.of_values(
+                f"memory, {name}",
+                values,
+                "MiB",
+                goal=30.0 if name == _DASKSCOPE else None,
+            )
+            for name, values in more.items()
+        ),
+        Figure.of_values("bytes of a beat, as sent", sizes, "B"),
+        Figure.of_values("closing, the service there", goodbyes, "s"),
+    ]
+    return figures, record(
+        figures,
+        rounds=rounds,
+        tasks=tasks,
+        seconds=used,
+        mebibytes=memory,
+        tasks_before_memory=tasks_each,
+    )
 
 
 @contextmanager

@@ -76,9 +76,14 @@ def record(figures: Iterable[Figure], **more: Any) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "packages": {name: version(name) for name in ("dask", "distributed", "opentelemetry-sdk")},
-        "figures": [asdict(figure) | {"verdict": figure.verdict} for figure in figures],
+        "figures": as_data(figures),
         **more,
     }
+
+
+def as_data(figures: Iterable[Figure]) -> list[dict[str, Any]]:
+    """Return the figures as plain data."""
+    return [asdict(figure) | {"verdict": figure.verdict} for figure in figures]
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client, wait
-from distributed.scheduler import Scheduler
 from sqlalchemy import Column, func, select
 
 import daskscope
 from daskscope_service.db import schema
 from tests.bench.clusters import cluster, run_tasks
+from tests.bench.inside import rss as rss_of
 from tests.bench.results import Figure, record
 from tests.service_process import ServiceProcess
 
@@ -74,10 +74,10 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
                 tell("the service comes back")
                 service.start()
             _piece(ours, number, done)
-            rss.append(ours.run_on_scheduler(_rss) / MIB)
+            rss.append(ours.run_on_scheduler(rss_of) / MIB)
             if number < max(CONTROL_SHARE * pieces, 2):
                 _piece(other, number, Books())
-                control.append(other.run_on_scheduler(_rss) / MIB)
+                control.append(other.run_on_scheduler(rss_of) / MIB)
             if number % max(pieces // 50, 1) == 0:
                 tell(f"piece {number + 1} of {pieces}: the scheduler holds {rss[-1]:.0f} MiB")
         cluster_id = registration.cluster_id or ""
@@ -134,11 +134,6 @@ def _piece(client: Client, number: int, books: Books) -> None:
 
 def _fail(number: int) -> None:
     raise ValueError("as it should")
-
-
-def _rss(dask_scheduler: Scheduler) -> int:
-    # Dask reads it twice a second.
-    return int(dask_scheduler.monitor.recent()["memory"])
 
 
 def _settled(

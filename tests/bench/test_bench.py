@@ -24,9 +24,12 @@ def test_the_exporter_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert "process CPU, an SDK span per task" in rows
     assert "µs" in rows["in daskscope's hooks, per task"]
     assert "≤ 2.00" in rows["register() to first data"]
+    assert "≤ 30.00" in rows["memory, daskscope"]
+    for scene in ("at work", "all at once"):
+        assert "≤ 5.00" in rows[f"longest, 1,000 workers {scene}"]
     assert "round 2 of 2" in result.stderr
     measured = json.loads(record.read_text())["exporter"]
-    assert len(measured["figures"]) == len(rows) - 3
+    assert len(measured["figures"]) == len(rows) - 2
     assert {len(rounds) for rounds in measured["seconds"].values()} == {2}
 
 

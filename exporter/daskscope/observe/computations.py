@@ -19,14 +19,13 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.observe.graphs import Graph
-from daskscope.observe.groups import Computation, Group, Traced
+from daskscope.observe.groups import MAX_GROUPS, Computation, Group, Traced
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.trace_context import caller_of, hand_on
 
-#: Rows of groups that one snapshot takes, or a few more: the rest is for the next one. A row takes
-#: the event loop some 10 µs.
-MAX_ROWS = 250
+#: The most work that one computation may be to tell, in rows of groups: each takes some 10 µs.
+MAX_ROWS = 1 + (MAX_GROUPS + 1) * 5 // 4
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
 
@@ -232,19 +231,25 @@ class Computations:
         return len(self._changed)
 
     def changed(
-        self,
+        self, most: int
     ) -> tuple[list[protocol.Computation], list[protocol.TaskGroup], dict[str, Traced]]:
         """Return rows that have changed since they were told, those that wait longest first.
 
         And what to trace of these computations, by their ids.
-        A computation goes with all its groups that have changed. At most some ``MAX_ROWS`` at once.
+        A computation goes with all its groups that have changed. At most the work of ``most`` rows
+        of groups; with ``MAX_ROWS`` there is always one.
         """
         computations: list[protocol.Computation] = []
         rows: list[protocol.TaskGroup] = []
         traced: dict[str, Traced] = {}
         cost = 0
-        while self._changed and cost < MAX_ROWS:
-            computation = self._changed.popleft()
+        while self._changed:
+            computation = self._changed[0]
+            # The row of a computation adds up its groups, a fourth of the work of their rows.
+            cost += 1 + len(computation.changed) + len(computation.groups) // 4
+            if cost > most and (computations or most < MAX_ROWS):
+                break
+            self._changed.popleft()
             # None of its tasks had to run: all were known, or failed with what they needed.
             if not computation.active and computation.stopped_at is None:
                 computation.stopped_at = computation.started_at
@@ -253,8 +258,6 @@ class Computations:
                 group.changed = False
                 rows.append(group.row())
             computations.append(computation.row())
-            # The row of a computation adds up its groups, a fourth of the work of their rows.
-            cost += 1 + len(changed) + len(computation.groups) // 4
             if computation.trace_id is not None:
                 told = traced[computation.id] = computation.take_traced()
                 cost += len(told.samples)

@@ -72,7 +72,7 @@ class Failures:
         self._drops = drops
         self._failures: dict[tuple[str | None, str], _Totals] = {}
         self._characters = 0
-        self._changed: set[_Totals] = set()
+        self._changed: dict[_Totals, None] = {}  # an ordered set
         self._types = Bounded(Count, MAX_TYPES, "exception type", drops)
 
     def add(
@@ -108,22 +108,29 @@ class Failures:
         failure.retried += retried
         failure.last_at = now
         failure.worker = details.get("worker")
-        self._changed.add(failure)
+        self._changed[failure] = None
 
     def _let_go_of_oldest(self) -> None:
-        # It has been sent; only its count stays behind.
+        # If it has been told, only its count stays behind.
         failure = self._failures.pop(next(iter(self._failures)))
         self._characters -= failure.characters()
         if failure in self._changed:
+            del self._changed[failure]
             self._drops["failure"] += 1
 
     def by_type(self) -> dict[str, int]:
         """Return how many exceptions there were of each type."""
         return {kind: count.value for kind, count in self._types.values.items()}
 
-    def changed(self) -> list[protocol.Failure]:
-        """Return the rows that changed since the last call."""
-        changed, self._changed = self._changed, set()
+    def waiting(self) -> int:
+        """Return how many rows have changed since they were told."""
+        return len(self._changed)
+
+    def changed(self, most: int) -> list[protocol.Failure]:
+        """Return at most ``most`` rows that have changed since they were told, the oldest first."""
+        changed = list(islice(self._changed, most))
+        for failure in changed:
+            del self._changed[failure]
         return [failure.row() for failure in changed]
 
 

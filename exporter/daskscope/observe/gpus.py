@@ -27,14 +27,19 @@ class Gpus:
     def add(self, worker: WorkerState) -> None:
         """Add a worker's GPU, if it tells of one."""
         metrics = worker.metrics
-        if not has_gpu(worker):
-            return
+        utilization, used = metrics.get("gpu_utilization"), metrics.get("gpu_memory_used")
+        limit = metrics.get("gpu-memory-total")
         # Dask has told it in two forms, of which there may be both.
-        older: dict[str, Any] = metrics.get("gpu") or {}
-        limit = metrics.get("gpu-memory-total") or _once_told(worker).get("memory-total")
+        older: dict[str, Any] | None = metrics.get("gpu")
+        if utilization is None and not older:
+            return
+        if older:
+            utilization = older.get("utilization") if utilization is None else utilization
+            used = older.get("memory-used") if used is None else used
+        limit = limit or _once_told(worker).get("memory-total")
         self._workers += 1
-        self._utilization += (metrics.get("gpu_utilization", older.get("utilization")) or 0) / 100
-        self._used += int(metrics.get("gpu_memory_used", older.get("memory-used")) or 0)
+        self._utilization += (utilization or 0) / 100
+        self._used += int(used or 0)
         if limit:
             self._limits += 1
             self._limit += int(limit)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +16,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.observe.activities import Activities
 from daskscope.observe.code import CodeOfGraphs
-from daskscope.observe.computations import MANY, Computations
+from daskscope.observe.computations import MANY, MAX_ROWS, Computations
 from daskscope.observe.cost import Cost
 from daskscope.observe.environment import deployment, environment, host, name_and_kind
 from daskscope.observe.events import Events, RawEvent
@@ -34,6 +34,16 @@ from daskscope.observe.stream import Messages
 from daskscope.observe.users import Users
 from daskscope.observe.worker_metrics import Measured, WorkerMetrics
 from daskscope.observe.workers import Workers, WorkerTotals
+
+#: Rows that go along with the totals, in rows of groups: of a large cluster these take a while to
+#: read. What is left goes by itself, ``MAX_ROWS`` at a time, so that the event loop breathes.
+FEW_ROWS = 50
+#: Rows of failures that make as much work as one of a group.
+FAILURES_PER_ROW = 2
+#: Seconds for which a look at all workers holds.
+LOOK_HOLDS = 1.0
+#: Prefixes of Dask's own, which forgets none, that are looked at for the states of their tasks.
+MAX_DASK_PREFIXES = 1_000
 
 EventKind = TypeVar("EventKind", RawEvent, protocol.Event)
 
@@ -100,6 +110,10 @@ class Observer:
         self._users = Users(user if preloaded else None, drops)
         self._environment = environment()
         self._hook_seconds = 0.0
+        # When, and what it was.
+        self._looked: tuple[float, WorkerTotals] | None = None
+        # The last snapshot without its rows.
+        self._told: Observed | None = None
         self._busy_seconds = 0.0
         self._peaks = (0, 0, 0)
         self._drops = drops
@@ -225,7 +239,7 @@ class Observer:
 
     def rows_wait(self) -> bool:
         """Return whether the last snapshot did not hold all there is to tell."""
-        return self._computations.waiting() > 0
+        return self._computations.waiting() > 0 or self._failures.waiting() > 0
 
     def is_full(self) -> bool:
         """Return whether so much has changed that it should not wait for the next beat."""
@@ -239,24 +253,76 @@ class Observer:
 
     # --- snapshots --------------------------------------------------------------------------------
 
+    def look(self) -> None:
+        """Look at all workers, for the next snapshot: of many this is half of its work."""
+        began = time()
+        totals = self._workers.totals(
+            self._scheduler.workers.values(), self._prefixes.compute_seconds()
+        )
+        self._looked = began, totals
+        self._hook_seconds += time() - began
+
     def snapshot(
         self, phase: protocol.Phase, shutdowns: tuple[protocol.Shutdown, ...] = ()
     ) -> Observed:
-        """Return what is to be told now, ``shutdowns`` among it. Rows are handed out once."""
+        """Return what is to be told now, ``shutdowns`` among it. Rows are handed out once.
+
+        Not all of them may be among it: see :meth:`rows_wait` and :meth:`rest`.
+        """
+        if self._looked is None or time() - self._looked[0] > LOOK_HOLDS:
+            self.look()
+        assert self._looked is not None
         began = time()
         if phase == "stop":
             self._computations.cancel_all()
-        workers = self._workers.totals(
-            self._scheduler.workers.values(), self._prefixes.compute_seconds()
+        (now, workers), self._looked = self._looked, None
+        state, activities = self._state(phase, now, workers)
+        self._told = state
+        self._busy_seconds = state.workers.seconds["busy"]
+        snapshot = replace(
+            self._with_rows(state, FEW_ROWS), activities=activities, shutdowns=shutdowns
         )
+        self._hook_seconds += time() - began
+        return snapshot
+
+    def rest(
+        self, phase: protocol.Phase, shutdowns: tuple[protocol.Shutdown, ...] = ()
+    ) -> Observed:
+        """Return more rows, with the totals of the last snapshot."""
+        if self._told is None:
+            return self.snapshot(phase, shutdowns)
+        began = time()
+        told = replace(self._told, phase=phase, shutdowns=shutdowns, drops=dict(self._drops))
+        snapshot = self._with_rows(told, MAX_ROWS)
+        self._hook_seconds += time() - began
+        return snapshot
+
+    def _with_rows(self, state: Observed, most: int) -> Observed:
+        computations, task_groups, traced = self._computations.changed(most)
+        left = most - len(task_groups)
+        return replace(
+            state,
+            computations=tuple(computations),
+            task_groups=tuple(task_groups),
+            traced=traced,
+            failures=tuple(self._failures.changed(max(left, 1) * FAILURES_PER_ROW)),
+            worker_losses=self._losses.take(last=state.phase == "stop"),
+            events=self._events.take(),
+            code=self._code.take(),
+            logs=self.logs.take(),
+            profiles=() if self.profiles is None else self.profiles.take(),
+        )
+
+    def _state(
+        self, phase: protocol.Phase, now: float, workers: WorkerTotals
+    ) -> tuple[Observed, tuple[protocol.Activity, ...]]:
+        """Return the totals as they are now, without rows; and the activities that changed."""
         measured = self._worker_metrics.read()
         times, activities = self._activities.rows(workers, measured)
-        computations, task_groups, traced = self._computations.changed()
-        losses = self._losses.take(last=phase == "stop")
-        snapshot = Snapshot(
+        state: Observed = Snapshot(
             phase=phase,
             cluster=self._cluster(),
-            status=self._status(workers, began, began if phase == "stop" else None),
+            status=self._status(workers, now, now if phase == "stop" else None),
             workers=workers,
             prefixes=self._prefixes.rows(),
             times=times,
@@ -266,21 +332,19 @@ class Observer:
             losses_by_reason=self._losses.by_reason(),
             drops=dict(self._drops),
             hook_seconds=self._hook_seconds,
-            computations=tuple(computations),
-            task_groups=tuple(task_groups),
-            traced=traced,
-            failures=tuple(self._failures.changed()),
-            worker_losses=losses,
-            events=self._events.take(),
-            code=self._code.take(),
-            logs=self.logs.take(),
-            activities=activities,
-            shutdowns=shutdowns,
-            profiles=() if self.profiles is None else self.profiles.take(),
+            computations=(),
+            task_groups=(),
+            traced={},
+            failures=(),
+            worker_losses=(),
+            events=(),
+            code=(),
+            logs=(),
+            activities=(),
+            shutdowns=(),
+            profiles=(),
         )
-        self._busy_seconds = workers.seconds["busy"]
-        self._hook_seconds += time() - began
-        return snapshot
+        return state, activities
 
     def profile_window(self, *, last: bool = False) -> Window | None:
         """Return what of the workers' profile is to be read now, right after a snapshot; or None.
@@ -314,9 +378,7 @@ class Observer:
     def _status(
         self, workers: WorkerTotals, now: float, stopped_at: float | None
     ) -> protocol.Status:
-        tasks: Counter[str] = Counter()
-        for prefix in self._scheduler.task_prefixes.values():
-            tasks.update(prefix.states)
+        tasks = self._tasks_by_state()
         # Spilled data is on disk.
         used = workers.memory["managed"] + workers.memory["unmanaged"]
         seen = (workers.count, workers.threads, used)
@@ -331,7 +393,7 @@ class Observer:
             memory_used=used,
             memory_limit=workers.memory_limit,
             worker_seconds=workers.seconds,
-            tasks={state: count for state, count in tasks.items() if count},
+            tasks=tasks,
             clients=clients,
             idle_seconds=self.idle.seconds(),
             peak_workers=self._peaks[0],
@@ -344,3 +406,20 @@ class Observer:
             idle_cost=None if self._cost is None else self._cost.idle,
             held_by=self.idle.held_by(tasks, clients),
         )
+
+    def _tasks_by_state(self) -> dict[str, int]:
+        scheduler = self._scheduler
+        if len(scheduler.task_prefixes) > MAX_DASK_PREFIXES:
+            # Of the other states there is no number to be had at once, and none is told.
+            found = {
+                "processing": sum(len(worker.processing) for worker in scheduler.workers.values()),
+                "queued": len(scheduler.queued),
+                "no-worker": len(scheduler.unrunnable),
+            }
+        else:
+            found = defaultdict(int)
+            for prefix in scheduler.task_prefixes.values():
+                for state, count in prefix.states.items():
+                    if count:
+                        found[state] += count
+        return {state: count for state, count in found.items() if count}

@@ -27,9 +27,9 @@ from daskscope.observe.naming import Naming
 from daskscope.protocol import MAX_NAME
 
 #: Keys that are read; the time of others stays unattributed, and they are counted.
-MAX_KEYS = 20_000
+MAX_KEYS = 10_000
 #: Keys that are met in one snapshot, which keeps it short; the others come with the next.
-MAX_NEW_KEYS = 1_000
+MAX_NEW_KEYS = 500
 
 # What is told of each label. Users add labels of their own, and so do shuffles.
 _ACTIVITIES = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from distributed.core import Status
 from distributed.metrics import time
-from distributed.scheduler import WorkerState
+from distributed.scheduler import TaskPrefix, WorkerState
 
 from daskscope import protocol
 from daskscope.observe.gpus import Gpus
@@ -95,15 +95,23 @@ class Workers:
         count = threads = limit = 0
         managed = unmanaged = spilled = 0
         executing = 0.0
-        running: dict[str, float] = {}
-        states: Counter[str] = Counter()
+        seconds_of: defaultdict[TaskPrefix | None, float] = defaultdict(float)
+        running = 0
+        other_states: Counter[str] = Counter()
         processes: set[tuple[str, int]] = set()
         gpus = Gpus()
+        slots = self._slots
         for worker in workers:
             count += 1
-            threads += worker.nthreads
+            nthreads = worker.nthreads
+            threads += nthreads
             limit += worker.memory_limit or 0
-            states[worker.status.name] += 1
+            # Names and hashes of an enumeration are slow.
+            is_running = worker.status is Status.running
+            if is_running:
+                running += 1
+            else:
+                other_states[worker.status.name] += 1
             if worker.executing:
                 since = max(now - worker.last_seen, 0.0)
                 for task, took in worker.executing.items():
@@ -111,24 +119,34 @@ class Workers:
                     if task.processing_on is worker:
                         took += since
                         executing += took
-                    prefix = task.prefix.name
-                    running[prefix] = running.get(prefix, 0.0) + took
-            self.looked_at(worker)
+                    seconds_of[task.group.prefix] += took
+            free = nthreads - len(worker.processing)
+            if not is_running or slots.get(worker.address) != (free if free > 0 else 0, 0):
+                self.looked_at(worker)
             metrics = worker.metrics
             used = metrics.get("memory") or 0
-            held = metrics.get("managed_bytes") or 0
-            managed += held
-            spilled += (metrics.get("spilled_bytes") or {}).get("disk") or 0
-            gpus.add(worker)
-            # Workers that share a process each report the memory of all of it.
-            process = (worker.host, worker.pid)
-            if process not in processes:
-                processes.add(process)
+            managed += metrics.get("managed_bytes") or 0
+            in_stores = metrics.get("spilled_bytes")
+            if in_stores:
+                spilled += in_stores.get("disk") or 0
+            if "gpu_utilization" in metrics or "gpu" in metrics:
+                gpus.add(worker)
+            # Workers without a nanny may share a process: then each reports the memory of all of
+            # it.
+            if worker.nanny:
                 unmanaged += used
+            else:
+                process = (worker.host, worker.pid)
+                if process not in processes:
+                    processes.add(process)
+                    unmanaged += used
         self._accrue()
         # A task that was running may end up having computed less: totals only ever grow.
         self._busy = max(self._busy, compute_seconds + executing)
         self._idle = max(self._idle, self._capacity - self._busy - self._paused)
+        states = dict(other_states)
+        if running:
+            states[Status.running.name] = running
         return WorkerTotals(
             count=count,
             threads=threads,
@@ -138,11 +156,13 @@ class Workers:
                 "unmanaged": max(unmanaged - managed, 0),
                 "spilled": spilled,
             },
-            states=dict(states),
+            states=states,
             seconds={"busy": self._busy, "idle": self._idle, "paused": self._paused},
             capacity=self._capacity,
             unassigned=self._unassigned,
-            running=running,
+            running={
+                prefix.name: took for prefix, took in seconds_of.items() if prefix is not None
+            },
             gpu=gpus.total(),
         )
 

@@ -1,0 +1,245 @@
+"""How long a beat holds up the event loop of a scheduler with 1,000 workers.
+
+The workers are Dask's own records of workers, in a real scheduler that none connects to: each
+thread has a task, each worker a GPU. ``at work`` is a large cluster on an ordinary day; in ``all at
+once`` all other things that are bounded are at their bound, and as many workers have left. Measured
+is CPU time of the loop's thread: what else runs on the machine does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import count
+
+from distributed.core import Status
+from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+from daskscope.config import settings
+from daskscope.observe.events import MAX_EVENTS
+from daskscope.observe.failures import MAX_FAILURES
+from daskscope.observe.logs import MAX_RECORDS
+from daskscope.observe.naming import MAX_PREFIXES
+from daskscope.observe.snapshot import Observer
+from daskscope.observe.weight import weight
+from daskscope.observe.worker_metrics import MAX_KEYS
+from tests.bench.results import Figure
+
+WORKERS, THREADS = 1_000, 4
+GOAL = 5.0
+
+_LABELS = ("thread-cpu", "thread-noncpu", "executor", "other", "deserialize", "disk-read")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What there is, and what happens between two beats.
+
+    ``groups`` end a task each. ``waiting`` computations, of one task each, came before the beat,
+    more than one snapshot tells. ``metrics`` are the keys of the workers' own.
+    """
+
+    name: str
+    prefixes: int
+    groups: int
+    waiting: int
+    metrics: int
+    failures: int
+    events: int
+    logs: int
+    losses: int
+
+
+SCENES = (
+    Scene("at work", 100, 100, 0, 1_000, failures=5, events=10, logs=10, losses=1),
+    Scene(
+        "all at once",
+        MAX_PREFIXES,
+        200,
+        10_000,
+        MAX_KEYS,
+        failures=MAX_FAILURES,
+        events=MAX_EVENTS,
+        logs=MAX_RECORDS,
+        losses=WORKERS,
+    ),
+)
+
+
+def measure(rounds: int) -> list[Figure]:
+    """Return the figures over ``rounds`` beats of each scene."""
+    figures = []
+    for scene in SCENES:
+        looks, snapshots, rests = asyncio.run(_Stage(scene).play(rounds))
+        name = f"{WORKERS:,} workers {scene.name}"
+        figures += [
+            Figure.of_values(f"look at {name}", looks, "ms", goal=GOAL),
+            Figure.of_values(f"snapshot, {name}", snapshots, "ms", goal=GOAL),
+            Figure.of_values(f"longest, {name}", [max(looks + snapshots + rests)], "ms", goal=GOAL),
+        ]
+    return figures
+
+
+class _Stage:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._serial = count()
+        self._scheduler = Scheduler(host="127.0.0.1", port=0, dashboard=False)
+        self._observer: Observer | None = None
+
+    async def play(self, rounds: int) -> tuple[list[float], list[float], list[float]]:
+        """Return milliseconds of each look at all workers, of the snapshot after it, and of each
+        part of the rows that it left.
+        """
+        scheduler = self._scheduler
+        self._fill()
+        observer = self._observer = Observer(
+            scheduler,
+            settings(
+                prices={"currency": "USD", "thread": 0.06},
+                events__allow="*",
+                logs__level="INFO",
+                profile__interval="1s",
+            ),
+            Counter(),
+            user="bench",
+            preloaded=False,
+            sampled=lambda trace_id: True,
+        )
+        looks, snapshots, rests = [], [], []
+        try:
+            for number in range(rounds + 1):
+                self._work()
+                # What this filled the scheduler with is not to be looked through for garbage now.
+                gc.collect()
+                gc.freeze()
+                began = time.thread_time()
+                observer.look()
+                looks.append(_milliseconds(began))
+                began = time.thread_time()
+                weight(observer.snapshot("beat" if number else "start"))
+                observer.profile_window()
+                snapshots.append(_milliseconds(began))
+                while observer.rows_wait():
+                    began = time.thread_time()
+                    weight(observer.rest("beat"))
+                    rests.append(_milliseconds(began))
+        finally:
+            gc.unfreeze()
+            observer.stop()
+            await scheduler.close()
+        return looks, snapshots, rests
+
+    def _fill(self) -> None:
+        scheduler = self._scheduler
+        for number in range(WORKERS):
+            worker = self._worker(number)
+            for _ in range(THREADS):
+                task = self._task()
+                task.processing_on = worker
+                worker.processing.add(task)
+                worker.executing[task] = 1.0
+            scheduler.workers[worker.address] = worker
+
+    def _worker(self, number: int) -> WorkerState:
+        worker = WorkerState(
+            address=f"tcp://10.0.{number // 250}.{number % 250}:1234",
+            status=Status.running,
+            pid=number,
+            name=number,
+            nthreads=THREADS,
+            memory_limit=16 * 2**30,
+            local_directory="/nowhere",
+            nanny=None,
+            server_id=f"worker-{number}",
+            scheduler=self._scheduler,
+        )
+        worker.last_seen = time.time()
+        worker.metrics = {
+            "memory": 2**30,
+            "managed_bytes": 2**20,
+            "spilled_bytes": {"memory": 0, "disk": 0},
+            "gpu_utilization": 50,
+            "gpu_memory_used": 2**30,
+            "gpu-memory-total": 2**34,
+        }
+        return worker
+
+    def _task(self) -> TaskState:
+        number = next(self._serial)
+        key = f"prefix{number % self._scene.prefixes}-{number:032x}"
+        return self._scheduler.new_task(key, None, "released")
+
+    def _work(self) -> None:
+        """Let happen what happens between two beats."""
+        observer, scene = self._observer, self._scene
+        assert observer is not None
+        metrics = self._scheduler.cumulative_worker_metrics
+        for key in range(scene.metrics):
+            label = _LABELS[key // scene.prefixes % len(_LABELS)]
+            prefix = f"prefix{key % scene.prefixes}"
+            metrics["execute", prefix, label, f"part {key // len(_LABELS)}", "seconds"] += 1
+            metrics["execute", prefix, label, "seconds"] += 1
+        self._run([self._task() for _ in range(scene.groups)])
+        for _ in range(scene.waiting):
+            self._run([self._task()])
+        for _ in range(scene.failures):
+            self._fail()
+        for number in range(scene.events):
+            observer.log_event("bench", {"number": number})
+        for number in range(scene.logs):
+            told = (time.time(), logging.INFO, "bench", "a line", None, None, None)
+            observer.logs.of_worker(f"tcp://10.0.0.{number % 250}:1234", [(told, None)])
+        for number in range(scene.losses):
+            self._lose(number)
+
+    def _run(self, tasks: list[TaskState]) -> None:
+        observer = self._observer
+        assert observer is not None
+        observer.update_graph("client", [task.key for task in tasks])
+        now = time.time()
+        told = {
+            "worker": next(iter(self._scheduler.workers)),
+            "nbytes": 28,
+            "typename": "int",
+            "startstops": ({"action": "compute", "start": now, "stop": now + 0.1},),
+        }
+        for task in tasks:
+            for start, finish in (("released", "waiting"), ("waiting", "processing")):
+                observer.transition(task.key, start, finish, {})
+            observer.transition(task.key, "processing", "memory", told)
+
+    def _fail(self) -> None:
+        observer = self._observer
+        assert observer is not None
+        task = self._task()
+        text = f"ValueError({'x' * 200!r})"
+        observer.update_graph("client", [task.key])
+        observer.transition(task.key, "released", "waiting", {})
+        observer.transition(task.key, "waiting", "processing", {})
+        told = {"cause": task.key, "exception_text": text, "traceback_text": "in f\n" * 20}
+        observer.transition(task.key, "processing", "erred", told)
+
+    def _lose(self, number: int) -> None:
+        observer = self._observer
+        assert observer is not None
+        worker = self._worker(WORKERS + number)
+        self._scheduler.workers[worker.address] = worker
+        observer.add_worker(worker.address)
+        message = {
+            "action": "remove-worker",
+            "worker": worker.address,
+            "processing-tasks": (),
+            "stimulus_id": "handle-worker-cleanup-1",
+        }
+        observer.log_event("all", message)
+        del self._scheduler.workers[worker.address]
+        observer.remove_worker(worker.address)
+
+
+def _milliseconds(began: float) -> float:
+    return (time.thread_time() - began) * 1_000

@@ -1,0 +1,210 @@
+"""Much at once: huge graphs, very many of them, a thousand workers, workers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from distributed import Client, LocalCluster, wait
+from distributed.scheduler import Scheduler
+
+from daskscope import names, protocol
+from daskscope.observe import losses
+from daskscope.observe.snapshot import Observer
+from daskscope.plugin import NAME
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.exporter.simulated_workers import MEMORY, MEMORY_LIMIT, THREADS, SimulatedWorkers
+from tests.exporter.test_computations import inc
+
+#: What needs the workers, of which there are none here.
+NO_WORKERS = {"logs__transmit": False, "profile__transmit": False}
+
+
+@pytest.fixture
+def cluster(recorder: Recorder) -> Iterator[LocalCluster]:
+    """A cluster without workers."""
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def workers(client: Client) -> Iterator[SimulatedWorkers]:
+    workers = SimulatedWorkers(client)
+    yield workers
+    workers.leave()
+
+
+def observer_of(cluster: LocalCluster) -> Observer:
+    scheduler: Any = cluster.scheduler
+    observer: Observer = scheduler.plugins[NAME]._running.observer
+    return observer
+
+
+def run(client: Client, tasks: int) -> None:
+    """Run so many tasks, and wait until Dask has forgotten them: what is lost it would run anew."""
+    wait(client.map(inc, range(tasks), pure=False))
+
+    async def forgotten(dask_scheduler: Scheduler) -> None:
+        while dask_scheduler.tasks:
+            await asyncio.sleep(0.01)
+
+    client.run_on_scheduler(forgotten)
+
+
+def held(thing: Any, path: str = "", seen: set[int] | None = None) -> Counter[str]:
+    """Return how many items are in each collection that ``thing``, one of ours, is made of."""
+    seen = set() if seen is None else seen
+    sizes: Counter[str] = Counter()
+    if id(thing) in seen:
+        return sizes
+    seen.add(id(thing))
+    if isinstance(thing, dict | list | set | deque | bytearray):
+        sizes[path] = len(thing)
+        for each in list(thing.values() if isinstance(thing, dict) else thing):
+            sizes.update(held(each, f"{path}[]", seen))
+    elif type(thing).__module__.startswith("daskscope."):
+        slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        for name in {*slots, *getattr(thing, "__dict__", ())} - {"__dict__", "__weakref__"}:
+            sizes.update(held(getattr(thing, name, None), f"{path}.{name}", seen))
+    return sizes
+
+
+def test_a_thousand_workers_are_counted_and_all_their_tasks(
+    client: Client, register: Register, recorder: Recorder, workers: SimulatedWorkers
+) -> None:
+    register(**NO_WORKERS)
+    workers.come(1_000)
+    run(client, 2_000)
+
+    status = recorder.wait_for(
+        lambda: next((b.status for b in recorder.beats if b.status.workers == 1_000), None),
+        "a beat of a thousand workers",
+    )
+    assert status.threads == 1_000 * THREADS
+    assert status.memory_limit == 1_000 * MEMORY_LIMIT
+    assert status.memory_used == 1_000 * MEMORY
+    computation = recorder.computation()
+    assert (computation.tasks, computation.completed) == (2_000, 2_000)
+
+
+def test_workers_that_come_and_go_leave_their_losses_and_nothing_else(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    workers: SimulatedWorkers,
+) -> None:
+    register(**NO_WORKERS)
+    sizes = []
+    for wave in range(1, 5):
+        workers.come(50)
+        run(client, 100)
+        workers.leave()
+        recorder.wait_for(lambda: len(recorder.losses()) == 50 * wave, "the losses")  # noqa: B023
+        recorder.wait_for(
+            lambda: sum(row.completed for row in recorder.computations().values()) == 100 * wave,  # noqa: B023
+            "the tasks",
+        )
+        sizes.append(held(observer_of(cluster)))
+
+    assert {loss.reason for loss in recorder.losses()} == {names.LOSS_LOST_CONNECTION}
+    assert len({loss.id for loss in recorder.losses()}) == 200
+    # What the first wave left is there once: names, totals.
+    assert sizes[-1] == sizes[1], sizes[-1] - sizes[1]
+
+
+def test_threads_of_workers_that_pause_are_paused(
+    client: Client, register: Register, recorder: Recorder, workers: SimulatedWorkers
+) -> None:
+    register(**NO_WORKERS)
+    workers.come(2)
+    workers.pause()
+
+    def paused() -> protocol.Status | None:
+        last = recorder.beats[-1].status if recorder.beats else None
+        return last if last is not None and last.worker_seconds["paused"] > 0 else None
+
+    assert recorder.wait_for(paused, "paused threads").workers == 2
+
+
+def test_losses_beyond_the_bound_are_counted(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    workers: SimulatedWorkers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(losses, "MAX_LOSSES", 30)
+    register(interval="1h", **NO_WORKERS)
+    workers.come(50)
+    workers.leave()
+
+    async def gone(dask_scheduler: Scheduler) -> None:
+        while dask_scheduler.workers:
+            await asyncio.sleep(0.01)
+
+    client.run_on_scheduler(gone)
+    cluster.close()  # the last beat tells all
+
+    assert len(recorder.losses()) == 30
+    assert recorder.beats[-1].drops["worker loss"] == 20
+    assert recorder.beats[-1].status.workers == 0
+
+
+def test_a_graph_of_100_000_tasks_is_one_row(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(**NO_WORKERS)
+    client.run_on_scheduler(_run_graphs, 1, 100_000)
+
+    computation = recorder.computation()
+    assert (computation.status, computation.tasks) == ("finished", 100_000)
+    (group,) = recorder.groups(computation.id).values()
+    assert (group.tasks, group.completed, group.output_bytes) == (100_000,) * 3
+    assert group.states == {"memory": 100_000}
+
+
+def test_ten_thousand_graphs_between_two_beats_are_all_told(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(interval="1h", **NO_WORKERS)
+    client.run_on_scheduler(_run_graphs, 10_000, 1)
+
+    rows: dict[str, protocol.Computation] = {}
+    read = 0
+
+    def all_told() -> bool:
+        # Each beat is read once: there are many, and they are large.
+        nonlocal read
+        requests = recorder.requests[read:]
+        read += len(requests)
+        for request in requests:
+            if request.path == "/api/v1/heartbeats":
+                beat = msgspec.json.decode(request.body, type=protocol.Heartbeat)
+                rows.update((row.id, row) for row in beat.computations)
+        return len(rows) == 10_000
+
+    recorder.wait_for(all_told, "all of them")
+    assert {(row.status, row.completed) for row in rows.values()} == {("finished", 1)}
+    assert not recorder.beats[-1].drops
+
+
+def _run_graphs(number: int, tasks: int, dask_scheduler: Scheduler) -> None:
+    """Tell the plugin of so many graphs of so many tasks, as Dask's scheduler does."""
+    plugin: Any = dask_scheduler.plugins[NAME]
+    for serial in range(number):
+        keys = [(f"inc-{serial:032x}", task) for task in range(tasks)]
+        for key in keys:
+            dask_scheduler.new_task(key, None, "released")
+        plugin.update_graph(dask_scheduler, client="a client", tasks=keys)
+        for key in keys:
+            plugin.transition(key, "released", "waiting")
+        for key in keys:
+            plugin.transition(key, "waiting", "processing")
+            plugin.transition(key, "processing", "memory", nbytes=1, typename="int")
