@@ -55,6 +55,8 @@ class Delivery:
         self._in_a_row: Counter[str] = Counter()
         self._not_before: dict[Signal, float] = {}
         self._warned_of: set[tuple[str, str]] = set()
+        # Each signal has a thread of its own.
+        self._warning = threading.Lock()
         self._closing = threading.Event()
         self._gone: set[Signal] = set()
 
@@ -130,17 +132,19 @@ class Delivery:
     def _warn(self, signal: Signal, kind: str, why: str) -> None:
         address = self._destination.address(signal)
         host = urlsplit(address).netloc or address
-        if (host, kind) in self._warned_of:
+        if not (self._destination.is_elsewhere(signal) or self._service_is_well()):
             return
-        if self._destination.is_elsewhere(signal) or self._service_is_well():
+        with self._warning:
+            if (host, kind) in self._warned_of:
+                return
             self._warned_of.add((host, kind))
-            logger.warning(
-                "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; "
-                "totals are sent again. This is the only warning of its kind.",
-                signal,
-                address,
-                why,
-            )
+        logger.warning(
+            "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; "
+            "totals are sent again. This is the only warning of its kind.",
+            signal,
+            address,
+            why,
+        )
 
 
 def _too_large(outcome: requests.Response | Exception | None) -> bool:
