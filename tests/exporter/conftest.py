@@ -58,8 +58,10 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
         return
     cluster = request.getfixturevalue("_shared_cluster")
     yield cluster
-    # It stops beating as soon as it sees that it is gone.
-    cluster.scheduler.plugins.pop(NAME, None)
+    plugin = cluster.scheduler.plugins.pop(NAME, None)
+    if plugin is not None:
+        # What it has put into workers must not meet the next test.
+        cluster.sync(plugin.close)
 
 
 @pytest.fixture
