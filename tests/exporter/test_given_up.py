@@ -10,6 +10,7 @@ from typing import Any
 import dask.config
 import pytest
 from distributed import Client, LocalCluster, wait
+from distributed.scheduler import Scheduler
 
 from daskscope import names, protocol
 from tests.exporter.conftest import Register
@@ -140,6 +141,9 @@ def _wait_for_workers(seconds: float | None, dask_scheduler: Any) -> float | Non
 
 
 @pytest.mark.own_cluster
+@pytest.mark.skipif(
+    not hasattr(Scheduler, "_transition_memory_erred"), reason="this Dask tells no hook of it"
+)
 def test_an_actor_that_is_lost_with_its_worker_is_one_failure(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
