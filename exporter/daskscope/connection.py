@@ -75,7 +75,8 @@ class Session(requests.Session):
         """Send a request and take in its answer, no more of it than ``MAX_ANSWER``."""
         self._began, self._ended = time.monotonic(), False
         try:
-            response = super().send(request, **{**kwargs, "stream": True})
+            # What is sent, and the token with it, is for this address and no other.
+            response = super().send(request, **{**kwargs, "stream": True, "allow_redirects": False})
             body = b""
             for chunk in response.iter_content(1 << 16):
                 body += chunk

@@ -140,7 +140,7 @@ def run(client):
         wait(futures)
     lazy = dask.delayed(work)(ARGUMENT, dask_key_name=KEY + "-4")
     client.compute(lazy).result()
-    array = da.ones(4, chunks=2, name=KEY + "-5").map_blocks(block, ARGUMENT, name=KEY + "-6")
+    array = da.ones(4, chunks=2, name=KEY + "-5").map_blocks(block, ARGUMENT)
     array.compute()
     client.persist(da.ones(4, chunks=2, name=KEY + "-7"))
     client.submit(print_on_worker, ARGUMENT, key=KEY + "-8").result()
