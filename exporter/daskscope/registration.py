@@ -6,6 +6,7 @@ import asyncio
 import html
 import importlib
 import logging
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -129,11 +130,20 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
         return Registration(None, None, "no token")
     client = current_client(client)
     if chosen.code_transmit:
-        # The code around a call is read by the client, if it is told to.
-        dask.config.update_defaults(
-            {"distributed": {"diagnostics": {"computations": {"nframes": chosen.code_frames}}}}
-        )
+        _have_code_read(chosen.code_frames)
     return client.sync(_register, client, chosen, install)
+
+
+def _have_code_read(frames: int) -> None:
+    """Have Dask's clients read the code around calls: ``frames`` of the user's, none of ours."""
+    computations = "distributed.diagnostics.computations"
+    dask.config.update_defaults(
+        {"distributed": {"diagnostics": {"computations": {"nframes": frames}}}}
+    )
+    ignored = dask.config.get(f"{computations}.ignore-modules")
+    # Dask's own pattern for itself happens to hold for us as well; users may have put another.
+    if not any(re.match(pattern, send_context_with_graphs.__module__) for pattern in ignored):
+        dask.config.set({f"{computations}.ignore-modules": [*ignored, r"daskscope(\.|$)"]})
 
 
 def current_client(client: Client | None) -> Client:

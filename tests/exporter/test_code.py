@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import dask.config
 import pytest
 from distributed import Client
 from hypothesis import given, settings
@@ -143,3 +144,15 @@ def test_code_that_is_not_asked_for_is_not_sent(
         return next((c for c in recorder.code().values() if "nobody asks for" in c.text), None)
 
     recorder.wait_for(code, "the code around")
+
+
+def test_no_frame_is_ours_whatever_modules_the_user_has_dask_ignore(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    ignored = "distributed.diagnostics.computations.ignore-modules"
+    with dask.config.set({ignored: [r"distributed(\.|$)", r"dask(\.|$)"]}):
+        register()
+        client.submit(str, 1, pure=False).result()
+        frames = recorder.computation().frames
+    assert frames is not None
+    assert frames[-1].file == __file__
