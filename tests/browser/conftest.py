@@ -34,7 +34,9 @@ _ARGUMENTS = (
 expect.set_options(timeout=20_000)
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while Playwright runs, this thread has an event loop that runs, and tests of
+# other packages could start none.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium without a window."""
     if shutil.which(CHROMIUM) is None:
@@ -50,7 +52,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A service with the seeded workspace ``team`` and the empty workspace ``new``."""
     with ServiceProcess(tmp_path_factory.mktemp("browser")) as service:
@@ -63,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gallery() -> Path:
     """Where screenshots of all pages are left, to be looked at."""
     folder = Path(__file__).with_name("gallery")
