@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import signal
@@ -20,10 +21,12 @@ from sqlalchemy import Engine
 from daskscope_service.accounts import tokens
 from daskscope_service.accounts.tokens import SCOPES, Scope
 from daskscope_service.db.engine import open_database
-from daskscope_service.settings import Settings
+from daskscope_service.settings import Settings, option
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
+
+_OPTIONS = {setting.name: option(setting) for setting in dataclasses.fields(Settings)}
 
 
 def free_port() -> int:
@@ -38,13 +41,22 @@ class ServiceProcess:
 
     Use it in a with-statement, or call :meth:`start` and :meth:`stop`. ``settings`` are further
     options by their names in :class:`~daskscope_service.settings.Settings`, for example
-    ``queue_size=1``. ``output`` is what the process wrote so far.
+    ``queue_size=1``; a tuple gives the option several times. ``output`` is what the process wrote
+    so far. With ``tls_cert`` it is asked by HTTPS; ``authority`` is the file to check that with.
     """
 
-    def __init__(self, data_dir: Path, *, port: int | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int | None = None,
+        authority: Path | None = None,
+        **settings: object,
+    ) -> None:
         self.data_dir = data_dir
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if 'tls_cert' in settings else 'http'}://127.0.0.1:{self.port}"
+        self._verify = True if authority is None else str(authority)
         self.output = ""
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
@@ -77,6 +89,13 @@ class ServiceProcess:
         assert found is not None, self.output
         return found[0]
 
+    def wait_for(self, text: str) -> None:
+        """Return once the process has written ``text``."""
+        deadline = time.monotonic() + _START_SECONDS
+        while text not in self.output:
+            assert time.monotonic() < deadline, self.output
+            time.sleep(0.02)
+
     def token(self, scopes: Iterable[Scope] = SCOPES, workspace: str = "default") -> str:
         """Return a fresh token; the workspace is made if it is missing."""
         return tokens.create(self.engine, workspace=workspace, label="test", scopes=scopes)
@@ -86,7 +105,8 @@ class ServiceProcess:
         options = {"data-dir": self.data_dir, "port": self.port, **self._settings}
         command = [sys.executable, "-m", "daskscope_service.cli", "serve"]
         for name, value in options.items():
-            command += [f"--{name.replace('_', '-')}", str(value)]
+            for one in value if isinstance(value, tuple) else (value,):
+                command += [_OPTIONS[name.replace("-", "_")], str(one)]
         # Settings of the developer's own shell have no business here.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
         self._process = subprocess.Popen(
@@ -125,7 +145,7 @@ class ServiceProcess:
 
     def _answers(self) -> bool:
         try:
-            return requests.get(f"{self.url}/readyz", timeout=5).ok
+            return requests.get(f"{self.url}/readyz", timeout=5, verify=self._verify).ok
         except requests.ConnectionError:
             return False
 

@@ -7,6 +7,7 @@ from flask import Flask, Response, request
 from daskscope_service.accounts import access
 from daskscope_service.api import health, heartbeats, otlp, reads
 from daskscope_service.db.engine import open_database
+from daskscope_service.forwarded import Forwarded
 from daskscope_service.ingest.body import drain
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
@@ -49,6 +50,7 @@ def create_app(settings: Settings) -> Flask:
     install_problems(app)
     access.install(app, settings.url)
     app.after_request(_finish)
+    app.wsgi_app = Forwarded(app.wsgi_app, settings.trusted_proxies)  # type: ignore[method-assign]
     for part in (heartbeats, otlp, reads, health, views):
         app.register_blueprint(part.blueprint)
     return app

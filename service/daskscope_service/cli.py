@@ -18,7 +18,7 @@ import click
 
 from daskscope.errors import ConfigurationError
 from daskscope.version import __version__
-from daskscope_service.settings import Settings
+from daskscope_service.settings import Settings, option
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -30,6 +30,8 @@ _KINDS: dict[str, Any] = {
     "float": float,
     "str": str,
     "Path": click.Path(path_type=Path, file_okay=False),
+    "Path | None": click.Path(path_type=Path, dir_okay=False),
+    "tuple[str, ...]": str,
 }
 
 
@@ -41,9 +43,10 @@ def _settings_options(*names: str) -> Callable[[F], F]:
             if names and setting.name not in names:
                 continue
             command = click.option(
-                f"--{setting.name.replace('_', '-')}",
+                option(setting),
                 setting.name,
                 type=_KINDS[str(setting.type)],
+                multiple=str(setting.type).startswith("tuple"),
                 help=f"{setting.metadata['help']} [{setting.metadata['variable']}]",
             )(command)
         return command
@@ -94,18 +97,26 @@ def serve(**options: Any) -> None:
     """Run the service until Ctrl-C.
 
     \b
-    For example, reachable for others on this network:
-      daskscope serve --host 0.0.0.0 --public-url http://monitor.example:8690
+    On this machine alone:
+      daskscope serve
+    For others on the network, by HTTPS:
+      daskscope serve --host 0.0.0.0 --public-url https://monitor.example:8690 \\
+          --tls-cert fullchain.pem --tls-key privkey.pem
+    Behind a proxy that does TLS:
+      daskscope serve --host 0.0.0.0 --public-url https://monitor.example \\
+          --trusted-proxy 10.0.0.7
+
+    In clear it listens on this machine only.
 
     Each option can also be set by the environment variable in brackets.
     """
     with _extra("service"):
         from daskscope_service.accounts import sign_in
         from daskscope_service.db.engine import DEFAULT_WORKSPACE
-        from daskscope_service.server import check_address
+        from daskscope_service.server import check
         from daskscope_service.server import serve as run
+    check(Settings.from_environment(**options))
     with _database(options) as (settings, engine):
-        check_address(settings)
         link = sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
     # The database is closed again: its connections must not pass into the serving process.
     data = "in the database given" if settings.database_url else settings.data_dir

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import atexit
 import functools
+import ipaddress
+import logging
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import socket
 import threading
+from typing import Any
 
 from flask import Flask
-from granian.constants import Interfaces
+from granian.constants import Interfaces, SSLProtocols
 from granian.log import LogLevels
 from granian.server import Server
 
 from daskscope.errors import ConfigurationError
+from daskscope_service import tls
 from daskscope_service.application import close_app, create_app
 from daskscope_service.settings import Settings
 
 #: Seconds that requests under way get to finish once the service is told to stop.
 _GRACE_SECONDS = 2
 
+logger = logging.getLogger(__name__)
+
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT. With TLS, SIGHUP or a change of its files reads them again.
 
     Raises
     ------
     SystemExit
         With status 1: the application could not start.
     """
-    Server(
+    server = Server(
         "daskscope",
         address=settings.host,
         port=settings.port,
@@ -42,28 +48,88 @@ def serve(settings: Settings) -> None:
         websockets=False,
         log_level=LogLevels.error,
         workers_kill_timeout=_GRACE_SECONDS,
-    ).serve(target_loader=functools.partial(_load, settings), wrap_loader=False)
+        ssl_cert=settings.tls_cert,
+        ssl_key=settings.tls_key,
+        ssl_protocol_min=SSLProtocols.tls12,  # some proxies speak no 1.3 to what is behind them
+    )
+    if settings.tls_cert is not None:
+        server.on_startup(functools.partial(_renew_certificates, server, settings))
+    server.serve(target_loader=functools.partial(_load, settings), wrap_loader=False)
 
 
-def check_address(settings: Settings) -> None:
-    """Raise ConfigurationError if the service cannot listen where it should.
+def check(settings: Settings) -> None:
+    """Raise ConfigurationError if the service cannot listen as it should, or must not."""
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls.check(settings.tls_cert, settings.tls_key)
+    addresses = _addresses(settings)
+    local = all(ipaddress.ip_address(address[4][0]).is_loopback for address in addresses)
+    if not local and settings.tls_cert is None and not settings.trusted_proxies:
+        raise ConfigurationError(
+            f"on {settings.host} others could read tokens and sign-ins on the way, for it would be "
+            "in clear. Serve HTTPS with --tls-cert and --tls-key; or let a proxy do TLS and name "
+            "its address with --trusted-proxy; or listen on this machine only, with "
+            "--host 127.0.0.1"
+        )
+    everywhere = any(ipaddress.ip_address(address[4][0]).is_unspecified for address in addresses)
+    if (everywhere or settings.trusted_proxies) and not settings.public_url:
+        raise ConfigurationError(
+            "say under which address users reach the service, for links lead there: "
+            "--public-url https://NAME, or DASKSCOPE_PUBLIC_URL"
+        )
+    _try_address(settings, addresses[0])
 
-    The server shares its port with others that offer to share it (SO_REUSEPORT), so a second
-    service would silently take half of the first one's requests.
-    """
+
+def _addresses(settings: Settings) -> list[Any]:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM
-        )[0]
+        return socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _cannot_listen(settings, error, "is it a name of this machine?") from error
+
+
+def _try_address(settings: Settings, found: Any) -> None:
+    # The server shares its port with others that offer to share it (SO_REUSEPORT), so a second
+    # service would silently take half of the first one's requests.
+    family, kind, protocol, _, address = found
+    try:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             probe.listen(1)
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}; "
-            "is another service running there? Choose another port with --port or DASKSCOPE_PORT"
+        raise _cannot_listen(
+            settings,
+            error,
+            "is another service running there? Choose another port with --port or DASKSCOPE_PORT",
         ) from error
+
+
+def _cannot_listen(settings: Settings, error: OSError, advice: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}; "
+        f"{advice}"
+    )
+
+
+def _renew_certificates(server: Any, settings: Settings) -> None:
+    # A process reads the certificate as it starts, so the server starts another one and then ends
+    # the one before: in place of the server's own handler of SIGHUP, which would do so unchecked.
+    cert, key = settings.tls_cert, settings.tls_key
+    assert cert is not None
+    assert key is not None
+
+    def renew(*_: object) -> None:
+        try:
+            tls.check(cert, key)
+        except ConfigurationError as error:
+            logger.error("the certificate in use stays, the new one is of no use: %s", error)
+            return
+        logger.info("the certificate has changed and is used from now on")
+        # The server follows links once only, and a renewal changes where they lead.
+        server.build_ssl_context(cert, key, None, SSLProtocols.tls12, None, [], False)
+        server.signal_handler_reload()
+
+    signal.signal(signal.SIGHUP, renew)
+    tls.watch(cert, key, lambda: os.kill(os.getpid(), signal.SIGHUP))
 
 
 def _load(settings: Settings) -> Flask:

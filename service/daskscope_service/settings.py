@@ -7,6 +7,7 @@ The command line offers the same table as options.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,7 +53,32 @@ class Settings:
     public_url: str = _setting(
         "",
         "DASKSCOPE_PUBLIC_URL",
-        "Address under which users reach the service. Default: http://HOST:PORT.",
+        "Address under which users reach the service. Default: http(s)://HOST:PORT.",
+    )
+    tls_cert: Path | None = field(
+        default=None,
+        metadata={
+            "variable": "DASKSCOPE_TLS_CERT",
+            "help": "PEM file of the certificate, with those between it and its authority. With "
+            "it, HTTPS is served. Read again when it changes.",
+        },
+    )
+    tls_key: Path | None = field(
+        default=None,
+        metadata={
+            "variable": "DASKSCOPE_TLS_KEY",
+            "help": "PEM file of the certificate's private key, without a password.",
+        },
+    )
+    trusted_proxies: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "variable": "DASKSCOPE_TRUSTED_PROXIES",
+            "option": "--trusted-proxy",
+            "help": "Address or network of a proxy that does TLS, such as 10.0.0.0/8: it may "
+            "connect in clear, and its X-Forwarded-For, -Proto and -Host are believed. Several: "
+            "give it again, or set the variable with commas.",
+        },
     )
     max_body_bytes: int = _setting(
         16 * 1024 * 1024,
@@ -85,6 +111,19 @@ class Settings:
                 )
         if not 0 < self.port < 65536:
             raise ConfigurationError(f"DASKSCOPE_PORT is {self.port}; it must be 1 to 65535")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise ConfigurationError(
+                f"{_variable(given)} is set, {_variable(missing)} is not; HTTPS needs both"
+            )
+        for network in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(network, strict=False)
+            except ValueError:
+                raise ConfigurationError(
+                    f"DASKSCOPE_TRUSTED_PROXIES has {network!r}; it must be an address or a network"
+                    ", such as 10.0.0.7 or 10.0.0.0/8"
+                ) from None
 
     @property
     def database(self) -> str:
@@ -94,7 +133,9 @@ class Settings:
     @property
     def url(self) -> str:
         """The address in force under which users reach the service, without a slash at the end."""
-        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
+        scheme = "http" if self.tls_cert is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (self.public_url or f"{scheme}://{host}:{self.port}").rstrip("/")
 
     @classmethod
     def from_environment(
@@ -112,13 +153,21 @@ class Settings:
         for setting in dataclasses.fields(cls):
             override = overrides.pop(setting.name, None)
             text = environment.get(_variable(setting.name))
-            if override is not None:
+            if (
+                override is not None and override != ()
+            ):  # an option that may be repeated, and is not
                 values[setting.name] = override
             elif text:
                 values[setting.name] = _parse(setting.name, str(setting.type), text)
         if overrides:
             raise TypeError(f"no such settings: {', '.join(overrides)}")
         return cls(**values)
+
+
+def option(setting: dataclasses.Field[Any]) -> str:
+    """Return the option of ``daskscope serve`` that gives ``setting``, a field of Settings."""
+    named: str | None = setting.metadata.get("option")
+    return named or f"--{setting.name.replace('_', '-')}"
 
 
 def _variable(name: str) -> str:
@@ -129,7 +178,9 @@ def _variable(name: str) -> str:
 
 
 def _parse(name: str, kind: str, text: str) -> Any:
+    if kind == "tuple[str, ...]":
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     try:
-        return {"int": int, "float": float, "Path": Path, "str": str}[kind](text)
+        return {"int": int, "float": float, "str": str}.get(kind, Path)(text)
     except ValueError:
         raise ConfigurationError(f"{_variable(name)} is {text!r}; it must be a number") from None

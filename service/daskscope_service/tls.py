@@ -1,0 +1,92 @@
+"""The certificate that HTTPS is served with: checked before it is used, and again when it changes.
+
+The server's process that reads a broken pair dies, and a renewal writes two files one after the
+other. So both files are looked at here first, and only a pair that fits is passed on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from daskscope.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at the files. A renewal comes weeks before the old one expires.
+_LOOK_EVERY = 2.0
+
+
+def check(cert: Path, key: Path) -> None:
+    """Raise ConfigurationError unless ``cert`` and ``key`` can be served with.
+
+    Warn of a key that everyone on this machine may read.
+    """
+    for file, variable in ((cert, "DASKSCOPE_TLS_CERT"), (key, "DASKSCOPE_TLS_KEY")):
+        try:
+            text = file.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot read {file}: {error.strerror}; see {variable}"
+            ) from error
+        if b"-----BEGIN " not in text:
+            raise ConfigurationError(f"{file} is not a PEM file; see {variable}")
+    try:
+        # Without a password it would ask for one on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_refuse)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            what = f"the key in {key} does not belong to the first certificate in {cert}"
+        else:
+            what = f"no certificate in {cert} with a key in {key}: {error.reason or error}"
+        raise ConfigurationError(f"{what}; see DASKSCOPE_TLS_CERT and DASKSCOPE_TLS_KEY") from error
+    except _EncryptedError:
+        raise ConfigurationError(
+            f"the key in {key} is encrypted, and no one is there to type its password; write it "
+            "without one, for the service's user alone: openssl pkey -in KEY -out PLAIN"
+        ) from None
+    if key.stat().st_mode & stat.S_IRWXO:
+        logger.warning("everyone on this machine may read the private key: chmod o-rwx %s", key)
+
+
+def watch(cert: Path, key: Path, changed: Callable[[], None]) -> None:
+    """Call ``changed``, in a thread of its own, whenever one of the files is another than before.
+
+    Also when a link on the way to it points elsewhere, as certbot and Kubernetes renew.
+    """
+
+    def look() -> None:
+        before = _state(cert, key)
+        waiting = threading.Event()
+        while not waiting.wait(_LOOK_EVERY):
+            now = _state(cert, key)
+            if now != before:
+                before = now
+                changed()
+
+    threading.Thread(target=look, name="daskscope-tls", daemon=True).start()
+
+
+class _EncryptedError(Exception):
+    pass
+
+
+def _refuse() -> str:
+    raise _EncryptedError
+
+
+def _state(*files: Path) -> list[object]:
+    state: list[object] = []
+    for file in files:
+        try:
+            found = os.stat(file)
+        except OSError as error:
+            state.append(error.errno)
+        else:
+            state.append((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+    return state
