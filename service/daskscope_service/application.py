@@ -34,7 +34,7 @@ def create_app(settings: Settings) -> Flask:
     Raises
     ------
     ConfigurationError
-        The database cannot be opened.
+        The database cannot be opened, or is of another revision than this code needs.
     """
     app = Flask("daskscope_service", static_folder=None)
     app.config["SETTINGS"] = settings

@@ -1,4 +1,4 @@
-"""The command line: ``daskscope serve | token | user | demo | explain``.
+"""The command line: ``daskscope serve | token | user | database | demo | explain``.
 
 Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
 missing instead of failing to start.
@@ -6,75 +6,18 @@ missing instead of failing to start.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
 from daskscope.errors import ConfigurationError
 from daskscope.version import __version__
-from daskscope_service.settings import Settings, option
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_KINDS: dict[str, Any] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "Path": click.Path(path_type=Path, file_okay=False),
-    "Path | None": click.Path(path_type=Path, dir_okay=False),
-    "tuple[str, ...]": str,
-}
-
-
-def _settings_options(*names: str) -> Callable[[F], F]:
-    """Make options of the settings of these names; of all, if none is given."""
-
-    def decorate(command: F) -> F:
-        for setting in reversed(dataclasses.fields(Settings)):
-            if names and setting.name not in names:
-                continue
-            command = click.option(
-                option(setting),
-                setting.name,
-                type=_KINDS[str(setting.type)],
-                multiple=str(setting.type).startswith("tuple"),
-                help=f"{setting.metadata['help']} [{setting.metadata['variable']}]",
-            )(command)
-        return command
-
-    return decorate
-
-
-@contextmanager
-def _extra(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:  # Dask raises it itself where pandas or NumPy is missing
-        if (error.name or "").startswith("daskscope"):
-            raise
-        what = f"the package {error.name}" if error.name else "more packages than are here"
-        raise click.ClickException(f"this needs {what}: pip install 'daskscope[{name}]'") from None
-
-
-@contextmanager
-def _database(options: dict[str, Any]) -> Iterator[tuple[Settings, Engine]]:
-    with _extra("service"):
-        from daskscope_service.db.engine import open_database
-    settings = Settings.from_environment(**options)
-    engine = open_database(settings)
-    try:
-        yield settings, engine
-    finally:
-        engine.dispose()
+from daskscope_service.command_line import database, extra, settings_options
+from daskscope_service.database_commands import database_group, say_upgrade
+from daskscope_service.settings import Settings
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -92,7 +35,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_settings_options()
+@settings_options()
 def serve(**options: Any) -> None:
     """Run the service until Ctrl-C.
 
@@ -110,13 +53,16 @@ def serve(**options: Any) -> None:
 
     Each option can also be set by the environment variable in brackets.
     """
-    with _extra("service"):
+    with extra("service"):
         from daskscope_service.accounts import sign_in
-        from daskscope_service.db.engine import DEFAULT_WORKSPACE
+        from daskscope_service.db.engine import DEFAULT_WORKSPACE, upgrade_database
         from daskscope_service.server import check
         from daskscope_service.server import serve as run
-    check(Settings.from_environment(**options))
-    with _database(options) as (settings, engine):
+    settings = Settings.from_environment(**options)
+    check(settings)
+    if settings.migrate == "apply":
+        say_upgrade(upgrade_database(settings))
+    with database(options) as (_, engine):
         link = sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
     # The database is closed again: its connections must not pass into the serving process.
     data = "in the database given" if settings.database_url else settings.data_dir
@@ -158,7 +104,7 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
     For example, for a script that wants a minute of real data:
       daskscope demo --seconds 60 --json
     """
-    with _extra("demo"):
+    with extra("demo"):
         from daskscope_service.demo import run
     run(port=port, seconds=seconds, data_dir=data_dir, as_json=as_json)
 
@@ -216,7 +162,7 @@ def token() -> None:
     help="Expires after this many days. Default: never.",
 )
 @click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
-@_settings_options("data_dir", "database_url")
+@settings_options("data_dir", "database_url")
 def create_token(
     label: str, scopes: tuple[Any, ...], days: float | None, workspace: str, **options: Any
 ) -> None:
@@ -228,7 +174,7 @@ def create_token(
     Then, where clusters are made:
       export DASK_DASKSCOPE__TOKEN=dsk_…
     """
-    with _database(options) as (_, engine):
+    with database(options) as (_, engine):
         from daskscope_service.accounts import tokens
 
         expires_at = None if days is None else time.time() + days * 86_400
@@ -245,10 +191,10 @@ def create_token(
 
 @token.command("list")
 @click.option("--workspace", default="default", show_default=True)
-@_settings_options("data_dir", "database_url")
+@settings_options("data_dir", "database_url")
 def list_tokens(workspace: str, **options: Any) -> None:
     """List the tokens of a workspace, newest first, without their secrets."""
-    with _database(options) as (_, engine):
+    with database(options) as (_, engine):
         from daskscope_service.accounts import tokens
 
         found = tokens.list_in(engine, workspace)
@@ -263,10 +209,10 @@ def list_tokens(workspace: str, **options: Any) -> None:
 @token.command("revoke")
 @click.argument("id")
 @click.option("--workspace", default="default", show_default=True)
-@_settings_options("data_dir", "database_url")
+@settings_options("data_dir", "database_url")
 def revoke_token(id: str, workspace: str, **options: Any) -> None:
     """Revoke the token ID, as listed by 'daskscope token list', for good."""
-    with _database(options) as (_, engine):
+    with database(options) as (_, engine):
         from daskscope_service.accounts import tokens
 
         if not tokens.revoke(engine, workspace, id):
@@ -283,7 +229,7 @@ def user() -> None:
 
 @user.command("sign-in")
 @click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
-@_settings_options("data_dir", "database_url", "host", "port", "public_url")
+@settings_options("data_dir", "database_url", "host", "port", "public_url")
 def print_sign_in_link(workspace: str, **options: Any) -> None:
     """Print a fresh sign-in link. It works for one hour.
 
@@ -291,10 +237,13 @@ def print_sign_in_link(workspace: str, **options: Any) -> None:
     For example, for a service that others reach by name:
       daskscope user sign-in --public-url https://monitor.example
     """
-    with _database(options) as (settings, engine):
+    with database(options) as (settings, engine):
         from daskscope_service.accounts import sign_in
 
         click.echo(sign_in.make_link(engine, settings.url, workspace))
+
+
+cli.add_command(database_group)
 
 
 def _time(seconds: float) -> str:

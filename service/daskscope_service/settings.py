@@ -48,6 +48,12 @@ class Settings:
         "DASKSCOPE_DATABASE_URL",
         "SQLAlchemy address of the database. Default: SQLite in the data folder.",
     )
+    migrate: str = _setting(
+        "apply",
+        "DASKSCOPE_MIGRATE",
+        "What the service does at its start with a database of an older daskscope: apply what is "
+        "missing, or refuse to start, and say the command that applies it.",
+    )
     host: str = _setting("127.0.0.1", "DASKSCOPE_HOST", "Address to listen on.")
     port: int = _setting(8690, "DASKSCOPE_PORT", "Port to listen on.")
     public_url: str = _setting(
@@ -109,6 +115,10 @@ class Settings:
                 raise ConfigurationError(
                     f"{_variable(name)} is {getattr(self, name)}; it must be at least {least}"
                 )
+        if self.migrate not in ("apply", "refuse"):
+            raise ConfigurationError(
+                f"DASKSCOPE_MIGRATE is {self.migrate!r}; it must be apply or refuse"
+            )
         if not 0 < self.port < 65536:
             raise ConfigurationError(f"DASKSCOPE_PORT is {self.port}; it must be 1 to 65535")
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from tests.service.beats import make_beat, post
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, free_port
 
 
 def daskscope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -93,7 +93,7 @@ def test_a_taken_port_is_said_and_nothing_is_started(
 
 def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    done = daskscope("token", "create", "--data-dir", tmp_path / "file" / "data")
+    done = daskscope("serve", "--port", free_port(), "--data-dir", tmp_path / "file" / "data")
     assert done.returncode == 1
     assert "DASKSCOPE_DATA_DIR" in done.stderr
     assert "Traceback" not in done.stderr
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
     (tmp_path / "daskscope.db").write_text("not a database at all" * 100)
-    done = daskscope("token", "create", "--data-dir", tmp_path)
+    done = daskscope("serve", "--port", free_port(), "--data-dir", tmp_path)
     assert done.returncode == 1
     assert "not a database" in done.stderr
     assert "Traceback" not in done.stderr
@@ -157,7 +157,19 @@ def test_the_cookie_is_for_https_alone_where_users_come_by_https(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "command", ["", "serve", "token", "token create", "token list", "token revoke", "user sign-in"]
+    "command",
+    [
+        "",
+        "serve",
+        "token",
+        "token create",
+        "token list",
+        "token revoke",
+        "user sign-in",
+        "database",
+        "database status",
+        "database upgrade",
+    ],
 )
 def test_help_is_there(command: str) -> None:
     done = daskscope(*command.split(), "--help")
@@ -174,7 +186,9 @@ def test_a_missing_extra_is_named(tmp_path: Path, module: str) -> None:
     (tmp_path / f"{module}.py").write_text(
         f"raise ModuleNotFoundError('no such module', name={module!r})"
     )
-    done = daskscope("serve", "--data-dir", tmp_path / "data", PYTHONPATH=str(tmp_path))
+    done = daskscope(
+        "serve", "--port", free_port(), "--data-dir", tmp_path / "data", PYTHONPATH=str(tmp_path)
+    )
     assert done.returncode == 1
     assert "pip install 'daskscope[service]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -12,7 +12,8 @@ from sqlalchemy import Engine, event, select
 from sqlalchemy.exc import OperationalError
 
 from daskscope_service.db import schema
-from daskscope_service.db.engine import Upsert, open_database, writing
+from daskscope_service.db.engine import open_database, upgrade_database, writing
+from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Rows, Writer
 from daskscope_service.problems import Problem
 from daskscope_service.settings import Settings
@@ -20,7 +21,9 @@ from daskscope_service.settings import Settings
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(Settings(data_dir=tmp_path))
+    settings = Settings(data_dir=tmp_path)
+    upgrade_database(settings)
+    engine = open_database(settings)
     yield engine
     engine.dispose()
 

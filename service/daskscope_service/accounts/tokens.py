@@ -19,9 +19,10 @@ from sqlalchemy import Dialect, Engine, bindparam, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from daskscope_service.accounts.secret import LENGTH, hash_of, new_secret
-from daskscope_service.db.engine import Lookup, make_workspace, writing
+from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import token as table
+from daskscope_service.db.statements import Lookup
 
 Scope = Literal["ingest", "read"]
 SCOPES: tuple[Scope, ...] = ("ingest", "read")

@@ -1,87 +1,90 @@
-"""Opens the database. The one file that knows SQLite from PostgreSQL.
+"""Opens the database. With :mod:`.statements`, all that knows SQLite from PostgreSQL.
 
-Everything else speaks SQLAlchemy Core through what is here: :func:`open_database`,
-:func:`current_engine`, :func:`writing` and :class:`Upsert`.
+Everything else speaks SQLAlchemy Core, on what is opened here.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from flask import current_app
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Dialect,
-    Engine,
-    Select,
-    Table,
-    create_engine,
-    event,
-)
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from daskscope.errors import ConfigurationError
-from daskscope_service.db.schema import metadata, workspace
+from daskscope_service.db import revisions
+from daskscope_service.db.revisions import Position
+from daskscope_service.db.schema import workspace
+from daskscope_service.db.statements import Upsert
 from daskscope_service.settings import Settings
 
-#: The workspace that exists from the start.
+#: The workspace that the first revision makes.
 DEFAULT_WORKSPACE = "default"
 
 #: Seconds that a connection waits for another process that holds SQLite's write lock.
 _BUSY_SECONDS = 10.0
 
-#: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
-_ROWS_AT_ONCE = (1024, 256, 64, 16, 4, 1)
-_MOST_PARAMETERS = 30_000
+#: The number of PostgreSQL's advisory lock that a process holds while it applies revisions.
+_UPGRADE_LOCK = 0x6461736B_73636F70  # "daskscop"
 
 
 def open_database(settings: Settings) -> Engine:
-    """Open the database of ``settings``, with its folder, its tables and the default workspace.
+    """Open the database of ``settings``, which must have the revision that this code needs.
 
     Raises
     ------
     ConfigurationError
-        The address is not one, or the database cannot be opened. The message says which and why.
+        The address is not one, the database cannot be opened, or it is of another revision: see
+        :func:`upgrade_database`. The message says which and what to do.
     """
-    try:
-        url = make_url(settings.database)
-    except ArgumentError:
-        raise ConfigurationError(
-            "DASKSCOPE_DATABASE_URL is not a database address; "
-            "right would be postgresql+psycopg://user:password@host/name"
-        ) from None
-    try:
-        # Every request thread may hold a connection, and the writer has one.
-        options: dict[str, Any] = {"pool_size": settings.threads + 2, "max_overflow": 8}
-        # The one used last has its statements prepared and its pages at hand.
-        options["pool_use_lifo"] = True
-        if url.get_backend_name() == "sqlite":
-            if url.database and url.database != ":memory:":
-                _make_private(Path(url.database))
-            options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
-        engine = create_engine(url, **options)
-        if engine.dialect.name == "sqlite":
-            event.listen(engine, "connect", _set_up_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
-        with writing(engine) as connection:
-            metadata.create_all(connection)
-            make_workspace(connection, DEFAULT_WORKSPACE)
-    except (OSError, ImportError, DBAPIError) as error:
-        reason = error.orig if isinstance(error, DBAPIError) else error
-        raise ConfigurationError(
-            f"cannot open the database {url.render_as_string(hide_password=True)}: {reason}; "
-            "see DASKSCOPE_DATA_DIR and DASKSCOPE_DATABASE_URL"
-        ) from error
+    with _opened(settings) as engine, engine.connect() as connection:
+        found = revisions.position(connection)
+        if found.state != "current":
+            raise _refusal(engine, found)
     return engine
+
+
+def upgrade_database(settings: Settings, *, to: str | None = None) -> Position:
+    """Bring the database of ``settings`` to the revision that this code needs, or to ``to``.
+
+    It is made if it is missing. All revisions are applied, or none. Of several processes that do
+    this at once, one applies them, and the others wait. Returns where the database stood before.
+
+    Raises
+    ------
+    ConfigurationError
+        As :func:`open_database`, but not for a database that is older.
+    """
+    with _opened(settings, make=True) as engine:
+        with writing(engine) as connection:  # on SQLite, this waits for the write lock
+            if connection.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+            before = revisions.upgrade(connection, to)
+        if before.state in ("newer", "unnumbered"):
+            raise _refusal(engine, before)
+        engine.dispose()
+    return before
+
+
+def database_position(settings: Settings) -> Position:
+    """Return the revision that the database of ``settings`` has, beside the one of this code.
+
+    Raises
+    ------
+    ConfigurationError
+        The address is not one, or the database cannot be opened.
+    """
+    with _opened(settings) as engine:
+        with engine.connect() as connection:
+            found = revisions.position(connection)
+        engine.dispose()
+    return found
 
 
 def current_engine() -> Engine:
@@ -107,112 +110,66 @@ def make_workspace(connection: Connection, name: str) -> None:
     Upsert(connection.engine, workspace).run(connection, [(name, time.time())])
 
 
-class Upsert:
-    """``INSERT … ON CONFLICT`` into one table, compiled once, for many rows at a time.
-
-    Parameters
-    ----------
-    replace
-        The columns that a row replaces in the row of the same key; () keeps the old row.
-    unless_newer
-        Replace only where this column of the new row is at least that of the old one.
-    key
-        The columns that make two rows the same; the primary key if None.
-    columns
-        The columns that rows have, in their order; all of the table's if None.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        table: Table,
-        *,
-        replace: Sequence[str] = (),
-        unless_newer: str | None = None,
-        key: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        self.table = table
-        self.columns = tuple(columns or (column.name for column in table.columns))
-        dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
-        statement: Any = dialect.insert(table)
-        key = key or [column.name for column in table.primary_key]
-        if replace:
-            new = statement.excluded
-            condition: ColumnElement[bool] | None = (
-                None if unless_newer is None else new[unless_newer] >= table.c[unless_newer]
-            )
-            statement = statement.on_conflict_do_update(
-                index_elements=key, set_={name: new[name] for name in replace}, where=condition
-            )
-        else:
-            statement = statement.on_conflict_do_nothing(index_elements=key)
-        compiled = statement.compile(dialect=engine.dialect, column_keys=list(self.columns))
-        self._sql = str(compiled)
-        self._row = f"({', '.join('?' * len(self.columns))})"
-        self._positional = compiled.positiontup is not None
-        if self._positional and tuple(compiled.positiontup or ()) != self.columns:
-            raise AssertionError(f"{table.name}: columns in another order than the table's")
-
-    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Write ``rows``: tuples in the order of ``columns``, JSON columns as JSON text.
-
-        Past SQLAlchemy's handling of parameters, which would cost more than the database does.
-        """
-        if not rows:
-            return
-        if self._positional:
-            self._run_together(connection, rows)
-        else:
-            named = [dict(zip(self.columns, row, strict=True)) for row in rows]
-            connection.exec_driver_sql(self._sql, named)
-
-    def _run_together(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        # SQLite gives up the interpreter's lock for every statement, and a busy service is slow to
-        # give it back: so few statements, of many rows each. Few sizes, to find them prepared.
-        done = 0
-        for size in _ROWS_AT_ONCE:
-            if size > 1 and size * len(self.columns) > _MOST_PARAMETERS:
-                continue
-            sql = self._sql.replace(self._row, ", ".join([self._row] * size), 1)
-            while len(rows) - done >= size:
-                parameters = tuple(chain.from_iterable(rows[done : done + size]))
-                connection.exec_driver_sql(sql, parameters)
-                done += size
+@contextmanager
+def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
+    # The engine outlives the block, unless that raises.
+    try:
+        url = make_url(settings.database)
+    except ArgumentError:
+        raise ConfigurationError(
+            "DASKSCOPE_DATABASE_URL is not a database address; "
+            "right would be postgresql+psycopg://user:password@host/name"
+        ) from None
+    engine: Engine | None = None
+    try:
+        # Every request thread may hold a connection, and the writer has one.
+        options: dict[str, Any] = {"pool_size": settings.threads + 2, "max_overflow": 8}
+        # The one used last has its statements prepared and its pages at hand.
+        options["pool_use_lifo"] = True
+        if url.get_backend_name() == "sqlite":
+            if url.database and url.database != ":memory:":
+                _make_private(Path(url.database), make=make)
+            options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
+        engine = create_engine(url, **options)
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", _set_up_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+        yield engine
+    except Exception as error:
+        if engine is not None:
+            engine.dispose()
+        if isinstance(error, ImportError):
+            raise ConfigurationError(
+                f"the database {_address(url)} needs the package {error.name}: "
+                "pip install 'daskscope[service,postgresql]'"
+            ) from error
+        if not isinstance(error, OSError | DBAPIError):
+            raise
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        raise ConfigurationError(
+            f"cannot open the database {_address(url)}: {reason}; "
+            "see DASKSCOPE_DATA_DIR and DASKSCOPE_DATABASE_URL"
+        ) from error
 
 
-class Lookup:
-    """A SELECT of one row, compiled once, for what every request asks.
-
-    Past SQLAlchemy's connection, which costs six times what the query does. So it returns what the
-    driver does: do not ask it for columns whose type SQLAlchemy converts, such as JSON.
-    """
-
-    def __init__(self, dialect: Dialect, statement: Select[Any]) -> None:
-        compiled = statement.compile(dialect=dialect)
-        self._sql = str(compiled)
-        self._order: Sequence[str] | None = compiled.positiontup
-
-    def first(self, engine: Engine, **parameters: Any) -> tuple[Any, ...] | None:
-        """Return the first row, or None. ``parameters`` are those of the statement, by name."""
-        order = self._order
-        connection = engine.raw_connection()
-        try:
-            cursor = connection.cursor()
-            cursor.execute(
-                self._sql, parameters if order is None else [parameters[name] for name in order]
-            )
-            row: tuple[Any, ...] | None = cursor.fetchone()
-            cursor.close()
-            return row
-        finally:
-            connection.close()
+def _refusal(engine: Engine, found: Position) -> ConfigurationError:
+    return ConfigurationError(f"the database {_address(engine.url)} {found.sentence}")
 
 
-def _make_private(file: Path) -> None:
+def _address(url: URL) -> str:
+    return url.render_as_string(hide_password=True)
+
+
+def _make_private(file: Path, *, make: bool) -> None:
     # SQLite gives its -wal and -shm files the mode of the database.
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    if make:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    elif not file.exists():
+        raise ConfigurationError(
+            f"there is no database {file}; 'daskscope serve' makes it, or "
+            f"'{revisions.COMMAND}'. It is looked for in DASKSCOPE_DATA_DIR (--data-dir)"
+        )
     file.chmod(0o600)
 
 

@@ -1,7 +1,10 @@
 """The tables of the service. Column names follow ``daskscope.protocol`` where they come from it.
 
-Times are seconds since the Unix epoch, UTC. Ids are text. Every row of user data carries its
-workspace, first in its key, so that no query can reach over the border by accident.
+Times are seconds since the Unix epoch, UTC. Ids are text. Whole numbers have 64 bits, as on the
+wire. Every row of user data carries its workspace, first in its key, so that no query can reach
+over the border by accident.
+
+What is changed here needs a revision in ``migrations/versions``: see CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -85,16 +88,16 @@ cluster = Table(
     Column("first_seen_at", Float, nullable=False),  # the service's clock
     Column("last_seen_at", Float, nullable=False),  # the service's clock
     Column("status_at", Float, nullable=False),  # the scheduler's clock
-    Column("workers", Integer, nullable=False),
-    Column("threads", Integer, nullable=False),
+    Column("workers", BigInteger, nullable=False),
+    Column("threads", BigInteger, nullable=False),
     Column("memory_used", BigInteger, nullable=False),
     Column("memory_limit", BigInteger, nullable=False),
     Column("worker_seconds", JSON, nullable=False),
     Column("tasks", JSON, nullable=False),
-    Column("clients", Integer, nullable=False),
+    Column("clients", BigInteger, nullable=False),
     Column("idle_seconds", Float),
-    Column("peak_workers", Integer, nullable=False),
-    Column("peak_threads", Integer, nullable=False),
+    Column("peak_workers", BigInteger, nullable=False),
+    Column("peak_threads", BigInteger, nullable=False),
     Column("peak_memory_used", BigInteger, nullable=False),
     Column("drops", JSON, nullable=False),
     Column("deployment", JSON, nullable=False),
@@ -119,16 +122,16 @@ computation = Table(
     Column("user", String, nullable=False),
     Column("started_at", Float, nullable=False),
     Column("stopped_at", Float),
-    Column("tasks", Integer, nullable=False),
-    Column("completed", Integer, nullable=False),
-    Column("erred", Integer, nullable=False),
-    Column("retried", Integer, nullable=False),
+    Column("tasks", BigInteger, nullable=False),
+    Column("completed", BigInteger, nullable=False),
+    Column("erred", BigInteger, nullable=False),
+    Column("retried", BigInteger, nullable=False),
     Column("states", JSON, nullable=False),
     Column("seconds", JSON, nullable=False),
     Column("frames", JSON, nullable=False),  # JSON null: refused
     Column("spans", JSON, nullable=False),
     Column("trace_id", String),
-    Column("cancelled", Integer, nullable=False),
+    Column("cancelled", BigInteger, nullable=False),
     Column("annotations", JSON, nullable=False),
     Column("graph_bytes", BigInteger),
     Index("computation_by_start", "workspace", "started_at", "id"),
@@ -145,9 +148,9 @@ task_group = Table(
     Column("name", String, primary_key=True),
     Column("seq", BigInteger, nullable=False),
     Column("prefix", String, nullable=False),
-    Column("tasks", Integer, nullable=False),
-    Column("completed", Integer, nullable=False),
-    Column("erred", Integer, nullable=False),
+    Column("tasks", BigInteger, nullable=False),
+    Column("completed", BigInteger, nullable=False),
+    Column("erred", BigInteger, nullable=False),
     Column("states", JSON, nullable=False),
     Column("seconds", JSON, nullable=False),
     Column("output_bytes", BigInteger, nullable=False),
@@ -158,7 +161,7 @@ task_group = Table(
     Column("started_at", Float),
     Column("stopped_at", Float),
     Column("types", JSON, nullable=False),
-    Column("retried", Integer, nullable=False),
+    Column("retried", BigInteger, nullable=False),
 )
 
 failure = Table(
@@ -173,11 +176,11 @@ failure = Table(
     Column("function", String, nullable=False),
     Column("message", Text),
     Column("traceback", Text),
-    Column("count", Integer, nullable=False),
+    Column("count", BigInteger, nullable=False),
     Column("first_at", Float, nullable=False),
     Column("last_at", Float, nullable=False),
     Column("worker", String),
-    Column("retried", Integer, nullable=False),
+    Column("retried", BigInteger, nullable=False),
     Index("failure_by_time", "workspace", "last_at", "fingerprint"),
     Index("failure_by_fingerprint", "workspace", "fingerprint", "last_at"),
     Index("failure_by_cluster", "workspace", "cluster", "fingerprint", "last_at"),
@@ -195,7 +198,7 @@ worker_loss = Table(
     Column("at", Float, nullable=False),
     Column("reason", String, nullable=False),
     Column("expected", Boolean, nullable=False),
-    Column("processing", Integer, nullable=False),
+    Column("processing", BigInteger, nullable=False),
     Column("memory_used", BigInteger),
     Column("lifetime", Float, nullable=False),
     Column("last_seen_at", Float),
@@ -224,7 +227,7 @@ profile = Table(
     Column("seq", BigInteger, nullable=False),
     Column("started_at", Float, nullable=False),
     Column("stopped_at", Float, nullable=False),
-    Column("workers", Integer, nullable=False),
+    Column("workers", BigInteger, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("lines", JSON, nullable=False),
     Column("parent", JSON, nullable=False),
@@ -270,7 +273,7 @@ code = Table(
     Column("hash", String, primary_key=True),
     Column("file", String, nullable=False),
     Column("text", Text, nullable=False),
-    Column("first_line", Integer, nullable=False),
+    Column("first_line", BigInteger, nullable=False),
     Column("cut", Boolean, nullable=False),
 )
 
@@ -279,7 +282,8 @@ code = Table(
 series = Table(
     "series",
     metadata,
-    Column("id", Integer, primary_key=True),
+    # SQLite numbers the rows itself only if it is called Integer.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("workspace", String, nullable=False),
     Column("cluster", String, nullable=False),  # "" where the resource names none
     Column("metric", String, nullable=False),
@@ -293,7 +297,7 @@ series = Table(
 point = Table(
     "point",
     metadata,
-    Column("series", Integer, primary_key=True, autoincrement=False),
+    Column("series", BigInteger, primary_key=True, autoincrement=False),
     Column("time", BigInteger, primary_key=True, autoincrement=False),  # milliseconds
     Column("value", Float, nullable=False),
     sqlite_with_rowid=False,
@@ -322,7 +326,7 @@ log_record = Table(
     Column("id", String, primary_key=True),  # hash of the content: sent twice is kept once
     Column("cluster", String, nullable=False),
     Column("at", Float, nullable=False),
-    Column("severity", Integer, nullable=False),  # OpenTelemetry's severity number
+    Column("severity", BigInteger, nullable=False),  # OpenTelemetry's severity number
     Column("event_name", String, nullable=False),
     Column("body", Text, nullable=False),
     Column("attributes", JSON, nullable=False),

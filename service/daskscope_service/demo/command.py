@@ -147,6 +147,7 @@ def _work(client: Client, screen: Screen) -> None:
 def _service(settings: Settings) -> Iterator[None]:
     command = [sys.executable, "-m", "daskscope_service.cli", "serve"]
     command += ["--port", str(settings.port), "--data-dir", str(settings.data_dir)]
+    command += ["--migrate", "apply"]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         process = subprocess.Popen(
             command,

@@ -15,8 +15,8 @@ from sqlalchemy import Engine, Table, bindparam
 
 from daskscope.protocol import PROTOCOL, Heartbeat, code_hash
 from daskscope_service.db import schema
-from daskscope_service.db.engine import Upsert
 from daskscope_service.db.rows import select_in
+from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.beat_schema import make_decoder
 from daskscope_service.ingest.writer import Rows, Writer
 from daskscope_service.problems import Problem

@@ -23,7 +23,7 @@ from sqlalchemy import Engine, Table
 
 from daskscope import names
 from daskscope_service.db import schema
-from daskscope_service.db.engine import Upsert
+from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Writer
 
 _STATUS = {

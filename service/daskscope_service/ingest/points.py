@@ -26,8 +26,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from sqlalchemy import Engine
 
 from daskscope_service.db import schema
-from daskscope_service.db.engine import Upsert
 from daskscope_service.db.rows import select_in
+from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.otlp import Outcome, cluster_of, json, text
 from daskscope_service.ingest.writer import Writer
 

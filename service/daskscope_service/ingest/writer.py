@@ -16,7 +16,8 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-from daskscope_service.db.engine import Upsert, writing
+from daskscope_service.db.engine import writing
+from daskscope_service.db.statements import Upsert
 from daskscope_service.problems import Problem
 
 #: Seconds that a request waits for a place. A burst is written within it; if it is not enough, the

@@ -1,0 +1,71 @@
+"""What commands share: options made of the settings, the database, hints at what to install."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from daskscope_service.settings import Settings, option
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KINDS: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "Path": click.Path(path_type=Path, file_okay=False),
+    "Path | None": click.Path(path_type=Path, dir_okay=False),
+    "tuple[str, ...]": str,
+}
+
+
+def settings_options(*names: str) -> Callable[[F], F]:
+    """Make options of the settings of these names; of all, if none is given."""
+
+    def decorate(command: F) -> F:
+        for setting in reversed(dataclasses.fields(Settings)):
+            if names and setting.name not in names:
+                continue
+            command = click.option(
+                option(setting),
+                setting.name,
+                type=_KINDS[str(setting.type)],
+                multiple=str(setting.type).startswith("tuple"),
+                help=f"{setting.metadata['help']} [{setting.metadata['variable']}]",
+            )(command)
+        return command
+
+    return decorate
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Say which extra to install where a package that it brings is missing."""
+    try:
+        yield
+    except ImportError as error:  # Dask raises it itself where pandas or NumPy is missing
+        if (error.name or "").startswith("daskscope"):
+            raise
+        what = f"the package {error.name}" if error.name else "more packages than are here"
+        raise click.ClickException(f"this needs {what}: pip install 'daskscope[{name}]'") from None
+
+
+@contextmanager
+def database(options: dict[str, Any]) -> Iterator[tuple[Settings, Engine]]:
+    """Open the database of the settings in ``options`` and in the environment."""
+    with extra("service"):
+        from daskscope_service.db.engine import open_database
+    settings = Settings.from_environment(**options)
+    engine = open_database(settings)
+    try:
+        yield settings, engine
+    finally:
+        engine.dispose()

@@ -1,0 +1,85 @@
+"""Which revision of the schema a database has, and how it gets to the one that this code needs.
+
+A revision is a file in ``migrations/versions``, named by its number; each follows the one before.
+The number of the last that was applied is in the database, in Alembic's own table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy import Connection, String, column, inspect, select, table
+
+from daskscope_service.db.schema import metadata
+
+#: The command that applies what is missing.
+COMMAND = "daskscope database upgrade"
+
+_FOLDER = Path(__file__).parent / "migrations"
+_APPLIED = table("alembic_version", column("version_num", String))
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """``at``: the revision of a database, None if it has none. ``newest``: that of this code."""
+
+    state: Literal["empty", "older", "current", "newer", "unnumbered"]
+    at: str | None
+    newest: str
+
+    @property
+    def sentence(self) -> str:
+        """What it means and what to do, to follow the word "it"."""
+        return {
+            "empty": f"is empty; 'daskscope serve' fills it with its tables, or run '{COMMAND}'",
+            "older": f"has revision {self.at} and this daskscope needs {self.newest}; make a "
+            f"backup, then run '{COMMAND}'",
+            "current": f"has revision {self.at}, the one that this daskscope needs",
+            "newer": f"has revision {self.at}, and this daskscope knows those up to {self.newest}: "
+            "a newer one has upgraded it. Install that version; nothing was changed",
+            "unnumbered": "has tables of daskscope but no revision: a version from before the "
+            "first release made it, and it cannot be upgraded. Move it away and begin with an "
+            "empty one; nothing was changed",
+        }[self.state]
+
+
+def known() -> tuple[str, ...]:
+    """Return the revisions that this code has, in their order."""
+    # By the names of their files: to ask Alembic takes every command half a second to import it.
+    return tuple(sorted(file.name[:4] for file in _FOLDER.glob("versions/[0-9]*.py")))
+
+
+def position(connection: Connection) -> Position:
+    """Return where the database stands."""
+    newest = known()[-1]
+    tables = set(inspect(connection).get_table_names())
+    at: str | None = None
+    if _APPLIED.name in tables:
+        at = connection.execute(select(_APPLIED.c.version_num)).scalar()
+    if at is None:
+        ours = tables & set(metadata.tables)
+        return Position("unnumbered" if ours else "empty", None, newest)
+    if at not in known():
+        return Position("newer", at, newest)
+    return Position("current" if at == newest else "older", at, newest)
+
+
+def upgrade(connection: Connection, to: str | None = None) -> Position:
+    """Apply the revisions that are missing, up to ``to``; return where the database stood before.
+
+    A database that is neither empty nor older is left as it is. The transaction is the caller's,
+    who also keeps other processes from doing the same.
+    """
+    before = position(connection)
+    if before.state not in ("empty", "older"):
+        return before
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, to or before.newest)
+    return before

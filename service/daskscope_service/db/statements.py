@@ -1,0 +1,116 @@
+"""Statements that are compiled once and run often, in the dialect of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Dialect, Engine, Select, Table
+from sqlalchemy.dialects import postgresql, sqlite
+
+#: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
+_ROWS_AT_ONCE = (1024, 256, 64, 16, 4, 1)
+_MOST_PARAMETERS = 30_000
+
+
+class Upsert:
+    """``INSERT … ON CONFLICT`` into one table, compiled once, for many rows at a time.
+
+    Parameters
+    ----------
+    replace
+        The columns that a row replaces in the row of the same key; () keeps the old row.
+    unless_newer
+        Replace only where this column of the new row is at least that of the old one.
+    key
+        The columns that make two rows the same; the primary key if None.
+    columns
+        The columns that rows have, in their order; all of the table's if None.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        table: Table,
+        *,
+        replace: Sequence[str] = (),
+        unless_newer: str | None = None,
+        key: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.table = table
+        self.columns = tuple(columns or (column.name for column in table.columns))
+        dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
+        statement: Any = dialect.insert(table)
+        key = key or [column.name for column in table.primary_key]
+        if replace:
+            new = statement.excluded
+            condition: ColumnElement[bool] | None = (
+                None if unless_newer is None else new[unless_newer] >= table.c[unless_newer]
+            )
+            statement = statement.on_conflict_do_update(
+                index_elements=key, set_={name: new[name] for name in replace}, where=condition
+            )
+        else:
+            statement = statement.on_conflict_do_nothing(index_elements=key)
+        compiled = statement.compile(dialect=engine.dialect, column_keys=list(self.columns))
+        self._sql = str(compiled)
+        self._row = f"({', '.join('?' * len(self.columns))})"
+        self._positional = compiled.positiontup is not None
+        if self._positional and tuple(compiled.positiontup or ()) != self.columns:
+            raise AssertionError(f"{table.name}: columns in another order than the table's")
+
+    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write ``rows``: tuples in the order of ``columns``, JSON columns as JSON text.
+
+        Past SQLAlchemy's handling of parameters, which would cost more than the database does.
+        """
+        if not rows:
+            return
+        if self._positional:
+            self._run_together(connection, rows)
+        else:
+            named = [dict(zip(self.columns, row, strict=True)) for row in rows]
+            connection.exec_driver_sql(self._sql, named)
+
+    def _run_together(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        # SQLite gives up the interpreter's lock for every statement, and a busy service is slow to
+        # give it back: so few statements, of many rows each. Few sizes, to find them prepared.
+        done = 0
+        for size in _ROWS_AT_ONCE:
+            if size > 1 and size * len(self.columns) > _MOST_PARAMETERS:
+                continue
+            sql = self._sql.replace(self._row, ", ".join([self._row] * size), 1)
+            while len(rows) - done >= size:
+                parameters = tuple(chain.from_iterable(rows[done : done + size]))
+                connection.exec_driver_sql(sql, parameters)
+                done += size
+
+
+class Lookup:
+    """A SELECT of one row, compiled once, for what every request asks.
+
+    Past SQLAlchemy's connection, which costs six times what the query does. So it returns what the
+    driver does: do not ask it for columns whose type SQLAlchemy converts, such as JSON.
+    """
+
+    def __init__(self, dialect: Dialect, statement: Select[Any]) -> None:
+        compiled = statement.compile(dialect=dialect)
+        self._sql = str(compiled)
+        self._order: Sequence[str] | None = compiled.positiontup
+
+    def first(self, engine: Engine, **parameters: Any) -> tuple[Any, ...] | None:
+        """Return the first row, or None. ``parameters`` are those of the statement, by name."""
+        order = self._order
+        connection = engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(
+                self._sql, parameters if order is None else [parameters[name] for name in order]
+            )
+            row: tuple[Any, ...] | None = cursor.fetchone()
+            cursor.close()
+            return row
+        finally:
+            connection.close()

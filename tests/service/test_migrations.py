@@ -1,0 +1,259 @@
+"""The schema's revisions: what they make, what they keep, and who may apply them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, MetaData, create_engine, func, insert, inspect, select, text
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.db import migrations, revisions, schema
+from daskscope_service.db.engine import (
+    database_position,
+    open_database,
+    upgrade_database,
+    writing,
+)
+from daskscope_service.settings import Settings
+from tests.service.revisions.r0001 import SECRET
+from tests.service.test_command_line import daskscope
+from tests.service_process import ServiceProcess, free_port
+
+NEWEST = revisions.known()[-1]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A database that is not there yet, or empty."""
+    return Settings(data_dir=tmp_path / "data")
+
+
+def make(settings: Settings, revision: str) -> None:
+    """Make the database as it was with ``revision``, full of that one's rows."""
+    upgrade_database(settings, to=revision)
+    with raw(settings) as connection:
+        tables = MetaData()
+        tables.reflect(connection)
+        filled = rows_of(revision)
+        assert set(filled) == set(tables.tables) - {"alembic_version"}, "a table without rows"
+        for name, rows in filled.items():
+            for row in rows:
+                connection.execute(insert(tables.tables[name]).values(row))
+
+
+def rows_of(revision: str) -> dict[str, list[dict[str, Any]]]:
+    module = importlib.import_module(f"tests.service.revisions.r{revision}")
+    rows: dict[str, list[dict[str, Any]]] = module.ROWS
+    return rows
+
+
+@contextmanager
+def raw(settings: Settings) -> Iterator[Connection]:
+    """A transaction on the database, whatever its revision."""
+    settings.data_dir.mkdir(exist_ok=True)
+    engine = create_engine(settings.database)
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
+
+
+@pytest.fixture
+def next_revision(tmp_path: Path) -> Path:
+    """A folder for PYTHONPATH that has daskscope know one revision more: it makes a table."""
+    folder = tmp_path / "next"
+    shutil.copytree(Path(migrations.__file__).parent, folder / "migrations")
+    number = f"{int(NEWEST) + 1:04}"
+    (folder / "migrations" / "versions" / f"{number}_later.py").write_text(
+        "import sqlalchemy as sa\n"
+        "from alembic import op\n"
+        f"revision, down_revision = {number!r}, {NEWEST!r}\n"
+        "def upgrade():\n"
+        "    op.create_table('later', sa.Column('id', sa.String, primary_key=True))\n"
+        "    op.add_column('workspace', sa.Column('colour', sa.String))\n"
+    )
+    (folder / "sitecustomize.py").write_text(
+        "from pathlib import Path\n"
+        "from daskscope_service.db import revisions\n"
+        f"revisions._FOLDER = Path({str(folder / 'migrations')!r})\n"
+    )
+    return folder
+
+
+def test_the_revisions_make_what_the_schema_says(settings: Settings) -> None:
+    upgrade_database(settings)
+    engine = open_database(settings)
+    with engine.connect() as connection:
+        # What differs is what the next revision has to do.
+        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+        made = beyond_alembic(connection)
+    with writing(engine) as connection:
+        found = MetaData()
+        found.reflect(connection)
+        found.drop_all(connection)
+        schema.metadata.create_all(connection)
+        assert made == beyond_alembic(connection)
+    engine.dispose()
+
+
+def beyond_alembic(connection: Connection) -> dict[str, Any]:
+    """Return what Alembic does not compare: the order of keys, and options of tables."""
+    look = inspect(connection)
+    return {
+        name: (look.get_pk_constraint(name)["constrained_columns"], look.get_table_options(name))
+        for name in schema.metadata.tables
+    }
+
+
+def test_revisions_are_numbered_one_after_the_other() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    found = list(ScriptDirectory.from_config(config).walk_revisions())[::-1]
+    assert [one.revision for one in found] == list(revisions.known())
+    assert [one.revision for one in found] == [f"{n:04}" for n in range(1, len(found) + 1)]
+    for one in found:
+        assert Path(one.path).name.startswith(f"{one.revision}_")
+
+
+@pytest.mark.parametrize("revision", revisions.known())
+def test_a_database_filled_by_an_earlier_revision_is_upgraded_and_served(
+    settings: Settings, revision: str
+) -> None:
+    make(settings, revision)
+
+    with ServiceProcess(settings.data_dir) as service:
+        upgraded = f"The database had revision {revision}; now it has {NEWEST}."
+        assert (upgraded in service.output) == (revision != NEWEST)
+        headers = {"Authorization": f"Bearer dsk_aaaaaaaaaa_{SECRET}"}
+        for path, expected in (
+            ("clusters", "nightly"),
+            ("computations", "c1"),
+            ("exceptions", "no such day: ünïcode"),
+            ("clusters/Scheduler-1/computations", "c1"),
+            ("clusters/Scheduler-1/computations/c1", "load-1"),
+        ):
+            answer = requests.get(f"{service.url}/api/v1/{path}", headers=headers, timeout=30)
+            assert answer.status_code == 200, answer.text
+            assert expected in str(answer.json())
+        with service.engine.connect() as connection:
+            for name, rows in rows_of(revision).items():
+                table = schema.metadata.tables[name]
+                for row in rows:
+                    keys = [column == row[column.name] for column in table.primary_key]
+                    count = select(func.count()).select_from(table).where(*keys)
+                    assert connection.execute(count).scalar() == 1, name
+
+
+def test_a_fresh_database_has_the_default_workspace_alone(settings: Settings) -> None:
+    assert upgrade_database(settings).state == "empty"
+    assert upgrade_database(settings).state == "current"
+    engine = open_database(settings)
+    with engine.connect() as connection:
+        found = connection.execute(select(schema.workspace.c.id)).scalars().all()
+    engine.dispose()
+    assert found == ["default"]
+
+
+def test_processes_that_start_at_once_apply_the_revisions_once(settings: Settings) -> None:
+    command = ["database", "upgrade", "--data-dir", str(settings.data_dir)]
+    with ThreadPoolExecutor() as pool:
+        runs = list(pool.map(lambda _: daskscope(*command), range(3)))
+    assert [run.returncode for run in runs] == [0, 0, 0], [run.stderr for run in runs]
+    told = sorted(run.stdout for run in runs)
+    assert told[0].startswith(f"The database has revision {NEWEST}")
+    assert told[1] == told[0]
+    assert told[2] == f"The database was empty; now it has revision {NEWEST}.\n"
+
+
+def test_an_upgrade_that_fails_half_way_leaves_the_database_as_it_was(
+    settings: Settings, next_revision: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(settings, NEWEST)
+    with raw(settings) as connection:  # the second of its statements will not do
+        connection.execute(text("ALTER TABLE workspace ADD COLUMN colour VARCHAR"))
+    monkeypatch.setattr(revisions, "_FOLDER", next_revision / "migrations")
+    with pytest.raises(ConfigurationError, match="colour"):
+        upgrade_database(settings)
+    assert database_position(settings).at == NEWEST
+    with raw(settings) as connection:
+        assert not inspect(connection).has_table("later")
+
+
+def test_a_newer_database_is_refused_and_both_revisions_named(settings: Settings) -> None:
+    upgrade_database(settings)
+    with raw(settings) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    done = daskscope("serve", "--port", free_port(), "--data-dir", settings.data_dir)
+    assert done.returncode == 1
+    assert "revision 9999" in done.stderr
+    assert f"up to {NEWEST}" in done.stderr
+    assert "Traceback" not in done.stderr
+    for use in (open_database, upgrade_database):
+        with pytest.raises(ConfigurationError, match="revision 9999"):
+            use(settings)
+    assert database_position(settings).at == "9999"
+
+
+def test_a_database_from_before_the_revisions_is_refused_and_left_alone(
+    settings: Settings,
+) -> None:
+    with raw(settings) as connection:
+        schema.metadata.create_all(connection)
+    done = daskscope("serve", "--port", free_port(), "--data-dir", settings.data_dir)
+    assert done.returncode == 1
+    assert "before the first release" in done.stderr
+    assert database_position(settings).state == "unnumbered"
+
+
+def test_serve_applies_what_is_missing_unless_it_is_told_to_refuse(
+    settings: Settings, next_revision: Path
+) -> None:
+    make(settings, NEWEST)
+    path = os.pathsep.join([str(next_revision), os.environ.get("PYTHONPATH", "")])
+    number = f"{int(NEWEST) + 1:04}"
+    where = ("--data-dir", settings.data_dir)
+    done = daskscope(
+        "serve", "--port", free_port(), *where, PYTHONPATH=path, DASKSCOPE_MIGRATE="refuse"
+    )
+    assert done.returncode == 1
+    assert f"has revision {NEWEST} and this daskscope needs {number}" in done.stderr
+    assert "'daskscope database upgrade'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert database_position(settings).at == NEWEST
+
+    done = daskscope("database", "upgrade", *where, PYTHONPATH=path)
+    assert done.stdout == f"The database had revision {NEWEST}; now it has {number}.\n"
+    assert database_position(settings).at == number
+
+
+def test_a_command_makes_no_database_by_itself(settings: Settings) -> None:
+    with pytest.raises(ConfigurationError, match="'daskscope serve' makes it"):
+        open_database(settings)
+    done = daskscope(
+        "serve", "--port", free_port(), "--data-dir", settings.data_dir, "--migrate", "refuse"
+    )
+    assert "'daskscope database upgrade'" in done.stderr
+    assert not settings.data_dir.exists()
+
+
+def test_an_empty_database_is_told_from_one_that_is_ready(settings: Settings) -> None:
+    with raw(settings) as connection:
+        connection.execute(text("CREATE TABLE other (id INTEGER)"))
+    where = ("--data-dir", settings.data_dir)
+    assert "is empty" in daskscope("database", "status", *where).stdout
+    with pytest.raises(ConfigurationError, match="is empty"):
+        open_database(settings)
+    upgrade_database(settings)
+    assert f"revision {NEWEST}" in daskscope("database", "status", *where).stdout
