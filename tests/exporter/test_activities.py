@@ -11,7 +11,7 @@ from distributed.metrics import context_meter
 
 from daskscope import protocol
 from tests.exporter.conftest import Register
-from tests.exporter.recorder import Recorder
+from tests.exporter.recorder import PATIENCE, Recorder
 
 Rows = dict[str, dict[str, float]]
 
@@ -29,6 +29,7 @@ def sleep(number: int, seconds: float) -> int:
 
 
 def hold(name: str) -> None:
+    Event(f"{name} is running").set()
     Event(name).wait()
 
 
@@ -150,6 +151,8 @@ def test_time_goes_by_the_names_that_groups_go_by(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
     before = client.submit(hold, "before", key="marker-before")
+    # Its graph travels by itself: it may else come to the scheduler after the plugin.
+    Event("before is running", client=client).wait(timeout=PATIENCE)
     register(computation__code__transmit=False)
     client.gather(client.map(sleep, range(4), seconds=0.1, pure=False))
     client.gather(client.map(spin, range(4), seconds=0.1, key="marker-bob"))
