@@ -87,13 +87,14 @@ def _process(folder: Path, kind: str, *options: str) -> Iterator[None]:
     }
     # From the repository's root: schedulers import what this package sends them.
     root = Path(__file__).parents[2]
+    path = os.pathsep.join(map(str, (root, root / "exporter", root / "service")))
     with (folder / f"{kind}.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dask", kind, *options],
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env=environment | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(root)},
+            env=environment | {"PYTHONHASHSEED": "0", "PYTHONPATH": path},
         )
     try:
         yield

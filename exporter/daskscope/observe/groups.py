@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any
 
 from distributed.metrics import time
@@ -76,10 +77,9 @@ class Group:
         self.types: dict[str, int] = {}
         self.dependencies: dict[str, None] = {}  # an ordered set
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
-        self.shortest: float | None = None
-        self.longest: float | None = None
-        self.started_at: float | None = None
-        self.stopped_at: float | None = None
+        # Until there was any.
+        self.shortest, self.longest = inf, -inf
+        self.started_at, self.stopped_at = inf, -inf
         # None where none are wanted, and once they were handed out.
         self.samples = Samples(computation.places) if computation.places else None
 
@@ -95,11 +95,11 @@ class Group:
     def finished(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended in memory; in the ``totals`` of its prefix, too."""
         self.completed += 1
-        self.computation.completed += 1
         totals.completed += 1
-        nbytes = details.get("nbytes") or 0
-        self.output_bytes += nbytes
-        totals.output_bytes += nbytes
+        nbytes = details.get("nbytes")
+        if nbytes:
+            self.output_bytes += nbytes
+            totals.output_bytes += nbytes
         kind = details.get("typename")
         if kind is not None:
             types = self.types
@@ -113,23 +113,19 @@ class Group:
     def failed(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception."""
         self.erred += 1
-        self.computation.erred += 1
         totals.erred += 1
         self._raised("erred", details, totals)
 
     def failed_for_now(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception, and that Dask repeats."""
         self.retried += 1
-        self.computation.retried += 1
         totals.retried += 1
         self._raised("retried", details, totals)
 
     def forgiven(self) -> None:
         """A run that was counted as :meth:`failed` is repeated, for someone asked for it."""
         self.erred -= 1
-        self.computation.erred -= 1
         self.retried += 1
-        self.computation.retried += 1
 
     def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         run = self._ran(details.get("startstops") or (), totals)
@@ -144,24 +140,27 @@ class Group:
         self, startstops: Iterable[Mapping[str, Any]], totals: PrefixTotals
     ) -> Mapping[str, Any] | None:
         """Count what one run did. Return when the task's function ran, if it did."""
-        computed = totals.ran(startstops)
-        seconds = self.seconds
+        seconds, of_prefix = self.seconds, totals.seconds
         run = None
         for action in startstops:
             start, stop, name = action["start"], action["stop"], action["action"]
+            took = stop - start
+            seconds[name] = seconds.get(name, 0.0) + took
+            of_prefix[name] = of_prefix.get(name, 0.0) + took
             if name == "compute":
                 run = action
-            seconds[name] = seconds.get(name, 0.0) + stop - start
-            if self.started_at is None or start < self.started_at:
+                bucket = bisect_left(DURATION_BOUNDS, took)
+                self.durations[bucket] += 1
+                totals.durations[bucket] += 1
+                totals.compute_seconds += took
+                if took < self.shortest:
+                    self.shortest = took
+                if took > self.longest:
+                    self.longest = took
+            if start < self.started_at:
                 self.started_at = start
-            if self.stopped_at is None or stop > self.stopped_at:
+            if stop > self.stopped_at:
                 self.stopped_at = stop
-        if computed is not None:
-            self.durations[bisect_left(DURATION_BOUNDS, computed)] += 1
-            if self.shortest is None or computed < self.shortest:
-                self.shortest = computed
-            if self.longest is None or computed > self.longest:
-                self.longest = computed
         return run
 
     def row(self) -> protocol.TaskGroup:
@@ -180,11 +179,15 @@ class Group:
             types=dict(self.types),
             dependencies=tuple(self.dependencies),
             durations=tuple(self.durations),
-            shortest=self.shortest,
-            longest=self.longest,
-            started_at=self.started_at,
-            stopped_at=self.stopped_at,
+            shortest=_finite(self.shortest),
+            longest=_finite(self.longest),
+            started_at=_finite(self.started_at),
+            stopped_at=_finite(self.stopped_at),
         )
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 class Computation:
@@ -200,11 +203,9 @@ class Computation:
         "annotations",
         "caller",
         "changed",
-        "completed",
         "context",
         "done",
         "ended_at",
-        "erred",
         "frames",
         "graph_bytes",
         "groups",
@@ -213,7 +214,6 @@ class Computation:
         "line",
         "places",
         "rest",
-        "retried",
         "spans",
         "started_at",
         "stopped_at",
@@ -261,9 +261,6 @@ class Computation:
         #: Its groups that have changed since they were told.
         self.changed: list[Group] = []
         self.tasks = 0
-        self.completed = 0
-        self.erred = 0
-        self.retried = 0
         # Tasks that have something to do.
         self.active = 0
         # Tasks that ended without a result: they raised, or what they need did.
@@ -334,7 +331,11 @@ class Computation:
         """Return what goes over the wire."""
         states: Counter[str] = Counter()
         seconds: dict[str, float] = defaultdict(float)
+        completed = erred = retried = 0
         for group in self.groups.values():
+            completed += group.completed
+            erred += group.erred
+            retried += group.retried
             for state, count in group.states.items():
                 states[state] += count
             for action, took in group.seconds.items():
@@ -346,9 +347,9 @@ class Computation:
             started_at=self.started_at,
             stopped_at=self.stopped_at,
             tasks=self.tasks,
-            completed=self.completed,
-            erred=self.erred,
-            retried=self.retried,
+            completed=completed,
+            erred=erred,
+            retried=retried,
             cancelled=self.let_go,
             states={state: count for state, count in states.items() if count},
             seconds=dict(seconds),

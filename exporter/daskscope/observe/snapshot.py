@@ -256,6 +256,7 @@ class Observer:
     def look(self) -> None:
         """Look at all workers, for the next snapshot: of many this is half of its work."""
         began = time()
+        self._computations.count_ended()
         totals = self._workers.totals(
             self._scheduler.workers.values(), self._prefixes.compute_seconds()
         )
@@ -276,6 +277,7 @@ class Observer:
         if phase == "stop":
             self._computations.cancel_all()
         (now, workers), self._looked = self._looked, None
+        self._computations.count_ended()
         state, activities = self._state(phase, now, workers)
         self._told = state
         self._busy_seconds = state.workers.seconds["busy"]
