@@ -42,7 +42,8 @@ class ServiceProcess:
     Use it in a with-statement, or call :meth:`start` and :meth:`stop`. ``settings`` are further
     options by their names in :class:`~daskscope_service.settings.Settings`, for example
     ``queue_size=1``; a tuple gives the option several times. ``output`` is what the process wrote
-    so far. With ``tls_cert`` it is asked by HTTPS; ``authority`` is the file to check that with.
+    so far. The database is SQLite in ``data_dir``, or what is at ``database_url``. With
+    ``tls_cert`` it is asked by HTTPS; ``authority`` is the file to check that with.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ServiceProcess:
         *,
         port: int | None = None,
         authority: Path | None = None,
+        database_url: str = "",
         **settings: object,
     ) -> None:
         self.data_dir = data_dir
@@ -58,6 +60,7 @@ class ServiceProcess:
         self.url = f"{'https' if 'tls_cert' in settings else 'http'}://127.0.0.1:{self.port}"
         self._verify = True if authority is None else str(authority)
         self.output = ""
+        self.database_url = database_url
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
         self._engine: Engine | None = None
@@ -79,8 +82,18 @@ class ServiceProcess:
     def engine(self) -> Engine:
         """The service's database, opened a second time."""
         if self._engine is None:
-            self._engine = open_database(Settings(data_dir=self.data_dir, port=self.port))
+            self._engine = open_database(
+                Settings(data_dir=self.data_dir, database_url=self.database_url, port=self.port)
+            )
         return self._engine
+
+    @property
+    def database_options(self) -> tuple[str, ...]:
+        """The options with which commands find the service's database."""
+        return (
+            *("--data-dir", str(self.data_dir)),
+            *(("--database-url", self.database_url) if self.database_url else ()),
+        )
 
     @property
     def sign_in_link(self) -> str:
@@ -102,8 +115,8 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start the process and return once it answers."""
-        options = {"data-dir": self.data_dir, "port": self.port, **self._settings}
-        command = [sys.executable, "-m", "daskscope_service.cli", "serve"]
+        options = {"port": self.port, **self._settings}
+        command = [sys.executable, "-m", "daskscope_service.cli", "serve", *self.database_options]
         for name, value in options.items():
             for one in value if isinstance(value, tuple) else (value,):
                 command += [_OPTIONS[name.replace("-", "_")], str(one)]

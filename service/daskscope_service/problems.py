@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from flask import Flask, Response, render_template, request
+from sqlalchemy.exc import DataError
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import HTTP_STATUS_CODES
 
@@ -54,6 +55,7 @@ def install(app: Flask) -> None:
     """Make ``app`` answer every error with a problem document, or with a page for people."""
     app.register_error_handler(Problem, _answer)
     app.register_error_handler(HTTPException, _answer_http)
+    app.register_error_handler(DataError, _answer_data)
     app.register_error_handler(Exception, _answer_unexpected)
 
 
@@ -86,6 +88,12 @@ def _answer_http(error: HTTPException) -> Response:
     dropped = {"content-type", "content-length"}
     headers = {k: v for k, v in error.get_headers() if k.lower() not in dropped}
     return _answer(Problem(status, error.description or error.name, headers=headers))
+
+
+def _answer_data(_: Exception) -> Response:
+    return _answer(
+        Problem(400, "It holds something that the database cannot: the character NUL, for example.")
+    )
 
 
 def _answer_unexpected(error: Exception) -> Response:

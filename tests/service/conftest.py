@@ -1,24 +1,110 @@
-"""Fixtures of the service's tests."""
+"""Fixtures of the service's tests. What touches the database runs on both kinds of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, text
 
+from daskscope_service.db import schema
+from daskscope_service.db.engine import open_database, upgrade_database, writing
+from daskscope_service.settings import Settings
+from tests.postgresql import PostgresServer, find_binaries
 from tests.service_process import ServiceProcess
+
+#: Makes a database and returns its address: "" for SQLite, which is made where its folder is.
+NewDatabase = Callable[[], str]
+
+
+@contextmanager
+def standstill(engine: Engine) -> Iterator[None]:
+    """Let no one else write meanwhile, as if the disk stood still. Reading goes on."""
+    with writing(engine) as connection:  # which locks all of SQLite
+        if engine.dialect.name == "postgresql":
+            names = ", ".join(f'"{name}"' for name in schema.metadata.tables)
+            connection.execute(text(f"LOCK TABLE {names} IN EXCLUSIVE MODE"))
+        yield
 
 
 @pytest.fixture(scope="session")
-def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def postgresql() -> Iterator[PostgresServer]:
+    """A PostgreSQL server."""
+    binaries = find_binaries()
+    if binaries is None:
+        why = "no PostgreSQL server is installed (Debian's package postgresql)"
+        if "CI" in os.environ:
+            pytest.fail(why)
+        pytest.skip(why)
+    with PostgresServer(binaries) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template(postgresql: PostgresServer) -> str:
+    """The name of a database with all tables: to copy it is quicker than to apply revisions."""
+    name = postgresql.create()
+    upgrade_database(Settings(database_url=postgresql.url(name)))
+    return name
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def database_kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture(scope="session")
+def new_database(database_kind: str, request: pytest.FixtureRequest) -> NewDatabase:
+    """Makes databases with all tables."""
+    if database_kind == "sqlite":
+        return lambda: ""
+    server: PostgresServer = request.getfixturevalue("postgresql")
+    template: str = request.getfixturevalue("template")
+    return lambda: server.url(server.create(template))
+
+
+@pytest.fixture(scope="session")
+def empty_database(database_kind: str, request: pytest.FixtureRequest) -> NewDatabase:
+    """Makes databases without tables."""
+    if database_kind == "sqlite":
+        return lambda: ""
+    server: PostgresServer = request.getfixturevalue("postgresql")
+    return lambda: server.url(server.create())
+
+
+@pytest.fixture
+def engine(tmp_path: Path, new_database: NewDatabase) -> Iterator[Engine]:
+    """A database for one test alone."""
+    settings = Settings(data_dir=tmp_path / "data", database_url=new_database())
+    upgrade_database(settings)
+    engine = open_database(settings)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def shared_service(
+    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase
+) -> Iterator[ServiceProcess]:
     """One service for all tests that leave it as it was: each works in a workspace of its own."""
-    with ServiceProcess(tmp_path_factory.mktemp("service")) as service:
+    data_dir = tmp_path_factory.mktemp("service")
+    with ServiceProcess(data_dir, database_url=new_database()) as service:
         yield service
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+def service(tmp_path: Path, new_database: NewDatabase) -> Iterator[ServiceProcess]:
     """A service for one test alone, which may end it."""
+    with ServiceProcess(tmp_path / "data", database_url=new_database()) as service:
+        yield service
+
+
+@pytest.fixture
+def local_service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    """A service for one test alone, on SQLite: for what is the same on both, or SQLite's alone."""
     with ServiceProcess(tmp_path / "data") as service:
         yield service

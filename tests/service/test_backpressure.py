@@ -10,19 +10,21 @@ import requests
 from sqlalchemy import select
 
 from daskscope_service.db import schema
-from daskscope_service.db.engine import writing
 from tests.service.beats import make_beat, post
+from tests.service.conftest import NewDatabase, standstill
 from tests.service_process import ServiceProcess
 
 
-def test_a_full_queue_is_a_429_and_reading_goes_on(tmp_path: Path) -> None:
-    with ServiceProcess(tmp_path, queue_size=1, threads=4) as service:
+def test_a_full_queue_is_a_429_and_reading_goes_on(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with ServiceProcess(tmp_path, database_url=new_database(), queue_size=1, threads=4) as service:
         token = service.token()
         assert post(service.url, token, make_beat()).ok
         waiting = make_beat()
         answers: list[Future[requests.Response]] = []
         with ThreadPoolExecutor() as pool:
-            with writing(service.engine):  # the disk stands still
+            with standstill(service.engine):
                 # Two at once: whichever comes first takes the only place.
                 answers = [pool.submit(post, service.url, token, waiting) for _ in range(2)]
                 deadline = time.monotonic() + 30

@@ -29,16 +29,19 @@ def daskscope(*arguments: object, **environment: str) -> subprocess.CompletedPro
     )
 
 
-def test_serve_says_where_it_is_and_what_to_do_next(service: ServiceProcess) -> None:
-    assert service.url in service.output
-    assert f"{service.url}/sign-in?code=" in service.output
-    assert str(service.data_dir) in service.output
-    assert f"daskscope token create --label NAME --data-dir {service.data_dir}" in service.output
+def test_serve_says_where_it_is_and_what_to_do_next(local_service: ServiceProcess) -> None:
+    assert local_service.url in local_service.output
+    assert f"{local_service.url}/sign-in?code=" in local_service.output
+    assert str(local_service.data_dir) in local_service.output
+    assert (
+        f"daskscope token create --label NAME --data-dir {local_service.data_dir}"
+        in local_service.output
+    )
 
 
-def test_the_database_is_for_its_owner_alone(service: ServiceProcess) -> None:
-    post(service.url, service.token(), make_beat())
-    files = list(service.data_dir.iterdir())
+def test_the_database_is_for_its_owner_alone(local_service: ServiceProcess) -> None:
+    post(local_service.url, local_service.token(), make_beat())
+    files = list(local_service.data_dir.iterdir())
     assert len(files) == 3
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -82,11 +85,11 @@ def test_serve_ends_cleanly_with_a_request_under_way(
 
 
 def test_a_taken_port_is_said_and_nothing_is_started(
-    service: ServiceProcess, tmp_path: Path
+    local_service: ServiceProcess, tmp_path: Path
 ) -> None:
-    done = daskscope("serve", "--port", service.port, "--data-dir", tmp_path / "other")
+    done = daskscope("serve", "--port", local_service.port, "--data-dir", tmp_path / "other")
     assert done.returncode == 1
-    assert f"port {service.port}" in done.stderr
+    assert f"port {local_service.port}" in done.stderr
     assert "--port" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -108,7 +111,8 @@ def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
 
 
 def test_a_token_is_made_listed_and_revoked(service: ServiceProcess) -> None:
-    where = ("--data-dir", service.data_dir, "--workspace", "finance")
+    database = service.database_options
+    where = (*database, "--workspace", "finance")
     made = daskscope("token", "create", "--label", "nightly", "--scope", "ingest", *where)
     assert made.returncode == 0, made.stderr
     token = made.stdout.strip()
@@ -120,7 +124,7 @@ def test_a_token_is_made_listed_and_revoked(service: ServiceProcess) -> None:
     (line,) = [line for line in listed.splitlines() if identifier in line]
     assert line.split()[1:3] == ["active", "ingest"]
     assert "nightly" in line
-    assert identifier not in daskscope("token", "list", *where[:2]).stdout  # another workspace
+    assert identifier not in daskscope("token", "list", *database).stdout  # another workspace
 
     assert daskscope("token", "revoke", identifier, *where).returncode == 0
     assert post(service.url, token, make_beat()).status_code == 401
@@ -130,21 +134,21 @@ def test_a_token_is_made_listed_and_revoked(service: ServiceProcess) -> None:
     assert "daskscope token list" in unknown.stderr
 
 
-def test_a_token_can_expire(service: ServiceProcess) -> None:
-    where = ("--data-dir", service.data_dir)
+def test_a_token_can_expire(local_service: ServiceProcess) -> None:
+    where = local_service.database_options
     made = daskscope("token", "create", "--days", "0.0000001", *where)
-    assert post(service.url, made.stdout.strip(), make_beat()).status_code == 401
+    assert post(local_service.url, made.stdout.strip(), make_beat()).status_code == 401
     assert "expired" in daskscope("token", "list", *where).stdout
 
 
-def test_a_fresh_sign_in_link_can_be_had(service: ServiceProcess) -> None:
-    where = ("--data-dir", service.data_dir)
+def test_a_fresh_sign_in_link_can_be_had(local_service: ServiceProcess) -> None:
+    where = local_service.database_options
     done = daskscope("user", "sign-in", "--public-url", "https://monitor.example", *where)
     assert done.stdout.startswith("https://monitor.example/sign-in?code=")
     code = done.stdout.strip().partition("code=")[2]
     session = requests.Session()
-    assert session.get(f"{service.url}/sign-in?code={code}", timeout=30).ok
-    assert session.get(f"{service.url}/api/v1/clusters", timeout=30).ok
+    assert session.get(f"{local_service.url}/sign-in?code={code}", timeout=30).ok
+    assert session.get(f"{local_service.url}/api/v1/clusters", timeout=30).ok
 
 
 def test_the_cookie_is_for_https_alone_where_users_come_by_https(tmp_path: Path) -> None:

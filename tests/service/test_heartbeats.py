@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import time
 import uuid
 from dataclasses import asdict, replace
@@ -13,7 +14,15 @@ import pytest
 import requests
 from sqlalchemy import Table, select
 
-from daskscope.protocol import MAX_BEAT_BYTES, MAX_TEXT, CodeFrame, Heartbeat, decode_reply, encode
+from daskscope.protocol import (
+    MAX_BEAT_BYTES,
+    MAX_NAME,
+    MAX_TEXT,
+    CodeFrame,
+    Heartbeat,
+    decode_reply,
+    encode,
+)
 from daskscope_service.db import schema
 from tests.service.beats import (
     full_beat,
@@ -24,6 +33,7 @@ from tests.service.beats import (
     make_event,
     make_failure,
     make_status,
+    make_task_group,
     post,
 )
 from tests.service_process import ServiceProcess
@@ -209,6 +219,31 @@ def test_unknown_fields_are_ignored(shared_service: ServiceProcess, token: str) 
     assert post(shared_service.url, token, edited("cluster.galaxy", {"arm": [1]})).ok
 
 
+def test_a_character_that_postgresql_lacks_is_replaced_and_the_rest_is_kept(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    message = "a\0b \\u0000 \\\0"  # twice the character; between them how JSON writes it, as text
+    beat = make_beat(make_cluster(tags={"k": "\0"}), failures=(make_failure(message=message),))
+    assert post(shared_service.url, token, beat).ok
+    stored = row(shared_service, schema.failure, workspace)["message"]
+    assert stored == message.replace("\0", "\ufffd")
+    assert row(shared_service, schema.cluster, workspace)["tags"] == {"k": "\ufffd"}
+
+
+def test_the_largest_names_and_numbers_are_stored(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    rng = random.Random(1)  # what does not compress, four bytes each
+    name = "".join(chr(rng.randrange(0x10000, 0x11000)) for _ in range(MAX_NAME))
+    computation = make_computation(name[:100], user=name, tasks=2**63 - 1, graph_bytes=2**63 - 1)
+    group = make_task_group(name[:100], name, prefix=name)
+    cluster = make_cluster("c" * 200, user=name)
+    beat = make_beat(cluster, computations=(computation,), task_groups=(group,))
+    assert post(shared_service.url, token, beat).status_code == 200
+    assert row(shared_service, schema.computation, workspace)["tasks"] == 2**63 - 1
+    assert row(shared_service, schema.task_group, workspace)["name"] == name
+
+
 def test_a_gzipped_beat_is_stored(
     shared_service: ServiceProcess, token: str, workspace: str
 ) -> None:
@@ -232,6 +267,8 @@ def test_a_gzipped_beat_is_stored(
         ("computations.0.frames.0.line", "12", "$.computations[0].frames[0].line"),
         ("computations.0.user", "u" * 5000, "$.computations[0].user"),
         ("task_groups.1.durations", [1, 2.5], "$.task_groups[1].durations[1]"),
+        ("task_groups.0.name", "n" * (MAX_NAME + 1), "$.task_groups[0].name"),
+        ("computations.0.id", "i" * 101, "$.computations[0].id"),
         ("failures.0.message", "m" * (MAX_TEXT + 1), "$.failures[0].message"),
         ("failures.0.count", 2**63, "$.failures[0].count"),
         ("code.0.text", "tampered()", "$.code[0].hash"),

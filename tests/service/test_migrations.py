@@ -28,6 +28,7 @@ from daskscope_service.db.engine import (
     writing,
 )
 from daskscope_service.settings import Settings
+from tests.service.conftest import NewDatabase
 from tests.service.revisions.r0001 import SECRET
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess, free_port
@@ -36,9 +37,13 @@ NEWEST = revisions.known()[-1]
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path, empty_database: NewDatabase) -> Settings:
     """A database that is not there yet, or empty."""
-    return Settings(data_dir=tmp_path / "data")
+    return Settings(data_dir=tmp_path / "data", database_url=empty_database())
+
+
+def options(settings: Settings) -> list[object]:
+    return ["--data-dir", settings.data_dir, "--database-url", settings.database]
 
 
 def make(settings: Settings, revision: str) -> None:
@@ -133,7 +138,7 @@ def test_a_database_filled_by_an_earlier_revision_is_upgraded_and_served(
 ) -> None:
     make(settings, revision)
 
-    with ServiceProcess(settings.data_dir) as service:
+    with ServiceProcess(settings.data_dir, database_url=settings.database_url) as service:
         upgraded = f"The database had revision {revision}; now it has {NEWEST}."
         assert (upgraded in service.output) == (revision != NEWEST)
         headers = {"Authorization": f"Bearer dsk_aaaaaaaaaa_{SECRET}"}
@@ -167,7 +172,7 @@ def test_a_fresh_database_has_the_default_workspace_alone(settings: Settings) ->
 
 
 def test_processes_that_start_at_once_apply_the_revisions_once(settings: Settings) -> None:
-    command = ["database", "upgrade", "--data-dir", str(settings.data_dir)]
+    command = ["database", "upgrade", *options(settings)]
     with ThreadPoolExecutor() as pool:
         runs = list(pool.map(lambda _: daskscope(*command), range(3)))
     assert [run.returncode for run in runs] == [0, 0, 0], [run.stderr for run in runs]
@@ -195,7 +200,7 @@ def test_a_newer_database_is_refused_and_both_revisions_named(settings: Settings
     upgrade_database(settings)
     with raw(settings) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    done = daskscope("serve", "--port", free_port(), "--data-dir", settings.data_dir)
+    done = daskscope("serve", "--port", free_port(), *options(settings))
     assert done.returncode == 1
     assert "revision 9999" in done.stderr
     assert f"up to {NEWEST}" in done.stderr
@@ -211,7 +216,7 @@ def test_a_database_from_before_the_revisions_is_refused_and_left_alone(
 ) -> None:
     with raw(settings) as connection:
         schema.metadata.create_all(connection)
-    done = daskscope("serve", "--port", free_port(), "--data-dir", settings.data_dir)
+    done = daskscope("serve", "--port", free_port(), *options(settings))
     assert done.returncode == 1
     assert "before the first release" in done.stderr
     assert database_position(settings).state == "unnumbered"
@@ -223,7 +228,7 @@ def test_serve_applies_what_is_missing_unless_it_is_told_to_refuse(
     make(settings, NEWEST)
     path = os.pathsep.join([str(next_revision), os.environ.get("PYTHONPATH", "")])
     number = f"{int(NEWEST) + 1:04}"
-    where = ("--data-dir", settings.data_dir)
+    where = options(settings)
     done = daskscope(
         "serve", "--port", free_port(), *where, PYTHONPATH=path, DASKSCOPE_MIGRATE="refuse"
     )
@@ -238,12 +243,11 @@ def test_serve_applies_what_is_missing_unless_it_is_told_to_refuse(
     assert database_position(settings).at == number
 
 
-def test_a_command_makes_no_database_by_itself(settings: Settings) -> None:
+def test_a_command_makes_no_database_by_itself(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path / "data")
     with pytest.raises(ConfigurationError, match="'daskscope serve' makes it"):
         open_database(settings)
-    done = daskscope(
-        "serve", "--port", free_port(), "--data-dir", settings.data_dir, "--migrate", "refuse"
-    )
+    done = daskscope("serve", "--port", free_port(), *options(settings), "--migrate", "refuse")
     assert "'daskscope database upgrade'" in done.stderr
     assert not settings.data_dir.exists()
 
@@ -251,7 +255,7 @@ def test_a_command_makes_no_database_by_itself(settings: Settings) -> None:
 def test_an_empty_database_is_told_from_one_that_is_ready(settings: Settings) -> None:
     with raw(settings) as connection:
         connection.execute(text("CREATE TABLE other (id INTEGER)"))
-    where = ("--data-dir", settings.data_dir)
+    where = options(settings)
     assert "is empty" in daskscope("database", "status", *where).stdout
     with pytest.raises(ConfigurationError, match="is empty"):
         open_database(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import random
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,7 @@ from opentelemetry.trace import Status, StatusCode, set_span_in_context
 from sqlalchemy import select
 
 from daskscope_service.db import schema
+from daskscope_service.ingest.points import MAX_SERIES_BYTES
 from tests.service_process import ServiceProcess
 
 CLUSTER = "Scheduler-1"
@@ -199,6 +201,52 @@ def test_what_cannot_be_kept_is_counted_in_the_answer_and_the_rest_is_kept(sende
     assert partial.rejected_data_points == 5
     assert partial.error_message
     assert sender.points() == {("g", "value", "{}"): [("gauge", 0.0)]}
+
+
+def test_series_with_names_that_no_index_holds_are_counted_and_the_rest_is_kept(
+    sender: Sender,
+) -> None:
+    long = random.Random(1).randbytes(MAX_SERIES_BYTES // 2).hex()  # it does not compress
+    gauge = Metric(name="g")
+    for length in (MAX_SERIES_BYTES - 50, MAX_SERIES_BYTES):
+        point = gauge.gauge.data_points.add(time_unix_nano=10**9, as_double=1.0)
+        point.attributes.add(key="k").value.string_value = long[:length]
+    histogram = Metric(name=long)
+    histogram.histogram.data_points.add(time_unix_nano=10**9, bucket_counts=[1], sum=1.0)
+
+    answer = sender.post("metrics", metrics_request(gauge, histogram).SerializeToString())
+
+    partial = ExportMetricsServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_data_points == 2
+    assert str(MAX_SERIES_BYTES) in partial.error_message
+    assert len(sender.points()) == 1
+
+
+def test_the_character_that_postgresql_lacks_is_replaced(sender: Sender) -> None:
+    traces = ExportTraceServiceRequest()
+    span = (
+        traces.resource_spans.add()
+        .scope_spans.add()
+        .spans.add(trace_id=b"1234567890123456", span_id=b"12345678", name="a\0b")
+    )
+    span.attributes.add(key="k").value.string_value = "\0"
+    assert sender.post("traces", traces.SerializeToString()).ok
+    (row,) = sender.rows(schema.span)
+    assert row["name"] == "a\ufffdb"
+
+    logs = ExportLogsServiceRequest()
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=10**18)
+    record.body.string_value = record.event_name = "\0"
+    assert sender.post("logs", logs.SerializeToString()).ok
+    (row,) = sender.rows(schema.log_record)
+    assert row["body"] == row["event_name"] == "\ufffd"
+
+    metric = Metric(name="m\0", unit="\0")
+    point = metric.gauge.data_points.add(time_unix_nano=10**9, as_int=1)
+    point.attributes.add(key="\0").value.string_value = "\0"
+    assert sender.post("metrics", metrics_request(metric).SerializeToString()).ok
+    (key,) = sender.points()
+    assert key[0] == "m\ufffd"
 
 
 def test_spans_are_stored(sender: Sender) -> None:

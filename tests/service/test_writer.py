@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +11,10 @@ from sqlalchemy import Engine, event, select
 from sqlalchemy.exc import OperationalError
 
 from daskscope_service.db import schema
-from daskscope_service.db.engine import open_database, upgrade_database, writing
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Rows, Writer
 from daskscope_service.problems import Problem
-from daskscope_service.settings import Settings
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    settings = Settings(data_dir=tmp_path)
-    upgrade_database(settings)
-    engine = open_database(settings)
-    yield engine
-    engine.dispose()
+from tests.service.conftest import standstill
 
 
 @pytest.fixture
@@ -51,7 +40,7 @@ def write_together(writer: Writer, engine: Engine, batches: list[Rows]) -> list[
             errors[index] = error
 
     threads = [threading.Thread(target=write, args=(i,)) for i in range(len(batches))]
-    with writing(engine):  # the writer waits for the lock
+    with standstill(engine):  # the writer waits
         blocker = threading.Thread(target=writer.write, args=({},))
         blocker.start()
         for thread in threads:
@@ -87,6 +76,46 @@ def test_more_rows_than_one_statement_holds_are_written(writer: Writer, engine: 
     rows = [(f"w{number}", 1.0) for number in range(2777)]
     writer.write({Upsert(engine, schema.workspace): rows})
     assert len(names(engine)) == 2777
+
+
+def test_of_rows_with_one_key_in_a_batch_the_last_is_kept_unless_it_is_older(
+    writer: Writer, engine: Engine
+) -> None:
+    def kept(upsert: Upsert, *seconds: float) -> list[float]:
+        writer.write({upsert: [("w", "c", "p", seq, str(seq)) for seq in seconds]})
+        query = select(schema.activity.c.seq)
+        with engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    latest = Upsert(engine, schema.activity, replace=["seq", "seconds"], unless_newer="seq")
+    assert kept(Upsert(engine, schema.activity), 3, 5) == [3]
+    assert kept(latest, 4, 7, 6) == [7]
+    assert kept(latest, 5, 2) == [7]
+    assert kept(Upsert(engine, schema.activity, replace=["seq"]), 9, 8) == [8]
+
+
+def test_two_writers_of_the_same_rows_do_not_stand_in_each_others_way(engine: Engine) -> None:
+    upsert = Upsert(engine, schema.workspace, replace=["created_at"])
+    rows = [(f"w{number}", 1.0) for number in range(300)]
+    errors: list[Exception] = []
+
+    def write(rows: list[tuple[str, float]]) -> None:
+        writer = Writer(engine, capacity=1)
+        try:
+            for _ in range(20):
+                writer.write({upsert: rows})
+        except Exception as error:
+            errors.append(error)
+        finally:
+            writer.close()
+
+    threads = [threading.Thread(target=write, args=(some,)) for some in (rows, rows[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert len(names(engine)) == 300
 
 
 def test_a_full_queue_is_a_429_that_says_when_to_come_again(writer: Writer) -> None:

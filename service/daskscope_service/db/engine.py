@@ -118,8 +118,10 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
     except ArgumentError:
         raise ConfigurationError(
             "DASKSCOPE_DATABASE_URL is not a database address; "
-            "right would be postgresql+psycopg://user:password@host/name"
+            "right would be postgresql://user:password@host/name"
         ) from None
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
     engine: Engine | None = None
     try:
         # Every request thread may hold a connection, and the writer has one.
@@ -130,6 +132,10 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
             if url.database and url.database != ":memory:":
                 _make_private(Path(url.database), make=make)
             options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
+        else:
+            # A server that was restarted has left connections behind that are of no use.
+            options["pool_pre_ping"] = True
+            options["connect_args"] = {"connect_timeout": round(_BUSY_SECONDS)}
         engine = create_engine(url, **options)
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _set_up_sqlite)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Dialect, Engine, Select, Table
+from sqlalchemy import ColumnElement, Connection, Dialect, Engine, Float, Select, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 #: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
@@ -56,9 +58,23 @@ class Upsert:
             statement = statement.on_conflict_do_nothing(index_elements=key)
         compiled = statement.compile(dialect=engine.dialect, column_keys=list(self.columns))
         self._sql = str(compiled)
+        self._keeps_first = not replace
+        self._key = itemgetter(*(self.columns.index(name) for name in key))
+        self._version = None if unless_newer is None else self.columns.index(unless_newer)
+        self._floats = {
+            index
+            for index, name in enumerate(self.columns)
+            if isinstance(table.c[name].type, Float)
+        }
+        self._in_columns = engine.dialect.name == "postgresql"
+        if self._in_columns:
+            arrays = (
+                f"%b::{table.c[name].type.compile(engine.dialect)}[]" for name in self.columns
+            )
+            values = f"SELECT * FROM unnest({', '.join(arrays)})"  # noqa: S608 - no one's text
+            self._sql = re.sub(r"VALUES \(.*?\)(?= ON CONFLICT)", lambda _: values, self._sql)
         self._row = f"({', '.join('?' * len(self.columns))})"
-        self._positional = compiled.positiontup is not None
-        if self._positional and tuple(compiled.positiontup or ()) != self.columns:
+        if not self._in_columns and tuple(compiled.positiontup or ()) != self.columns:
             raise AssertionError(f"{table.name}: columns in another order than the table's")
 
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -68,11 +84,37 @@ class Upsert:
         """
         if not rows:
             return
-        if self._positional:
-            self._run_together(connection, rows)
+        if self._in_columns:
+            self._run_in_columns(connection, rows)
         else:
-            named = [dict(zip(self.columns, row, strict=True)) for row in rows]
-            connection.exec_driver_sql(self._sql, named)
+            self._run_together(connection, rows)
+
+    def _run_in_columns(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        # One parameter for each column, an array in binary, takes PostgreSQL half as long as a
+        # statement for each row. But one statement may not write a row twice, and in the order of
+        # their keys, two processes do not wait for each other's rows.
+        last: dict[Any, tuple[Any, ...]] = {}
+        for row in rows:
+            key = self._key(row)
+            before = last.get(key)
+            if before is None or not self._stays(before, row):
+                last[key] = row
+        columns = zip(*(last[key] for key in sorted(last)), strict=True)
+        connection.exec_driver_sql(
+            self._sql,
+            tuple(
+                # An array is of one type: 1 and 1.5 do not go together.
+                [None if value is None else float(value) for value in values]
+                if index in self._floats
+                else list(values)
+                for index, values in enumerate(columns)
+            ),
+        )
+
+    def _stays(self, before: tuple[Any, ...], row: tuple[Any, ...]) -> bool:
+        if self._keeps_first:
+            return True
+        return self._version is not None and bool(row[self._version] < before[self._version])
 
     def _run_together(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         # SQLite gives up the interpreter's lock for every statement, and a busy service is slow to

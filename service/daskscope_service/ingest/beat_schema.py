@@ -21,17 +21,33 @@ from daskscope.protocol import Heartbeat
 #: Characters of a name, an id, a path: whatever is not one of the long texts.
 MAX_NAME = 4_000
 
+#: Characters of a name that is part of a row's key or of an index: PostgreSQL puts no more than
+#: 2,700 bytes into one. Schedulers cut names at the same length.
+MAX_KEY = protocol.MAX_NAME
+
+#: Characters of an id that is part of a row's key beside such names.
+MAX_ID = 100
+
+#: Characters of a cluster's id.
+MAX_CLUSTER_ID = 200
+
+_KEYS = frozenset({"name", "prefix", "user", "id"})
+_IDS = frozenset({"computation", "fingerprint", "hash"})
+
 #: Fields that hold text at length, bounded by :data:`daskscope.protocol.MAX_TEXT`.
 _LONG_TEXTS = frozenset({"message", "traceback", "text"})
 
 _NAME = Annotated[str, Meta(max_length=MAX_NAME)]
+_KEY = Annotated[str, Meta(max_length=MAX_KEY)]
+_ID = Annotated[str, Meta(max_length=MAX_ID)]
 _LONG_TEXT = Annotated[str, Meta(max_length=protocol.MAX_TEXT)]
 _COUNT = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _SECONDS = Annotated[float, Meta(ge=-1e15, le=1e15)]
 _TIME = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # 1970 to 9999
 _EXACT: dict[tuple[str, str], Any] = {
     # Part of the address of pages.
-    ("Cluster", "id"): Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:@+~-]{1,200}$")],
+    ("Cluster", "id"): Annotated[str, Meta(pattern=rf"^[A-Za-z0-9._:@+~-]{{1,{MAX_CLUSTER_ID}}}$")],
+    ("Computation", "id"): _ID,
     ("Cluster", "interval"): Annotated[float, Meta(ge=0.01, le=86_400)],
 }
 
@@ -65,7 +81,9 @@ def _bounded(kind: type) -> type[msgspec.Struct]:
 
 def _annotate(kind: Any, name: str) -> Any:
     if kind is str:
-        return _LONG_TEXT if name in _LONG_TEXTS else _NAME
+        if name in _LONG_TEXTS:
+            return _LONG_TEXT
+        return _KEY if name in _KEYS else _ID if name in _IDS else _NAME
     if kind is int:
         return _COUNT
     if kind is float:

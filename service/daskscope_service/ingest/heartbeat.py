@@ -26,6 +26,9 @@ _MAJOR = PROTOCOL.partition(".")[0]
 #: How many hashes one query asks for: databases bound the number of parameters.
 _HASHES_AT_ONCE = 500
 
+#: The character NUL in JSON; a backslash before it that is itself escaped does not count.
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 _decode = make_decoder().decode
@@ -57,6 +60,14 @@ def parse(body: bytes) -> Heartbeat:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, f"The body is not JSON: {error}.") from None
     _check_version(beat.protocol)
+    _check_hashes(beat)
+    if _NUL.search(body):
+        # PostgreSQL's text cannot hold it. It is in messages that were made of bytes.
+        beat = _decode(_NUL.sub(rb"\1\\ufffd", body))
+    return beat
+
+
+def _check_hashes(beat: Heartbeat) -> None:
     for index, code in enumerate(beat.code):
         if code.hash != code_hash(code.file, code.first_line, code.cut, code.text):
             field = f"$.code[{index}].hash"
@@ -66,7 +77,6 @@ def parse(body: bytes) -> Heartbeat:
                 "(daskscope.protocol.code_hash says how it is made).",
                 field=field,
             )
-    return beat
 
 
 class BeatStore:

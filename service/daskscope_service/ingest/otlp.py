@@ -24,6 +24,7 @@ from sqlalchemy import Engine, Table
 from daskscope import names
 from daskscope_service.db import schema
 from daskscope_service.db.statements import Upsert
+from daskscope_service.ingest.beat_schema import MAX_CLUSTER_ID
 from daskscope_service.ingest.writer import Writer
 
 _STATUS = {
@@ -89,11 +90,20 @@ class LogStore:
 
 
 def cluster_of(resource: Resource) -> str:
-    """Return the id of the cluster that ``resource`` is, or "" where it names none."""
+    """Return the id of the cluster that ``resource`` is, or "" where it names none.
+
+    What is longer than an id of a cluster names none.
+    """
     for attribute in resource.attributes:
         if attribute.key == names.CLUSTER_ID:
-            return str(attribute.value.string_value)
+            id = without_nul(attribute.value.string_value)
+            return id if len(id) <= MAX_CLUSTER_ID else ""
     return ""
+
+
+def without_nul(text: str) -> str:
+    """Return ``text`` without the character NUL, which PostgreSQL's text cannot hold."""
+    return text.replace("\0", "\ufffd")
 
 
 def plain(value: AnyValue) -> Any:
@@ -110,9 +120,9 @@ def plain(value: AnyValue) -> Any:
 
 
 def text(value: AnyValue) -> str:
-    """Return ``value`` as text: a string as it is, anything else as JSON."""
+    """Return ``value`` as text: a string as it is but for NUL, anything else as JSON."""
     content = plain(value)
-    return content if isinstance(content, str) else json(content)
+    return without_nul(content) if isinstance(content, str) else json(content)
 
 
 def json(value: Any) -> str:
@@ -131,7 +141,7 @@ def _span_row(span: Span, workspace: str, cluster: str) -> tuple[Any, ...]:
         span.span_id.hex(),
         span.parent_span_id.hex() or None,
         cluster,
-        span.name,
+        without_nul(span.name),
         span.start_time_unix_nano / 1e9,
         span.end_time_unix_nano / 1e9,
         _STATUS.get(span.status.code, "unset"),
@@ -148,7 +158,7 @@ def _log_row(record: LogRecord, workspace: str, cluster: str) -> tuple[Any, ...]
         cluster,
         (record.time_unix_nano or record.observed_time_unix_nano) / 1e9,
         record.severity_number,
-        record.event_name or str(attributes.get(names.EVENT_NAME, "")),
+        without_nul(record.event_name or str(attributes.get(names.EVENT_NAME, ""))),
         text(record.body),
         json(attributes),
         record.trace_id.hex() or None,

@@ -28,7 +28,7 @@ from sqlalchemy import Engine
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Upsert
-from daskscope_service.ingest.otlp import Outcome, cluster_of, json, text
+from daskscope_service.ingest.otlp import Outcome, cluster_of, json, text, without_nul
 from daskscope_service.ingest.writer import Writer
 
 #: Series whose ids a process remembers. Beyond it, it forgets all and asks the database again.
@@ -36,6 +36,10 @@ _MOST_REMEMBERED = 200_000
 
 #: How many attribute sets one query asks for: databases bound the number of parameters.
 _ASKED_AT_ONCE = 500
+
+#: Bytes that cluster, metric, field and attributes of a series may have together: PostgreSQL puts
+#: no more than 2,700 into an index, with the workspace.
+MAX_SERIES_BYTES = 2_000
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
@@ -56,6 +60,12 @@ class _Series(NamedTuple):
     kind: str
     unit: str
     attributes: str
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether it is short enough for an index."""
+        names = (self.cluster, self.metric, self.field, self.attributes)
+        return sum(len(name.encode()) for name in names) <= MAX_SERIES_BYTES
 
 
 #: What of a point names its series, as sent: cheap to make and to look up.
@@ -115,7 +125,9 @@ class MetricStore:
         if not rejected:
             return Outcome()
         return Outcome(
-            rejected, "only finite numbers of gauges, sums and histograms with bounds are kept"
+            rejected,
+            "only finite numbers of gauges, sums and histograms with bounds are kept, with names "
+            f"and attributes of at most {MAX_SERIES_BYTES} bytes",
         )
 
     def _decode(self, request: ExportMetricsServiceRequest, workspace: str) -> _Decoded:
@@ -207,9 +219,10 @@ def _numbers(
         if ids is not None:
             add((ids[0], time, value))
             continue
-        series = _Series(
-            cluster, metric.name, "value", kind, metric.unit, _sorted(point.attributes)
-        )
+        series = _named(metric, cluster, "value", kind, _sorted(point.attributes))
+        if not series.fits:
+            kept -= 1
+            continue
         decoded.waiting.append(_Waiting(known, key, [series], time, [value]))
     decoded.seen += seen
     decoded.kept += kept
@@ -229,17 +242,25 @@ def _histograms(
             or not time
         ):
             continue
-        decoded.kept += 1
         values = _values(point)
         key = _series_key(point, _OF_HISTOGRAMS)
         ids = known.get(key)
         if ids is not None:
+            decoded.kept += 1
             decoded.rows += _rows(ids, time, values)
             continue
         attributes = _sorted(point.attributes)
         fields = ["count", "sum", *map(_bound, point.explicit_bounds), "+Inf"]
-        series = [_Series(cluster, metric.name, f, kind, metric.unit, attributes) for f in fields]
+        series = [_named(metric, cluster, field, kind, attributes) for field in fields]
+        if not all(one.fits for one in series):
+            continue
+        decoded.kept += 1
         decoded.waiting.append(_Waiting(known, key, series, time, values))
+
+
+def _named(metric: Metric, cluster: str, field: str, kind: str, attributes: str) -> _Series:
+    name, unit = without_nul(metric.name), without_nul(metric.unit)
+    return _Series(cluster, name, field, kind, unit, attributes)
 
 
 def _series_key(point: NumberDataPoint | HistogramDataPoint, others: Sequence[str]) -> bytes:

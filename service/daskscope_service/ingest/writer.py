@@ -148,8 +148,10 @@ class Writer:
                 together.setdefault(upsert, []).extend(rows)
         if not together:
             return
+        # Always in the same order, so that two processes do not wait for each other's rows.
+        ordered = sorted(together.items(), key=lambda item: item[0].table.name)
         with writing(self._engine) as connection:
-            for upsert, rows in together.items():
+            for upsert, rows in ordered:
                 upsert.run(connection, rows)
 
 

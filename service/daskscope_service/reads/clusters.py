@@ -6,7 +6,7 @@ from sqlalchemy import func
 
 from daskscope_service.db.schema import cluster, computation, failure
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
-from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
+from daskscope_service.reads.scope import Item, Page, Scope, Selection, page, total
 
 
 def list_clusters(scope: Scope, selection: Selection) -> Page:
@@ -30,7 +30,7 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
     """Add verdict and counts, with one query per count for all clusters together."""
     ids = [item["id"] for item in items]
     computations = scope.select(computation, computation.c.cluster, func.count())
-    failures = scope.select(failure, failure.c.cluster, func.sum(failure.c.count))
+    failures = scope.select(failure, failure.c.cluster, total(failure.c.count))
     by_cluster = {
         name: {
             row[0]: int(row[1])

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tuple_
 
 from daskscope_service.db.schema import cluster, failure
-from daskscope_service.reads.scope import Item, Page, Scope, Selection, cut
+from daskscope_service.reads.scope import Item, Page, Scope, Selection, cut, total
 
 #: Failures that the page and the API show of one group, the newest first.
 MOST_SAMPLES = 20
@@ -29,7 +29,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
             failure.c.fingerprint,
             func.min(failure.c.type).label("type"),
             func.min(failure.c.function).label("function"),
-            func.sum(failure.c.count).label("count"),
+            total(failure.c.count).label("count"),
             func.count(failure.c.cluster.distinct()).label("clusters"),
             func.min(failure.c.first_at).label("first_at"),
             last_at.label("last_at"),
@@ -73,7 +73,7 @@ def one_exception(scope: Scope, fingerprint: str) -> Item | None:
     totals = scope.items(
         scope.select(
             failure,
-            func.sum(failure.c.count).label("count"),
+            total(failure.c.count).label("count"),
             func.count(failure.c.cluster.distinct()).label("clusters"),
             func.min(failure.c.first_at).label("first_at"),
             func.max(failure.c.last_at).label("last_at"),

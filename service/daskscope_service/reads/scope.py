@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flask import current_app, g
-from sqlalchemy import Connection, FromClause, Select, tuple_
+from sqlalchemy import BigInteger, Connection, FromClause, Select, cast, func, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from daskscope_service.db.engine import current_engine
@@ -101,6 +101,11 @@ def cut(items: list[Item], limit: int, at: str, id: str) -> Page:
         return Page(items, None)
     last = items[limit - 1]
     return Page(items[:limit], (last[at], last[id]))
+
+
+def total(column: ColumnElement[int]) -> ColumnElement[int]:
+    """Return the sum of a column of whole numbers: PostgreSQL would make it a decimal."""
+    return cast(func.sum(column), BigInteger)
 
 
 def encode_cursor(position: Position) -> str:
