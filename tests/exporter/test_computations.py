@@ -18,6 +18,10 @@ def inc(x: int) -> int:
     return x + 1
 
 
+def _inc_called(name: str) -> Any:
+    return type(name, (), {"__call__": lambda self, x: x + 1})()
+
+
 def double(x: int) -> int:
     return 2 * x
 
@@ -287,8 +291,8 @@ def test_many_groups_are_folded_into_other(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
     register()
-    # Keys as Dask makes them, each of another prefix.
-    graph = {(f"{chr(97 + x % 26) * (x // 26 + 1)}-{x:032x}", 0): (inc, x) for x in range(260)}
+    # Keys as Dask makes them, each of another function.
+    graph = {(f"inc-{x:032x}", 0): (_inc_called(f"inc_{x}"), x) for x in range(260)}
     client.get(graph, list(graph))
 
     computation = recorder.computation()
@@ -393,8 +397,8 @@ def test_names_are_cut_to_what_the_wire_allows(
 ) -> None:
     register(events__allow="*")
     long = "x" * 10_000
-    first, last = (f"{long}-{1:032x}", 0), (f"last-{2:032x}", 0)
-    client.get({first: (inc, 1), last: (inc, first)}, last)
+    first, last = (f"inc-{1:032x}", 0), (f"inc-{2:032x}", 0)
+    client.get({first: (_inc_called(long), 1), last: (_inc_called("last"), first)}, last)
     client.log_event(long, 1)
 
     groups = recorder.groups(recorder.computation().id)

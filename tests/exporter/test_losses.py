@@ -351,10 +351,11 @@ def test_where_their_last_lines_take_too_much_room_losses_come_without_and_that_
 def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix() -> None:
     drops: Counter[str] = Counter()
     keys = [f"kind{number % 30}-{number:032x}" for number in range(600)]
-    tasks = {
-        key: SimpleNamespace(key=key, run_spec=None, prefix=SimpleNamespace(name=key.split("-")[0]))
-        for key in keys
-    }
+    tasks = {}
+    for key in keys:
+        kind = key.split("-")[0]
+        function = SimpleNamespace(func=type(kind, (), {}))
+        tasks[key] = SimpleNamespace(key=key, run_spec=function, prefix=SimpleNamespace(name=kind))
     scheduler: Any = SimpleNamespace(tasks=tasks)
     losses = Losses(scheduler, Naming(Counter()), lambda address: None, drops)
     worker: Any = _Lost(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import uuid
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -44,9 +45,13 @@ def _array(name: str | None = None, **kwargs: Any) -> Any:
     return array.from_array([0, 1, 2, 3], chunks=2, name=name, **kwargs)
 
 
-def _svd() -> Any:
+def _ones(**kwargs: Any) -> Any:
     array = pytest.importorskip("dask.array")
-    return array.linalg.svd(array.ones((20, 4), chunks=(5, 4)))[1]
+    return array.ones((20, 4), chunks=(5, 4), **kwargs)
+
+
+def _svd() -> Any:
+    return pytest.importorskip("dask.array").linalg.svd(_ones())
 
 
 def _bag() -> Any:
@@ -54,13 +59,52 @@ def _bag() -> Any:
     return bag.from_sequence(range(6), npartitions=2)
 
 
+def _frames() -> Any:
+    pytest.importorskip("pandas")
+    return pytest.importorskip("dask.dataframe")
+
+
 def _frame() -> Any:
-    pandas = pytest.importorskip("pandas")
-    frame = pytest.importorskip("dask.dataframe")
-    return frame.from_pandas(pandas.DataFrame({"a": range(6)}), npartitions=2)
+    return _frames().from_dict({"a": range(6), "b": range(6)}, npartitions=2)
 
 
-#: Work of each kind of API, and what its tasks are called.
+def load(number: int) -> Any:
+    import pandas
+
+    return pandas.DataFrame({"a": [number]})
+
+
+def same(part: Any, *args: Any, **kwargs: Any) -> Any:
+    return part
+
+
+def with_place(part: Any, block_info: Any = None) -> Any:
+    return part
+
+
+def total(part: Any, axis: Any, keepdims: bool) -> Any:
+    return part.sum(axis=axis, keepdims=keepdims)
+
+
+def _mapped(function: Callable[..., Any], **kwargs: Any) -> Any:
+    with warnings.catch_warnings():
+        # Older Dask takes a token, but no longer likes to.
+        warnings.simplefilter("ignore", FutureWarning)
+        return _ones().map_blocks(function, dtype=float, **kwargs)
+
+
+def _blockwise(**kwargs: Any) -> Any:
+    array = pytest.importorskip("dask.array")
+    return array.blockwise(same, "ij", _ones(), "ij", dtype=float, **kwargs)
+
+
+def _reduced(**kwargs: Any) -> Any:
+    array = pytest.importorskip("dask.array")
+    return array.reduction(_ones(), total, total, dtype=float, **kwargs)
+
+
+#: Work of each kind of API, and what its tasks are called: what all versions of Dask agree on.
+#: Which tasks are fused, and named after all their steps, they do not.
 DASKS: dict[str, tuple[Callable[[Client], Any], set[str]]] = {
     "submit": (lambda c: c.submit(work, 1), {"work"}),
     "submit, impure": (lambda c: c.submit(work, 1, pure=False), {"work"}),
@@ -88,11 +132,44 @@ DASKS: dict[str, tuple[Callable[[Client], Any], set[str]]] = {
         {"sum", "sum-aggregate"},
     ),
     "array, persisted": (lambda c: c.persist(_array() + 1), {"array-add"}),
-    # Which of its tasks are fused, and named after all their steps, differs by Dask's version.
-    "array, svd": (lambda c: c.compute(_svd()), {"getitem"}),
-    "bag": (lambda c: c.compute(_bag().map(work).fold(operator.add)), set()),
-    "bag, long": (lambda c: c.compute(_bag().frequencies().topk(2)), set()),
-    "frame": (lambda c: c.compute(_frame().a.sum()), set()),
+    "array, mean": (
+        lambda c: c.persist(_ones().mean()),
+        {"mean_chunk", "mean_combine-partial", "mean_agg-aggregate"},
+    ),
+    "array, std": (lambda c: c.persist(_ones().std()), {"var", "var-partial", "sqrt"}),
+    "array, sliced": (lambda c: c.persist((_ones() + 1)[1:, :2]), {"add-getitem", "getitem"}),
+    "array, map": (lambda c: c.persist(_mapped(same)), {"same"}),
+    "array, map, placed": (
+        lambda c: c.persist(_mapped(with_place)),
+        {"with_place"},
+    ),
+    "array, svd": (
+        lambda c: c.persist(_svd()),
+        {"qr", "stack", "svd", "getitem", "dot", "mul"},
+    ),
+    "bag": (
+        lambda c: c.compute(_bag().map(work).fold(operator.add)),
+        {"from_sequence-work-reduce-part", "reduce-part", "reduce-aggregate"},
+    ),
+    "bag, long": (
+        lambda c: c.compute(_bag().frequencies().topk(2)),
+        {"from_sequence-frequencies-part", "frequencies-part"},
+    ),
+    "bag, map": (lambda c: c.persist(_bag().map(same)), {"from_sequence-same", "same"}),
+    "frame": (
+        lambda c: c.compute(_frame().a.sum()),
+        {"frompandas", "getitem", "chunk", "sum-tree"},
+    ),
+    "frame, grouped": (
+        lambda c: c.compute(_frame().groupby("a").b.sum()),
+        {"frompandas", "chunk", "sum-tree"},
+    ),
+    "frame, merged": (
+        lambda c: c.compute(_frame().merge(_frame(), on="a")),
+        {"frompandas", "hash-join-transfer", "shuffle-barrier", "hashjoinp2p"},
+    ),
+    "frame, map": (lambda c: c.persist(_frame().map_partitions(same)), {"frompandas", "same"}),
+    "frame, loaded": (lambda c: c.persist(_frames().from_map(load, [1, 2])), {"load"}),
 }
 
 #: Work with keys and names of the user's own, and what its tasks are called.
@@ -114,8 +191,46 @@ USERS: dict[str, tuple[Callable[[Client], Any], set[str]]] = {
     ),
     "graph": (lambda c: c.get({MARKER: (work, 1)}, MARKER, sync=False), {"work"}),
     "scattered": (lambda c: c.submit(work, c.scatter({MARKER: 1})[MARKER]), {"work"}),
+    "delayed, token": (
+        lambda c: c.compute(delayed(work)(delayed(5, name=f"{MARKER}-{uuid.uuid4().hex}"))),
+        {"work", "(own key)"},
+    ),
     "array": (lambda c: c.compute(_array(MARKER) + 1), {"add"}),
     "array, persisted": (lambda c: c.persist(_array(MARKER) + 1), {"add"}),
+    "array, token": (
+        lambda c: c.persist(_ones(name=f"{MARKER}-{uuid.uuid4().hex}")),
+        {"ones_like"},
+    ),
+    "array, map, name": (lambda c: c.persist(_mapped(same, name=MARKER)), {"same"}),
+    "array, map, token": (lambda c: c.persist(_mapped(same, token=MARKER)), {"same"}),
+    "array, map, computed": (
+        lambda c: c.compute(_mapped(same, token=MARKER)[1:]),
+        {"same"},
+    ),
+    "array, map, placed": (
+        lambda c: c.persist(_mapped(with_place, token=MARKER)),
+        {"with_place"},
+    ),
+    "array, blockwise": (lambda c: c.persist(_blockwise(token=MARKER)), {"same"}),
+    "array, reduction": (lambda c: c.persist(_reduced(name=MARKER)), {"total", "Compose"}),
+    "bag, object": (lambda c: c.persist(_bag().map(Model())), {"Model"}),
+    "bag, map": (lambda c: c.persist(_bag().map_partitions(same, token=MARKER)), {"same"}),
+    "bag, reduction": (lambda c: c.compute(_bag().reduction(sum, sum, name=MARKER)), {"sum"}),
+    "frame, map": (lambda c: c.persist(_frame().map_partitions(same, token=MARKER)), {"same"}),
+    "frame, overlap": (
+        lambda c: c.persist(_frame().map_overlap(same, 1, 0, token=MARKER)),
+        {"_overlap_chunk"},
+    ),
+    "frame, from map": (
+        lambda c: c.persist(_frames().from_map(load, [1, 2], label=MARKER)),
+        {"load"},
+    ),
+    "frame, from delayed": (
+        lambda c: c.persist(
+            _frames().from_delayed([delayed(load)(1)], meta=load(1), prefix=MARKER)
+        ),
+        {"check_meta"},
+    ),
 }
 
 

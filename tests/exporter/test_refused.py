@@ -65,10 +65,17 @@ def _hex(text: str) -> str:
 SCRIPT = f"""\
 import logging
 import time
+import warnings
 
 import dask
 import dask.array as da
+import dask.bag as db
 from distributed import get_worker, span, wait
+
+try:
+    import dask.dataframe as dd
+except ImportError:
+    dd = None
 
 KEY, ARGUMENT, RESULT = {_hex(KEY)}, {_hex(ARGUMENT)}, {_hex(RESULT)}
 TEXT, EVENT, LOG = {_hex(TEXT)}, {_hex(EVENT)}, {_hex(LOG)}
@@ -101,6 +108,14 @@ def fail_and_name_another(argument):
 
 def block(number, argument):
     return number + len(argument)
+
+
+def block_of_bag(texts, argument):
+    return list(texts)
+
+
+def block_of_frame(frame, argument):
+    return frame
 
 
 def print_on_worker(argument):
@@ -140,8 +155,18 @@ def run(client):
         wait(futures)
     lazy = dask.delayed(work)(ARGUMENT, dask_key_name=KEY + "-4")
     client.compute(lazy).result()
-    array = da.ones(4, chunks=2, name=KEY + "-5").map_blocks(block, ARGUMENT)
-    array.compute()
+    array = da.ones(4, chunks=2, name=KEY + "-5")
+    array.map_blocks(block, ARGUMENT, name=KEY + "-6").compute()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        tokened = array.map_blocks(block, ARGUMENT, token=KEY)
+    tokened.compute()
+    bag = db.from_sequence("ab").map_partitions(block_of_bag, ARGUMENT, token=KEY)
+    held = client.persist([tokened, bag])
+    if dd is not None:
+        frame = dd.from_dict({{"a": [1, 2]}}, npartitions=2)
+        held += client.persist([frame.map_partitions(block_of_frame, ARGUMENT, token=KEY)])
+    wait(held)
     client.persist(da.ones(4, chunks=2, name=KEY + "-7"))
     client.submit(print_on_worker, ARGUMENT, key=KEY + "-8").result()
     client.scatter({{KEY + "-9": ARGUMENT}})
@@ -307,6 +332,8 @@ def test_with_everything_on_keys_arguments_results_and_secrets_never_leave(
     told = [CODE, TEXT, SOURCE, PROFILE, EVENT, TRACE, TAG, CURRENCY, ANNOTATION, SPAN]
     assert left.lacks([*told, LOG], "/api/v1/heartbeats") == []
     assert [marker for marker in told if marker not in left.spool] == []
+    operations = ['"prefix":"block"', '"prefix":"block_of_bag"']
+    assert left.lacks(operations, "/api/v1/heartbeats") == []
     assert left.lacks([TEXT, SOURCE, EVENT, LOG, TRACE], "/v1/logs") == []
     spans = ["dask.computation", "dask.task_group", "dask.task.outcome", TRACE]
     assert left.lacks(spans, "/v1/traces") == []

@@ -1,32 +1,38 @@
 """Names for tasks that may be told: made of what Dask and the user's functions are called.
 
 A task's key may be the user's own, and what is in it is the user's business: it never leaves the
-process, nor does a part of it. Keys that Dask makes bear a token:
+process, nor does a part of it. Keys that Dask makes bear a token. What stands before it is Dask's
+*prefix*, mostly the name of an operation, but it may be the user's as well: what was given as
+``key``, ``token`` or ``name``, or the text of an object that is called. So
 
-- ``sum-<token>``, with numbers beside it, is a part of a collection. What stands before the token
-  is Dask's *prefix*, the name of an operation, and the task goes by it. (Dask's collections let
-  users name an operation as well, with ``token=``.)
-- ``work-<token>`` or ``work-<token>-7`` is a call of a function. It goes by what the function is
-  called, as does a task whose key bears no token: before the token may be what the user gave as
-  ``key``, or the text of an object that is called.
-- The key of a task that was made of several names them all, and may be cut short of its token. It
-  goes by the prefix if all of these keys are Dask's, else by what the last of them is called.
+- ``work-<token>`` and ``work-<token>-7``, calls of a function, go by what the function is called;
+- ``sum-<token>``, with numbers beside it, is a part of a collection. It goes by the prefix if each
+  part of that, between hyphens, is made of :data:`~daskscope.observe.operations.WORDS` that Dask
+  itself uses, or is what a function is called that the task calls;
+- tasks that were made of several are named after all of these, and need no token: they may be cut
+  short of it;
+- where the prefix is not known, the task goes by what the first function is called, from the last
+  step back, that is not Dask's own, or else by Dask's. What Dask's are handed to call counts too;
+- an alias of another task has that one's functions.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import partial
+from collections.abc import Iterator
+from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import chain, islice
 from typing import Any
 
-from dask._task_spec import _execute_subgraph
+from dask._task_spec import Alias, DataNode, GraphNode, _execute_subgraph
 from dask.typing import Key
-from dask.utils import funcname, key_split, methodcaller
+from dask.utils import funcname, methodcaller
 from distributed.scheduler import TaskGroup, TaskState
 
 from daskscope.names import OTHER
+from daskscope.observe.operations import WORDS
 from daskscope.protocol import MAX_NAME
 
 #: The name of tasks of which nothing but the user's own key is known.
@@ -36,8 +42,10 @@ OWN_KEY = "(own key)"
 MAX_PREFIXES = 500
 #: Names, and prefixes of Dask's, that are remembered.
 MAX_KNOWN = 5_000
-#: Keys that are looked at of a task that was made of several.
-MAX_FUSED = 50
+#: Parts that are looked at of a task that was made of several.
+MAX_PARTS = 50
+#: Aliases that are followed from one to the next.
+MAX_ALIASES = 5
 
 # What dask.tokenize and uuid make, and what Client.map, dask.array.linalg and dask.blockwise put
 # behind it.
@@ -135,19 +143,23 @@ def without_key(text: str, key: Key) -> str:
 
 
 def _name(task: TaskState) -> str:
-    key, spec = task.key, task.run_spec
+    key = task.key
     # The scheduler holds the task's description; of some (aliases, data) there is no function.
-    function = getattr(spec, "func", None)
-    if function is _execute_subgraph:
-        if _made_by_dask(key, spec):
-            return task.prefix.name[:MAX_NAME]
-        return _of_last(spec)
-    if function is None or isinstance(key, tuple) or _is_dasks(function):
-        if _has_token(key):
-            return task.prefix.name[:MAX_NAME]
-        if function is None:
-            return OWN_KEY
-    return _called(function)
+    function = getattr(task.run_spec, "func", None)
+    if isinstance(key, str) and function is not None and not _is_dasks(function):
+        return _called(function)
+    named = function is _execute_subgraph or _has_token(key)
+    prefix = task.prefix.name[:MAX_NAME]
+    unknown = _unknown(prefix)
+    if named and not unknown:
+        return prefix
+    parts = list(_parts(task))
+    functions = [function for part in parts for function in _functions(part)]
+    if named and unknown <= _told_by(parts, functions):
+        return prefix
+    if not functions:
+        return OWN_KEY
+    return _called(next((it for it in functions if not _is_dasks(it)), functions[0]))
 
 
 def _has_token(key: Key) -> bool:
@@ -156,22 +168,58 @@ def _has_token(key: Key) -> bool:
     return isinstance(key, str) and _TOKEN.search(key) is not None
 
 
-def _made_by_dask(key: Key, spec: Any) -> bool:
-    """Return whether ``key`` is Dask's, and each that its task was made of."""
-    if getattr(spec, "func", None) is not _execute_subgraph:
-        return _has_token(key)
-    parts = spec.args[0]
-    return len(parts) <= MAX_FUSED and all(map(_made_by_dask, parts, parts.values()))
+@lru_cache(MAX_KNOWN)
+def _unknown(prefix: str) -> frozenset[str]:
+    """Return the parts of ``prefix`` that are not made of Dask's own words."""
+    pieces = (piece.strip("_") for piece in prefix.lower().split("-"))
+    return frozenset(piece for piece in pieces if not WORDS.issuperset(piece.split("_")))
 
 
-def _of_last(spec: Any) -> str:
-    parts, last = spec.args[:2]
-    function = getattr(parts[last], "func", None)
-    if function is _execute_subgraph:
-        return _of_last(parts[last])
-    if _has_token(last):
-        return str(key_split(last))[:MAX_NAME]
-    return OWN_KEY if function is None else _called(function)
+def _told_by(parts: list[Any], functions: list[Any]) -> set[str]:
+    """Return the parts of a prefix that are known from what a task is made of, and calls."""
+    types = (part.typ.__name__ for part in parts if isinstance(part, DataNode))
+    return {name.strip("_").lower() for name in chain(map(_called, functions), types)}
+
+
+def _parts(task: TaskState) -> Iterator[Any]:
+    """Return what ``task``, or the task that it is an alias of, is made of: the last step first."""
+    for _ in range(MAX_ALIASES):
+        if not isinstance(task.run_spec, Alias) or len(task.dependencies) != 1:
+            break
+        (task,) = task.dependencies
+    left: list[Any] = [task.run_spec]
+    for _ in range(MAX_PARTS):
+        if not left:
+            return
+        part = left.pop()
+        if getattr(part, "func", None) is _execute_subgraph:
+            inner, last = part.args[:2]
+            left += [node for node in part.args[3:MAX_PARTS] if isinstance(node, DataNode)]
+            left += [node for key, node in islice(inner.items(), MAX_PARTS) if key != last]
+            left.append(inner[last])
+        else:
+            yield part
+            left += [node for node in _handed(part) if isinstance(node, GraphNode)]
+
+
+def _functions(part: Any) -> list[Any]:
+    """Return what ``part`` calls, or is, for it may be data that another one calls."""
+    if isinstance(part, DataNode):
+        return [part.value] if callable(part.value) else []
+    function = getattr(part, "func", None)
+    if function is None:
+        return []
+    handed = (it for it in _handed(part) if callable(it) and not isinstance(it, GraphNode))
+    return [*handed, function]
+
+
+def _handed(part: Any) -> Iterator[Any]:
+    """Return what stands where functions of Dask's have what they call. It may be anything."""
+    if _is_dasks(getattr(part, "func", None)):
+        yield from part.args[:1]
+        for name in ("_func", "func", "func1d"):
+            if name in part.kwargs:
+                yield part.kwargs[name]
 
 
 def _is_dasks(function: Any) -> bool:
