@@ -10,7 +10,6 @@ from typing import Any
 import dask.config
 import pytest
 from distributed import Client, LocalCluster, wait
-from distributed.scheduler import Scheduler
 
 from daskscope import names, protocol
 from tests.exporter.conftest import Register
@@ -141,9 +140,6 @@ def _wait_for_workers(seconds: float | None, dask_scheduler: Any) -> float | Non
 
 
 @pytest.mark.own_cluster
-@pytest.mark.skipif(
-    not hasattr(Scheduler, "_transition_memory_erred"), reason="this Dask tells no hook of it"
-)
 def test_an_actor_that_is_lost_with_its_worker_is_one_failure(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
@@ -154,8 +150,11 @@ def test_an_actor_that_is_lost_with_its_worker_is_one_failure(
     os.kill(pid, signal.SIGKILL)
 
     failure = only_failure(recorder, tasks=1)
-    assert (failure.type, failure.function, failure.count) == ("RuntimeError", "Counter", 1)
+    kind = type(future.exception()).__name__
+    assert (failure.type, failure.function, failure.count) == (kind, "Counter", 1)
     assert failure.message == "The worker that held this actor was lost."
+    (group,) = [group for id in recorder.computations() for group in recorder.groups(id).values()]
+    assert {state: count for state, count in group.states.items() if count} == {"erred": 1}
     assert failure.traceback is None
     assert counted(recorder) == (1, 1)
     assert MARKER.encode() not in recorder.bytes

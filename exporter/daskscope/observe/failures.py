@@ -15,6 +15,7 @@ from typing import Any
 
 from dask.typing import Key
 from distributed.metrics import time
+from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 from daskscope.observe.bounded import Bounded, Count
@@ -41,6 +42,10 @@ _DASKS_OWN = {
     "MemoryError": "What this task needs does not fit into the memory of a worker.",
 }
 _LOST_ACTOR = "The worker that held this actor was lost."
+# Of older Dask this is the type that the client gets.
+_LOST_ACTORS_TYPE = (
+    "RuntimeError" if hasattr(Scheduler, "_transition_memory_erred") else "ValueError"
+)
 
 #: What there is to say where Dask has no text. It names no key.
 OWN_WORDS = frozenset(_DASKS_OWN.values())
@@ -224,7 +229,7 @@ def _by_dask(exception: Any) -> tuple[str, str]:
     It is not unpickled: its class is named right at the start.
     """
     if not isinstance(exception, bytes):
-        return "RuntimeError", _LOST_ACTOR
+        return _LOST_ACTORS_TYPE, _LOST_ACTOR
     for _, name, _ in islice(pickletools.genops(exception), 12):
         if name in _DASKS_OWN:
             return name, _DASKS_OWN[name]

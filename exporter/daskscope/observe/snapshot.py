@@ -191,6 +191,9 @@ class Observer:
         if task is None:
             return
         if finish == "erred":
+            if start == "released" and task.actor and task.exception_blame is task:
+                # Older Dask says so of an actor that is lost, though it was in memory until now.
+                start = "memory"
             # An actor that is lost with its worker has no cause.
             if details.get("cause") == key or start == "memory":
                 self._failed(task, details)
