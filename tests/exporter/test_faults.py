@@ -21,12 +21,13 @@ import pytest
 import trustme
 from distributed import Client
 
-from daskscope import plugin
+from daskscope import running
 from daskscope.background import Background
 from daskscope.emit import backlog
-from daskscope.plugin import CLOSE_DEADLINE, NAME
+from daskscope.plugin import NAME
 from daskscope.privacy import Privacy
 from daskscope.report import sender
+from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import PATIENCE, Misbehaviour, Recorder
 from tests.service_process import free_port
@@ -424,7 +425,7 @@ def test_snapshots_are_put_off_while_others_wait_and_nothing_is_lost(
         return clear(self, observed)
 
     monkeypatch.setattr(Privacy, "clear", clear_later)
-    monkeypatch.setattr(plugin, "MAX_BEHIND", 2)
+    monkeypatch.setattr(running, "MAX_BEHIND", 2)
     asked = threading.Semaphore(0)
     waiting = Background.waiting
 

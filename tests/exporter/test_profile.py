@@ -18,8 +18,8 @@ import pytest
 from distributed import Client, LocalCluster, wait
 from distributed.metrics import time
 
-from daskscope import plugin as plugin_module
 from daskscope import protocol
+from daskscope import running as running_module
 from daskscope.observe import call_tree
 from daskscope.observe import profile as profile_module
 from daskscope.observe.call_tree import CallTree
@@ -127,7 +127,7 @@ def test_the_last_window_is_told_with_the_goodbye(
 ) -> None:
     # This machine may be slower than anyone's who waits for a cluster to close.
     monkeypatch.setattr(profile_module, "CLOSE_DEADLINE", 10.0)
-    monkeypatch.setattr(plugin_module, "PROFILE_DEADLINE", 10.0)
+    monkeypatch.setattr(running_module, "PROFILE_DEADLINE", 10.0)
     register(interval="1h", profile__interval="1h")
     on_both(client, spin, 0.5)
     client.run_on_scheduler(_end)

@@ -10,7 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from daskscope import protocol
-from daskscope.plugin import CLOSE_DEADLINE
+from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.service_process import free_port

@@ -19,18 +19,16 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.observe.graphs import Graph
-from daskscope.observe.groups import MAX_GROUPS, Computation, Group, Traced
+from daskscope.observe.groups import Computation, Group, Traced
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.trace_context import caller_of, hand_on
 
-#: The most work that one computation may be to tell, in rows of groups: each takes some 10 µs.
-MAX_ROWS = 1 + (MAX_GROUPS + 1) * 5 // 4
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
 
 #: Runs that are counted together.
-RUNS_AT_ONCE = 500
+RUNS_AT_ONCE = 300
 
 #: States of a task that still has something to do.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
@@ -251,13 +249,13 @@ class Computations:
         return len(self._changed)
 
     def changed(
-        self, most: int
+        self, most: int, *, any_row: bool
     ) -> tuple[list[protocol.Computation], list[protocol.TaskGroup], dict[str, Traced]]:
         """Return rows that have changed since they were told, those that wait longest first.
 
         And what to trace of these computations, by their ids.
         A computation goes with all its groups that have changed. At most the work of ``most`` rows
-        of groups; with ``MAX_ROWS`` there is always one.
+        of groups, each some 10 µs; but with ``any_row`` there is always one computation.
         """
         self.count_ended()
         computations: list[protocol.Computation] = []
@@ -268,7 +266,7 @@ class Computations:
             computation = self._changed[0]
             # The row of a computation adds up its groups, a fourth of the work of their rows.
             cost += 1 + len(computation.changed) + len(computation.groups) // 4
-            if cost > most and (computations or most < MAX_ROWS):
+            if cost > most and (computations or not any_row):
                 break
             self._changed.popleft()
             # None of its tasks had to run: all were known, or failed with what they needed.

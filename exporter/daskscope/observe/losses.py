@@ -19,6 +19,8 @@ from daskscope.size import size_of
 #: Losses that are kept between two beats, for a fleet that leaves at once; beyond it the oldest go,
 #: and are counted.
 MAX_LOSSES = 5_000
+#: Losses that are handed out at a time.
+LOSSES_AT_ONCE = 500
 #: Bytes that their last lines and prefixes of tasks take; beyond it losses come without, and that
 #: is counted.
 MAX_DETAIL_BYTES = 4 << 20
@@ -109,16 +111,24 @@ class Losses:
             self._out_of_memory(str(message.get("worker")), message.get("rss"))
 
     def take(self, *, last: bool) -> tuple[protocol.WorkerLoss, ...]:
-        """Return the losses since the last call; with ``last`` those too that may get clearer."""
+        """Return losses once, the oldest first, some at a time.
+
+        With ``last`` all, and those too that may get clearer.
+        """
         now = time()
         for nanny, (loss, _) in list(self._unclear.items()):
             if last or now - loss.at > NANNY_PATIENCE:
                 del self._unclear[nanny]
                 self._settle(loss)
-        losses = tuple(self._losses)
-        self._losses.clear()
-        self._detail_bytes = sum(size for _, size in self._unclear.values())
+        count = len(self._losses) if last else min(len(self._losses), LOSSES_AT_ONCE)
+        losses = tuple(self._losses.popleft() for _ in range(count))
+        if not self._losses:
+            self._detail_bytes = sum(size for _, size in self._unclear.values())
         return losses
+
+    def many_wait(self) -> bool:
+        """Return whether more losses wait than the next beat can tell."""
+        return len(self._losses) > LOSSES_AT_ONCE
 
     def by_reason(self) -> dict[str, int]:
         """Return how many workers left, by reason."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -16,7 +16,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.observe.activities import Activities
 from daskscope.observe.code import CodeOfGraphs
-from daskscope.observe.computations import MANY, MAX_ROWS, Computations
+from daskscope.observe.computations import MANY, Computations
 from daskscope.observe.cost import Cost
 from daskscope.observe.environment import deployment, environment, host, name_and_kind
 from daskscope.observe.events import Events, RawEvent
@@ -35,13 +35,11 @@ from daskscope.observe.users import Users
 from daskscope.observe.worker_metrics import Measured, WorkerMetrics
 from daskscope.observe.workers import Workers, WorkerTotals
 
-#: Rows that go along with the totals, in rows of groups: of a large cluster these take a while to
-#: read. What is left goes by itself, ``MAX_ROWS`` at a time, so that the event loop breathes.
-FEW_ROWS = 50
+#: Rows that go along with the totals, in rows of groups. What is left goes by itself, some at a
+#: time, so that the event loop breathes.
+FEW_ROWS, SOME_ROWS = 50, 100
 #: Rows of failures that make as much work as one of a group.
 FAILURES_PER_ROW = 2
-#: Seconds for which a look at all workers holds.
-LOOK_HOLDS = 1.0
 #: Prefixes of Dask's own, which forgets none, that are looked at for the states of their tasks.
 MAX_DASK_PREFIXES = 1_000
 
@@ -110,8 +108,6 @@ class Observer:
         self._users = Users(user if preloaded else None, drops)
         self._environment = environment()
         self._hook_seconds = 0.0
-        # When, and what it was.
-        self._looked: tuple[float, WorkerTotals] | None = None
         # The last snapshot without its rows.
         self._told: Observed | None = None
         self._busy_seconds = 0.0
@@ -242,7 +238,9 @@ class Observer:
 
     def rows_wait(self) -> bool:
         """Return whether the last snapshot did not hold all there is to tell."""
-        return self._computations.waiting() > 0 or self._failures.waiting() > 0
+        return bool(
+            self._computations.waiting() or self._failures.waiting() or self._losses.many_wait()
+        )
 
     def is_full(self) -> bool:
         """Return whether so much has changed that it should not wait for the next beat."""
@@ -256,80 +254,67 @@ class Observer:
 
     # --- snapshots --------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Look at all workers, for the next snapshot: of many this is half of its work."""
-        began = time()
-        self._computations.count_ended()
-        totals = self._workers.totals(
-            self._scheduler.workers.values(), self._prefixes.compute_seconds()
-        )
-        self._looked = began, totals
-        self._hook_seconds += time() - began
+    def steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
+        """Take a snapshot in steps, and return it: of many workers each step takes a while.
 
-    def snapshot(
-        self, phase: protocol.Phase, shutdowns: tuple[protocol.Shutdown, ...] = ()
-    ) -> Observed:
-        """Return what is to be told now, ``shutdowns`` among it. Rows are handed out once.
-
-        Not all of them may be among it: see :meth:`rows_wait` and :meth:`rest`.
+        One snapshot is taken at a time. Rows are handed out once. Not all of them may be among it:
+        see :meth:`rows_wait` and :meth:`rest`.
         """
-        if self._looked is None or time() - self._looked[0] > LOOK_HOLDS:
-            self.look()
-        assert self._looked is not None
-        began = time()
-        if phase == "stop":
-            self._computations.cancel_all()
-        (now, workers), self._looked = self._looked, None
-        self._computations.count_ended()
-        state, activities = self._state(phase, now, workers)
-        self._told = state
-        self._busy_seconds = state.workers.seconds["busy"]
-        snapshot = replace(
-            self._with_rows(state, FEW_ROWS), activities=activities, shutdowns=shutdowns
-        )
-        self._hook_seconds += time() - began
-        return snapshot
+        steps = self._steps(phase)
+        while True:
+            began = time()
+            try:
+                next(steps)
+            except StopIteration as end:
+                observed: Observed = end.value
+                return observed
+            finally:
+                self._hook_seconds += time() - began
+            yield
 
-    def rest(
-        self, phase: protocol.Phase, shutdowns: tuple[protocol.Shutdown, ...] = ()
-    ) -> Observed:
+    def snapshot(self, phase: protocol.Phase) -> Observed:
+        """Take a snapshot at once."""
+        steps = self.steps(phase)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                observed: Observed = end.value
+                return observed
+
+    def rest(self, phase: protocol.Phase) -> Observed:
         """Return more rows, with the totals of the last snapshot."""
         if self._told is None:
-            return self.snapshot(phase, shutdowns)
+            return self.snapshot(phase)
         began = time()
-        told = replace(self._told, phase=phase, shutdowns=shutdowns, drops=dict(self._drops))
-        snapshot = self._with_rows(told, MAX_ROWS)
+        told = replace(self._told, phase=phase, drops=dict(self._drops))
+        observed = self._with_rows(told, SOME_ROWS, any_row=True)
         self._hook_seconds += time() - began
-        return snapshot
+        return observed
 
-    def _with_rows(self, state: Observed, most: int) -> Observed:
-        computations, task_groups, traced = self._computations.changed(most)
-        left = most - len(task_groups)
-        return replace(
-            state,
-            computations=tuple(computations),
-            task_groups=tuple(task_groups),
-            traced=traced,
-            failures=tuple(self._failures.changed(max(left, 1) * FAILURES_PER_ROW)),
-            worker_losses=self._losses.take(last=state.phase == "stop"),
-            events=self._events.take(),
-            code=self._code.take(),
-            logs=self.logs.take(),
-            profiles=() if self.profiles is None else self.profiles.take(),
-        )
-
-    def _state(
-        self, phase: protocol.Phase, now: float, workers: WorkerTotals
-    ) -> tuple[Observed, tuple[protocol.Activity, ...]]:
-        """Return the totals as they are now, without rows; and the activities that changed."""
+    def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
+        if phase == "stop":
+            self._computations.cancel_all()
+        self._computations.count_ended()
+        compute_seconds = self._prefixes.compute_seconds()
+        # Before the tasks that run: one that ends between the steps is missing for a while, which
+        # is better than to count it twice.
         measured = self._worker_metrics.read()
+        yield
+        workers = yield from self._workers.totals(
+            tuple(self._scheduler.workers.values()), compute_seconds
+        )
+        now = time()
+        yield
         times, activities = self._activities.rows(workers, measured)
+        prefixes = self._prefixes.rows()
+        yield
         state: Observed = Snapshot(
             phase=phase,
             cluster=self._cluster(),
             status=self._status(workers, now, now if phase == "stop" else None),
             workers=workers,
-            prefixes=self._prefixes.rows(),
+            prefixes=prefixes,
             times=times,
             measured=measured,
             exceptions=self._failures.by_type(),
@@ -349,7 +334,26 @@ class Observer:
             shutdowns=(),
             profiles=(),
         )
-        return state, activities
+        self._told = state
+        self._busy_seconds = workers.seconds["busy"]
+        yield
+        return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=activities)
+
+    def _with_rows(self, state: Observed, most: int, *, any_row: bool) -> Observed:
+        computations, task_groups, traced = self._computations.changed(most, any_row=any_row)
+        left = most - len(task_groups)
+        return replace(
+            state,
+            computations=tuple(computations),
+            task_groups=tuple(task_groups),
+            traced=traced,
+            failures=tuple(self._failures.changed(max(left, 1) * FAILURES_PER_ROW)),
+            worker_losses=self._losses.take(last=state.phase == "stop"),
+            events=self._events.take(),
+            code=self._code.take(),
+            logs=self.logs.take(),
+            profiles=() if self.profiles is None else self.profiles.take(),
+        )
 
     def profile_window(self, *, last: bool = False) -> Window | None:
         """Return what of the workers' profile is to be read now, right after a snapshot; or None.

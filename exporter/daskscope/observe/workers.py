@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from distributed.core import Status
@@ -12,6 +12,9 @@ from distributed.scheduler import TaskPrefix, WorkerState
 
 from daskscope import protocol
 from daskscope.observe.gpus import Gpus
+
+#: Workers that are looked at in one step.
+WORKERS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,10 @@ class Workers:
             self._free_threads += now[0] - before[0]
             self._paused_threads += now[1] - before[1]
 
-    def totals(self, workers: Iterable[WorkerState], compute_seconds: float) -> WorkerTotals:
-        """Return the totals over ``workers``, Dask's own records.
+    def totals(
+        self, workers: Sequence[WorkerState], compute_seconds: float
+    ) -> Generator[None, None, WorkerTotals]:
+        """Add up ``workers``, Dask's own records, some at a time; return the totals.
 
         ``compute_seconds`` is what all finished task runs computed; what the running ones computed
         so far is added. A worker's metrics are read as they came: its ``memory`` property costs
@@ -101,7 +106,10 @@ class Workers:
         processes: set[tuple[str, int]] = set()
         gpus = Gpus()
         slots = self._slots
-        for worker in workers:
+        for number, worker in enumerate(workers):
+            if number and not number % WORKERS_AT_ONCE:
+                yield
+                now = time()
             count += 1
             nthreads = worker.nthreads
             threads += nthreads

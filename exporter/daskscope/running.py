@@ -1,0 +1,288 @@
+"""What a plugin has while it observes: the observer on the event loop, and the threads off it.
+
+A beat is a snapshot taken in steps, so that the loop breathes; and each snapshot goes to a thread
+that drops what may not leave, and from there to those that report and emit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import replace
+
+from distributed.scheduler import Scheduler
+from tornado.ioloop import PeriodicCallback
+
+from daskscope import protocol
+from daskscope.background import Background
+from daskscope.config import Settings
+from daskscope.emit.destination import Destination
+from daskscope.emit.emitter import Emitter, disabled_by_environment
+from daskscope.emit.traces import sampling
+from daskscope.explanation import Explanation, Recent, explain
+from daskscope.observe.logs import watch_logs
+from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
+from daskscope.observe.profile import Window
+from daskscope.observe.snapshot import Observed, Observer
+from daskscope.observe.weight import weight
+from daskscope.privacy import Cleared, Privacy
+from daskscope.propagate import activate_in_tasks
+from daskscope.report.sender import Sender
+from daskscope.shutdown.shutdowns import Shutdowns
+from daskscope.size import size_of
+
+#: Snapshots that wait to be cleared before the next one is put off.
+MAX_BEHIND = 20
+#: Seconds that closing may take, whatever hangs.
+CLOSE_DEADLINE = 3.0
+#: Seconds of these after which what is still under way to the service goes into the spool.
+SPOOL_AFTER = 2.0
+#: Seconds between two snapshots where one cannot hold all that has changed.
+PAUSE = 0.04
+#: Seconds that a client which asks for an explanation waits for the beat that it is made of.
+EXPLAIN_DEADLINE = 5.0
+
+
+class Running:
+    """Observes ``scheduler`` until :meth:`close`, or until it ``is_installed`` there no more.
+
+    Made on the event loop; never waits. ``user`` and ``preloaded`` are as the observer's.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        drops: Counter[str],
+        *,
+        user: str,
+        preloaded: bool,
+        is_installed: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._drops = drops
+        self._is_installed = is_installed
+        self.observer = Observer(
+            scheduler, settings, drops, user=user, preloaded=preloaded, sampled=sampling()
+        )
+        self._loop = asyncio.get_running_loop()
+        self.sender = Sender(settings, drops, self._obey)
+        self._privacy = Privacy(settings)
+        self._recent = Recent()
+        # The service and the collector may each hang: neither must hold up the other.
+        self._report: Background[None] = Background(
+            "daskscope-report", self.sender.send, self.sender.close, drops
+        )
+        self._emit: Background[Cleared] | None = None
+        self._emitter: Emitter | None = None
+        if settings.otlp_enabled and not disabled_by_environment():
+            self._emitter = Emitter(
+                settings,
+                Destination(settings),
+                lambda: self.sender.failures,
+                self._waiting,
+                self.sender.is_well,
+                drops,
+            )
+            self._emit = Background(
+                "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops
+            )
+        self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
+        self._unwatch: list[Callable[[], None]] = [self.observer.stop]
+        if settings.logs_transmit:
+            self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
+        if settings.traces_transmit:
+            self._unwatch.append(activate_in_tasks(scheduler))
+        self._profile: Background[Window] | None = None
+        if self.observer.profiles is not None:
+            self._profile = Background(
+                "daskscope-profile", self.observer.profiles.read, lambda: None, drops
+            )
+        self._ended = False
+        self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
+        self._timer.start()
+        # A script may end without closing its cluster.
+        atexit.register(self.sender.keep)
+        self._more: asyncio.TimerHandle | None = None
+        # The beat that is being taken.
+        self._steps: Generator[None, None, Observed] | None = None
+        self.shutdowns = Shutdowns(
+            scheduler, settings, self.observer.idle, drops, lambda: self._tell("beat")
+        )
+        self._tell("start")
+
+    async def close(self) -> None:
+        """Tell what has changed and that the scheduler has closed; end within the deadline."""
+        ends = time.monotonic() + CLOSE_DEADLINE
+        self._timer.stop()
+        self.observer.tasks_dropped()
+        while self.observer.rows_wait() and self._tell_rest("beat"):
+            await asyncio.sleep(0)
+        if self._profile is not None:
+            # What the workers were last seen at is told if they can be asked quickly.
+            self._read_profile(last=True)
+            self._profile.close()
+            await until(self._profile.done, PROFILE_DEADLINE)
+        self._end("stop")
+        await until(self._done, ends - time.monotonic())
+
+    async def explain(self) -> Explanation:
+        """Return what is sent from this cluster now."""
+        # A beat of its own, which is sent as every other: no row is taken from another.
+        self._finish_beat()
+        observed = self._put(self.observer.snapshot("beat"))
+        if self.observer.rows_wait():
+            observed = self._put(self.observer.rest("beat"))
+        await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
+        return await asyncio.to_thread(explain, self._settings, self._recent.snapshot() or observed)
+
+    def tell_more_soon(self) -> None:
+        """Tell what has changed before the next beat: a part of it, so that the loop breathes."""
+        if self._more is None:
+            self._more = self._loop.call_later(PAUSE, self._tell_more)
+
+    def _tell_more(self) -> None:
+        self._more = None
+        if self._tell_rest("beat"):
+            self.tell_more_soon()
+
+    def _beat(self) -> None:
+        if not self._is_installed():
+            # Dask does not tell a plugin that it was removed or replaced.
+            self._end("beat")
+            return
+        self._timer.callback_time = 1000 * max(self._settings.interval, self.sender.interval_wanted)
+        if self._is_behind():
+            self.tell_more_soon()
+            return
+        self._finish_beat()
+        self._steps = self.observer.steps("beat")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Go on with the beat. After each step the event loop lets others have their turn."""
+        self._step()
+        if self._steps is not None:
+            self._loop.call_soon(self._go_on)
+
+    def _finish_beat(self) -> None:
+        """Take what is left of a beat at once: snapshots come one after another."""
+        while self._steps is not None:
+            self._step()
+
+    def _step(self) -> None:
+        try:
+            if self._steps is not None:
+                next(self._steps)
+        except StopIteration as end:
+            self._steps = None
+            self._put(end.value)
+            if self.observer.rows_wait():
+                self.tell_more_soon()
+            self._read_profile()
+        except Exception:
+            self._steps = None
+            self._drops["internal error"] += 1
+
+    def _read_profile(self, *, last: bool = False) -> None:
+        try:
+            window = self.observer.profile_window(last=last)
+            if window is not None and self._profile is not None:
+                self._profile.put(window)
+        except Exception:
+            self._drops["internal error"] += 1
+
+    def _tell(self, phase: protocol.Phase) -> bool:
+        """Hand a snapshot on. Return whether there is more to tell."""
+        self._finish_beat()
+        return self._hand_over(self.observer.snapshot, phase)
+
+    def _tell_rest(self, phase: protocol.Phase) -> bool:
+        """Hand a part of what the last snapshot left on. Return whether there is more to tell."""
+        return self._hand_over(self.observer.rest, phase)
+
+    def _hand_over(self, take: Callable[[protocol.Phase], Observed], phase: protocol.Phase) -> bool:
+        try:
+            if self._is_behind():
+                return True
+            self._put(take(phase))
+            return self.observer.rows_wait()
+        except Exception:
+            self._drops["internal error"] += 1
+            return False
+
+    def _is_behind(self) -> bool:
+        # What is not taken waits where it is: the observer is bounded, too.
+        return self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND
+
+    def _put(self, observed: Observed) -> Observed:
+        observed = replace(observed, shutdowns=self.shutdowns.take())
+        self._clear.put(observed, weight(observed))
+        return observed
+
+    def _end(self, phase: protocol.Phase) -> None:
+        if self._ended:
+            return  # a beat has found before that the plugin is gone
+        self._ended = True
+        self._timer.stop()
+        atexit.unregister(self.sender.keep)
+        for unwatch in self._unwatch:
+            unwatch()
+        if self._profile is not None:
+            self._profile.close()
+        self.shutdowns.end()
+        more = self._tell(phase)
+        while more:
+            more = self._tell_rest(phase)
+        if self._more is not None:
+            self._more.cancel()
+        self._clear.close()
+
+    def _obey(self, commands: tuple[protocol.Command, ...]) -> None:
+        # In the sender's thread; the scheduler is touched by its own alone.
+        with suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self.shutdowns.command, commands)
+
+    def _hand_on(self, observed: Observed) -> None:
+        self._recent.add(observed)
+        cleared = self._privacy.clear(observed)
+        self.sender.add(cleared)
+        self._report.put(None)
+        self.sender.end_overdue()
+        if self._emit is not None and self._emitter is not None:
+            self._emit.put(cleared, size_of(cleared))
+            self._emitter.end_overdue()
+
+    def _waiting(self) -> dict[str, int]:
+        """Return what waits in each queue: snapshots in all but ``rows``."""
+        return {
+            "clear": self._clear.waiting(),
+            "report": self._report.waiting(),
+            "emit": 0 if self._emit is None else self._emit.waiting(),
+            "rows": self.sender.waiting(),
+        }
+
+    def _close_others(self) -> None:
+        self._report.close()
+        if self._emit is not None:
+            self._emit.close()
+        self._report.join(SPOOL_AFTER)
+        if not self._report.done():
+            self.sender.abandon()
+
+    def _done(self) -> bool:
+        return (
+            self._clear.done() and self._report.done() and (self._emit is None or self._emit.done())
+        )
+
+
+async def until(condition: Callable[[], bool], deadline: float) -> None:
+    """Wait for ``condition``, for ``deadline`` seconds at most."""
+    # Threads cannot be awaited, and at interpreter exit nothing that uses an executor works.
+    ends = time.monotonic() + deadline
+    while not condition() and time.monotonic() < ends:
+        await asyncio.sleep(0.02)
