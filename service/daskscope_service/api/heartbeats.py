@@ -8,7 +8,7 @@ from flask import Blueprint, Response, current_app, g, request
 
 from daskscope.protocol import MAX_BEAT_BYTES, Reply, encode
 from daskscope_service.accounts.access import require
-from daskscope_service.ingest.body import receive, unpack
+from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.heartbeat import BeatStore, parse
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.problems import Problem
@@ -23,8 +23,8 @@ def post_heartbeat() -> Response:
     writer: Writer = current_app.extensions["daskscope.writer"]
     beats: BeatStore = current_app.extensions["daskscope.beats"]
     body = receive(request, MAX_BEAT_BYTES)
-    with writer.place():
-        beat = parse(unpack(request, body, MAX_BEAT_BYTES))
+    with writer.place(), unpacked(request, body, MAX_BEAT_BYTES) as text:
+        beat = parse(text)
         meant = beat.cluster.workspace
         if meant is not None and meant != g.workspace:
             raise Problem(

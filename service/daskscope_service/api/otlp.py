@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from flask import Blueprint, Response, current_app, g, request
+from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
@@ -20,7 +21,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from daskscope_service.accounts.access import require
-from daskscope_service.ingest.body import receive, unpack
+from daskscope_service.ingest import otlp_json
+from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
@@ -29,6 +31,7 @@ from daskscope_service.problems import Problem
 blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
 
 _PROTOBUF = "application/x-protobuf"
+_JSON = "application/json"
 
 M = TypeVar("M", bound=Message)
 Contra = TypeVar("Contra", contravariant=True)
@@ -78,23 +81,32 @@ def post_logs() -> Response:
 
 
 def _keep(message: M, store: _Store[M]) -> Outcome:
-    if request.mimetype != _PROTOBUF:
+    if request.mimetype not in (_PROTOBUF, _JSON):
         raise Problem(
             415,
             f"Content-Type {request.mimetype or 'is missing'}: OTLP is understood as {_PROTOBUF} "
-            "only (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf).",
+            f"or {_JSON}.",
         )
     writer: Writer = current_app.extensions["daskscope.writer"]
     limit = current_app.config["SETTINGS"].max_body_bytes
     body = receive(request, limit)
-    with writer.place():
-        try:
-            message.ParseFromString(unpack(request, body, limit))
-        except DecodeError as error:
-            name = message.DESCRIPTOR.full_name
-            raise Problem(400, f"The body is not a {name}: {error}.") from None
+    with writer.place(), unpacked(request, body, limit) as content:
+        if request.mimetype == _JSON:
+            otlp_json.parse(content, message)
+        else:
+            _parse(content, message)
         return store.keep(message, g.workspace)
 
 
+def _parse(content: bytes, message: Message) -> None:
+    try:
+        message.ParseFromString(content)
+    except DecodeError as error:
+        name = message.DESCRIPTOR.full_name
+        raise Problem(400, f"The body is not a {name}: {error}.") from None
+
+
 def _answer(message: Message) -> Response:
+    if request.mimetype == _JSON:
+        return Response(MessageToJson(message, indent=None), content_type=_JSON)
     return Response(message.SerializeToString(), content_type=_PROTOBUF)

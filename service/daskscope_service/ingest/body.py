@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from flask import Request
 
@@ -12,6 +15,11 @@ from daskscope_service.problems import Problem
 #: it the connection breaks, which is what a sender of that much gets.
 _DRAIN_BYTES = 64 * 1024 * 1024
 _CHUNK = 64 * 1024
+
+#: Bodies above this are decoded one at a time: a body may be made so that what is decoded of it
+#: takes forty times its bytes.
+_LARGE_BYTES = 1024 * 1024
+_one_large = threading.Lock()
 
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -36,15 +44,18 @@ def receive(request: Request, limit: int) -> bytes:
     return body
 
 
-def unpack(request: Request, body: bytes, limit: int) -> bytes:
-    """Return the ``body`` that :func:`receive` returned, decompressed.
+@contextmanager
+def unpacked(request: Request, body: bytes, limit: int) -> Iterator[bytes]:
+    """The ``body`` that :func:`receive` returned, decompressed. Decode it within.
 
     Raises
     ------
     Problem
         413 for more than ``limit`` bytes, 400 for gzip that is broken or cut off.
     """
-    return _gunzip(body, limit) if _encoding(request) == "gzip" else body
+    text = _gunzip(body, limit) if _encoding(request) == "gzip" else body
+    with _one_large if len(text) > _LARGE_BYTES else nullcontext():
+        yield text
 
 
 def drain(request: Request) -> None:

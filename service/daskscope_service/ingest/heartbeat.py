@@ -224,8 +224,8 @@ def _json(value: Any) -> str:
 def _version_of(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Version).protocol
-    except msgspec.ValidationError:
-        return PROTOCOL  # none at all: then the field that is wrong is what to tell
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return PROTOCOL  # none that can be read: then what was wrong before is what to tell
 
 
 def _check_version(version: str) -> None:

@@ -280,8 +280,9 @@ def _rows(
 
 
 def _values(point: HistogramDataPoint) -> list[float | None]:
-    values: list[float | None] = [point.count, point.sum if point.HasField("sum") else None]
-    total = 0
+    # Counts reach beyond the integers that databases know.
+    values: list[float | None] = [float(point.count), point.sum if point.HasField("sum") else None]
+    total = 0.0
     for count in point.bucket_counts:
         total += count
         values.append(total)

@@ -1,0 +1,68 @@
+"""OTLP as JSON, into the messages that OTLP as protobuf is read into.
+
+It is protobuf's own mapping to JSON but for ids, which are hex digits and not base64.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import Message
+
+from daskscope_service.problems import Problem
+
+#: The most objects and arrays in a body, and the most members and items: what is made of them takes
+#: many times their bytes, and far longer than of protobuf. Braces and commas in texts count too; a
+#: batch of 8,000 spans or points has half as many.
+_MOST_PARTS = 250_000
+_MOST_ITEMS = 1_000_000
+
+#: Fields that hold an id: 16 bytes of a trace, 8 of a span.
+_IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+
+
+def parse(body: bytes, message: Message) -> None:
+    """Read ``body`` into ``message``; fields that are not known are passed over.
+
+    Raises
+    ------
+    Problem
+        400: not JSON, or not this message. 413: too much of it.
+    """
+    if body.count(b"{") + body.count(b"[") > _MOST_PARTS or body.count(b",") > _MOST_ITEMS:
+        raise Problem(
+            413,
+            f"The body has more than {_MOST_PARTS} objects and arrays, or {_MOST_ITEMS} members; "
+            "send less at a time, or application/x-protobuf.",
+        )
+    name = message.DESCRIPTOR.full_name
+    try:
+        document = msgspec.json.decode(body, type=dict[str, Any])
+        _read_ids(document)
+        ParseDict(document, message, ignore_unknown_fields=True)
+    except msgspec.ValidationError as error:
+        raise Problem(400, f"The body is not a {name}: {error}.") from None
+    except msgspec.DecodeError as error:
+        raise Problem(400, f"The body is not JSON: {error}.") from None
+    except (ParseError, TypeError, ValueError, AttributeError) as error:
+        raise Problem(400, f"The body is not a {name}: {error}.") from None
+    except RecursionError:
+        raise Problem(400, f"The body is not a {name}: it is nested too deeply.") from None
+
+
+def _read_ids(value: Any) -> None:
+    # Ids are nowhere but in spans, their links, log records and exemplars; what users send lies in
+    # attributes, as {"key": …, "value": {…}}, where no object has such a name.
+    if isinstance(value, dict):
+        for name in _IDS:
+            id = value.get(name)
+            if isinstance(id, str):
+                value[name] = base64.b64encode(bytes.fromhex(id)).decode()
+        for inner in value.values():
+            _read_ids(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _read_ids(inner)
