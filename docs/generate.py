@@ -50,7 +50,8 @@ others](https://opentelemetry.io/docs/languages/sdk-configuration/otlp-exporter/
 
 ## The service
 
-Each setting is an environment variable, and an option of `daskscope serve`, which wins.
+Each setting is an environment variable and, unless it is a secret, an option of `daskscope serve`,
+which wins.
 
 {service}
 """
@@ -97,7 +98,7 @@ def configuration() -> str:
     ]
     service = [
         (
-            f"`{option(setting)}`",
+            _codes([option(setting)] if option(setting) else []),
             f"`{setting.metadata['variable']}`",
             _default(setting),
             setting.metadata["help"],

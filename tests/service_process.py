@@ -26,7 +26,7 @@ from daskscope_service.settings import Settings, option
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
-_OPTIONS = {setting.name: option(setting) for setting in dataclasses.fields(Settings)}
+_SETTINGS = {setting.name: setting for setting in dataclasses.fields(Settings)}
 
 
 def free_port() -> int:
@@ -117,11 +117,15 @@ class ServiceProcess:
         """Start the process and return once it answers."""
         options = {"port": self.port, **self._settings}
         command = [sys.executable, "-m", "daskscope_service.cli", "serve", *self.database_options]
-        for name, value in options.items():
-            for one in value if isinstance(value, tuple) else (value,):
-                command += [_OPTIONS[name.replace("-", "_")], str(one)]
         # Settings of the developer's own shell have no business here.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
+        for name, value in options.items():
+            setting = _SETTINGS[name]
+            if not option(setting):  # a secret
+                environment[setting.metadata["variable"]] = str(value)
+                continue
+            for one in value if isinstance(value, tuple) else (value,):
+                command += [option(setting), str(one)]
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from flask import Flask, Response, request
 
+from daskscope_service import request_log
 from daskscope_service.accounts import access
-from daskscope_service.api import health, heartbeats, otlp, reads
+from daskscope_service.api import health, heartbeats, metrics, otlp, reads
 from daskscope_service.db.engine import open_database
 from daskscope_service.forwarded import Forwarded
 from daskscope_service.ingest.body import drain
@@ -13,6 +14,7 @@ from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.instruments import Instruments
 from daskscope_service.pages import views
 from daskscope_service.problems import install as install_problems
 from daskscope_service.series.embedded import EmbeddedSeries
@@ -39,7 +41,11 @@ def create_app(settings: Settings) -> Flask:
     app = Flask("daskscope_service", static_folder=None)
     app.config["SETTINGS"] = settings
     engine = open_database(settings)
-    writer = Writer(engine, capacity=settings.queue_size)
+    engine.hide_parameters = True  # rows hold what users sent: errors in the log must not tell them
+    instruments = Instruments()
+    instruments.registry.register(metrics.DatabaseCollector(engine))
+    writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)
+    app.extensions["daskscope.instruments"] = instruments
     app.extensions["daskscope.engine"] = engine
     app.extensions["daskscope.writer"] = writer
     app.extensions["daskscope.beats"] = BeatStore(engine, writer)
@@ -47,11 +53,12 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.metrics"] = MetricStore(engine, writer)
     app.extensions["daskscope.spans"] = SpanStore(engine, writer)
     app.extensions["daskscope.logs"] = LogStore(engine, writer)
+    request_log.install(app, instruments)
     install_problems(app)
     access.install(app, settings.url)
     app.after_request(_finish)
     app.wsgi_app = Forwarded(app.wsgi_app, settings.trusted_proxies)  # type: ignore[method-assign]
-    for part in (heartbeats, otlp, reads, health, views):
+    for part in (heartbeats, otlp, reads, health, metrics, views):
         app.register_blueprint(part.blueprint)
     return app
 

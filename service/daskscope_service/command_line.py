@@ -32,12 +32,13 @@ def settings_options(*names: str) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         for setting in reversed(dataclasses.fields(Settings)):
-            if names and setting.name not in names:
+            if not option(setting) or (names and setting.name not in names):
                 continue
+            choices = setting.metadata.get("choices")
             command = click.option(
                 option(setting),
                 setting.name,
-                type=_KINDS[str(setting.type)],
+                type=click.Choice(choices) if choices else _KINDS[str(setting.type)],
                 multiple=str(setting.type).startswith("tuple"),
                 help=f"{setting.metadata['help']} [{setting.metadata['variable']}]",
             )(command)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from flask import Flask, Response, render_template, request
+from flask import Flask, Response, g, render_template, request
 from sqlalchemy.exc import DataError
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import HTTP_STATUS_CODES
 
-_API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz")
+_API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ def is_api(path: str) -> bool:
 def _answer(problem: Problem) -> Response:
     if is_api(request.path):
         document = {"title": problem.title, "status": problem.status, "detail": problem.detail}
+        if "request_id" in g:
+            document["request_id"] = g.request_id
         response = Response(
             msgspec.json.encode(document | problem.members),
             content_type="application/problem+json",
@@ -97,7 +99,8 @@ def _answer_data(_: Exception) -> Response:
 
 
 def _answer_unexpected(error: Exception) -> Response:
-    logger.exception("%s %s failed", request.method, request.path, exc_info=error)
+    route = request.url_rule.rule if request.url_rule is not None else "none"
+    logger.error("%s %s failed", request.method, route, exc_info=error)
     return _answer(
         Problem(500, "Something went wrong in the service. Its log has the details; try again.")
     )

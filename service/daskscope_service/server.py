@@ -20,7 +20,7 @@ from granian.log import LogLevels
 from granian.server import Server
 
 from daskscope.errors import ConfigurationError
-from daskscope_service import tls
+from daskscope_service import logs, tls
 from daskscope_service.application import close_app, create_app
 from daskscope_service.settings import Settings
 
@@ -47,6 +47,7 @@ def serve(settings: Settings) -> None:
         blocking_threads=settings.threads,
         websockets=False,
         log_level=LogLevels.error,
+        log_dictconfig=logs.configuration(settings),
         workers_kill_timeout=_GRACE_SECONDS,
         ssl_cert=settings.tls_cert,
         ssl_key=settings.tls_key,

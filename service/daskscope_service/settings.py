@@ -48,11 +48,14 @@ class Settings:
         "DASKSCOPE_DATABASE_URL",
         "SQLAlchemy address of the database. Default: SQLite in the data folder.",
     )
-    migrate: str = _setting(
-        "apply",
-        "DASKSCOPE_MIGRATE",
-        "What the service does at its start with a database of an older daskscope: apply what is "
-        "missing, or refuse to start, and say the command that applies it.",
+    migrate: str = field(
+        default="apply",
+        metadata={
+            "variable": "DASKSCOPE_MIGRATE",
+            "choices": ("apply", "refuse"),
+            "help": "What the service does at its start with a database of an older daskscope: "
+            "apply what is missing, or refuse to start, and say the command that applies it.",
+        },
     )
     host: str = _setting("127.0.0.1", "DASKSCOPE_HOST", "Address to listen on.")
     port: int = _setting(8690, "DASKSCOPE_PORT", "Port to listen on.")
@@ -86,6 +89,32 @@ class Settings:
             "give it again, or set the variable with commas.",
         },
     )
+    metrics_token: str = field(
+        default="",
+        repr=False,
+        metadata={
+            "variable": "DASKSCOPE_METRICS_TOKEN",
+            "option": "",  # an option's value can be read by everyone on the machine
+            "help": "Secret that Prometheus shows to read /metrics; at least 16 characters. "
+            "Default: no one may read it.",
+        },
+    )
+    log_format: str = field(
+        default="text",
+        metadata={
+            "variable": "DASKSCOPE_LOG_FORMAT",
+            "choices": ("text", "json"),
+            "help": "How log lines look, on standard error: text, or json, one object per line.",
+        },
+    )
+    log_level: str = field(
+        default="info",
+        metadata={
+            "variable": "DASKSCOPE_LOG_LEVEL",
+            "choices": ("info", "warning", "error"),
+            "help": "The least that is logged: info (each request too), warning or error.",
+        },
+    )
     max_body_bytes: int = _setting(
         16 * 1024 * 1024,
         "DASKSCOPE_MAX_BODY_BYTES",
@@ -115,12 +144,20 @@ class Settings:
                 raise ConfigurationError(
                     f"{_variable(name)} is {getattr(self, name)}; it must be at least {least}"
                 )
-        if self.migrate not in ("apply", "refuse"):
-            raise ConfigurationError(
-                f"DASKSCOPE_MIGRATE is {self.migrate!r}; it must be apply or refuse"
-            )
         if not 0 < self.port < 65536:
             raise ConfigurationError(f"DASKSCOPE_PORT is {self.port}; it must be 1 to 65535")
+        for setting in dataclasses.fields(self):
+            choices = setting.metadata.get("choices")
+            if choices and getattr(self, setting.name) not in choices:
+                raise ConfigurationError(
+                    f"{_variable(setting.name)} is {getattr(self, setting.name)!r}; it must be "
+                    f"one of {', '.join(choices)}"
+                )
+        if 0 < len(self.metrics_token) < 16:
+            raise ConfigurationError(
+                "DASKSCOPE_METRICS_TOKEN has less than 16 characters, which can be guessed; "
+                "'openssl rand -hex 32' makes one"
+            )
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise ConfigurationError(
@@ -163,9 +200,7 @@ class Settings:
         for setting in dataclasses.fields(cls):
             override = overrides.pop(setting.name, None)
             text = environment.get(_variable(setting.name))
-            if (
-                override is not None and override != ()
-            ):  # an option that may be repeated, and is not
+            if override not in (None, ()):  # (): an option that may be repeated, and was not given
                 values[setting.name] = override
             elif text:
                 values[setting.name] = _parse(setting.name, str(setting.type), text)
@@ -175,9 +210,12 @@ class Settings:
 
 
 def option(setting: dataclasses.Field[Any]) -> str:
-    """Return the option of ``daskscope serve`` that gives ``setting``, a field of Settings."""
-    named: str | None = setting.metadata.get("option")
-    return named or f"--{setting.name.replace('_', '-')}"
+    """Return the option of ``daskscope serve`` that gives ``setting``, a field of Settings.
+
+    "" if there is none.
+    """
+    named: str = setting.metadata.get("option", f"--{setting.name.replace('_', '-')}")
+    return named
 
 
 def _variable(name: str) -> str:

@@ -13,13 +13,14 @@ from sqlalchemy.exc import OperationalError
 from daskscope_service.db import schema
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Rows, Writer
+from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
 from tests.service.conftest import standstill
 
 
 @pytest.fixture
 def writer(engine: Engine) -> Iterator[Writer]:
-    writer = Writer(engine, capacity=4)
+    writer = Writer(engine, capacity=4, instruments=Instruments())
     yield writer
     writer.close()
 
@@ -100,7 +101,7 @@ def test_two_writers_of_the_same_rows_do_not_stand_in_each_others_way(engine: En
     errors: list[Exception] = []
 
     def write(rows: list[tuple[str, float]]) -> None:
-        writer = Writer(engine, capacity=1)
+        writer = Writer(engine, capacity=1, instruments=Instruments())
         try:
             for _ in range(20):
                 writer.write({upsert: rows})
@@ -156,7 +157,7 @@ def test_a_full_disk_is_a_503_and_nothing_is_acknowledged(
 
 
 def test_a_closed_writer_has_written_what_waited_and_takes_no_more(engine: Engine) -> None:
-    writer = Writer(engine, capacity=4)
+    writer = Writer(engine, capacity=4, instruments=Instruments())
     writer.write({Upsert(engine, schema.workspace): [("a", 1.0)]})
     writer.close()
     assert names(engine) == {"a"}

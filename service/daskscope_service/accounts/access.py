@@ -105,6 +105,7 @@ def _workspace_for(scope: Scope) -> str:
             "No such token. Check for missing characters: a token reads dsk_<id>_<secret>.",
             error="invalid_token",
         )
+    g.token_id = token.id  # for the log
     state = token.state(now)
     if state != "active":
         raise _unauthorized(

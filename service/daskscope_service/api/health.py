@@ -1,13 +1,14 @@
-"""``/healthz``: the process answers. ``/readyz``: it can also read its database."""
+"""``/healthz``: the process answers. ``/readyz``: it can also read, and is able to write."""
 
 from __future__ import annotations
 
-from flask import Blueprint
+from flask import Blueprint, current_app
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from daskscope_service.db.engine import current_engine
 from daskscope_service.db.schema import workspace
+from daskscope_service.ingest.writer import Writer
 from daskscope_service.problems import Problem
 
 blueprint = Blueprint("health", __name__)
@@ -21,10 +22,20 @@ def alive() -> dict[str, str]:
 
 @blueprint.get("/readyz")
 def ready() -> dict[str, str]:
-    """Answer once the database does."""
+    """Answer while the database does and the writer runs; 503 with the reason otherwise.
+
+    A full queue, or a disk that is full, is no reason: reading goes on, and senders are told.
+    """
+    writer: Writer = current_app.extensions["daskscope.writer"]
+    if not writer.running:
+        raise _not_ready("The service is stopping.", "stopping")
     try:
         with current_engine().connect() as connection:
             connection.execute(select(workspace.c.id).limit(1)).first()
-    except DBAPIError as error:
-        raise Problem(503, "The database does not answer.", headers={"Retry-After": "5"}) from error
+    except SQLAlchemyError as error:  # the pool's timeout too, which is no error of the database's
+        raise _not_ready("The database does not answer.", "database") from error
     return {"status": "ok"}
+
+
+def _not_ready(detail: str, reason: str) -> Problem:
+    return Problem(503, detail, headers={"Retry-After": "5"}, reason=reason)

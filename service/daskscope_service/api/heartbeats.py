@@ -11,6 +11,7 @@ from daskscope_service.accounts.access import require
 from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.heartbeat import BeatStore, parse
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
 
 blueprint = Blueprint("heartbeats", __name__, url_prefix="/api/v1")
@@ -36,6 +37,8 @@ def post_heartbeat() -> Response:
             )
         now = time.time()
         code_wanted = beats.keep(beat, g.workspace, now)
+    instruments: Instruments = current_app.extensions["daskscope.instruments"]
+    instruments.beats.inc()
     reply = Reply(
         server_time=now,
         interval=beat.cluster.interval,

@@ -26,6 +26,7 @@ from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
 
 blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
@@ -46,7 +47,7 @@ class _Store(Protocol[Contra]):
 def post_metrics() -> Response:
     """Store the points of a request for good."""
     store: MetricStore = current_app.extensions["daskscope.metrics"]
-    outcome = _keep(ExportMetricsServiceRequest(), store)
+    outcome = _keep(ExportMetricsServiceRequest(), store, "metrics")
     answer = ExportMetricsServiceResponse()
     if outcome.rejected:
         answer.partial_success.rejected_data_points = outcome.rejected
@@ -59,7 +60,7 @@ def post_metrics() -> Response:
 def post_traces() -> Response:
     """Store the spans of a request for good."""
     store: SpanStore = current_app.extensions["daskscope.spans"]
-    outcome = _keep(ExportTraceServiceRequest(), store)
+    outcome = _keep(ExportTraceServiceRequest(), store, "traces")
     answer = ExportTraceServiceResponse()
     if outcome.rejected:
         answer.partial_success.rejected_spans = outcome.rejected
@@ -72,7 +73,7 @@ def post_traces() -> Response:
 def post_logs() -> Response:
     """Store the log records of a request for good."""
     store: LogStore = current_app.extensions["daskscope.logs"]
-    outcome = _keep(ExportLogsServiceRequest(), store)
+    outcome = _keep(ExportLogsServiceRequest(), store, "logs")
     answer = ExportLogsServiceResponse()
     if outcome.rejected:
         answer.partial_success.rejected_log_records = outcome.rejected
@@ -80,7 +81,7 @@ def post_logs() -> Response:
     return _answer(answer)
 
 
-def _keep(message: M, store: _Store[M]) -> Outcome:
+def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
     if request.mimetype not in (_PROTOBUF, _JSON):
         raise Problem(
             415,
@@ -95,7 +96,10 @@ def _keep(message: M, store: _Store[M]) -> Outcome:
             otlp_json.parse(content, message)
         else:
             _parse(content, message)
-        return store.keep(message, g.workspace)
+        outcome = store.keep(message, g.workspace)
+    instruments: Instruments = current_app.extensions["daskscope.instruments"]
+    instruments.rejected.labels(signal).inc(outcome.rejected)
+    return outcome
 
 
 def _parse(content: bytes, message: Message) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.statements import Upsert
+from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
 
 #: Seconds that a request waits for a place. A burst is written within it; if it is not enough, the
@@ -47,8 +48,11 @@ class _Batch:
 class Writer:
     """The thread and its queue. ``capacity``: how many requests may hold a place at a time."""
 
-    def __init__(self, engine: Engine, *, capacity: int) -> None:
+    def __init__(self, engine: Engine, *, capacity: int, instruments: Instruments) -> None:
         self._engine = engine
+        self._instruments = instruments
+        instruments.queue_capacity.set(capacity)
+        instruments.queue_length.set_function(lambda: self._held)
         self._places = threading.BoundedSemaphore(capacity)
         self._held = 0
         self._count = threading.Lock()
@@ -69,8 +73,10 @@ class Writer:
             429 if the queue is full, 503 if the service is stopping.
         """
         if self._closed:
+            self._instruments.refused.labels("stopping").inc()
             raise _unavailable("The service is stopping.")
         if not self._places.acquire(timeout=_PATIENCE):
+            self._instruments.refused.labels("queue full").inc()
             raise Problem(
                 429,
                 "More comes in than can be written; send this again in a moment.",
@@ -101,6 +107,11 @@ class Writer:
         if _is_outage(batch.error):
             raise _unavailable("The database cannot be written at the moment.") from batch.error
         raise batch.error
+
+    @property
+    def running(self) -> bool:
+        """Whether it takes what comes in."""
+        return not self._closed and self._thread.is_alive()
 
     def close(self) -> None:
         """Write what waits and end the thread."""
@@ -150,9 +161,16 @@ class Writer:
             return
         # Always in the same order, so that two processes do not wait for each other's rows.
         ordered = sorted(together.items(), key=lambda item: item[0].table.name)
-        with writing(self._engine) as connection:
-            for upsert, rows in ordered:
-                upsert.run(connection, rows)
+        instruments = self._instruments
+        try:
+            with instruments.commit_seconds.time(), writing(self._engine) as connection:
+                for upsert, rows in ordered:
+                    upsert.run(connection, rows)
+        except Exception:
+            instruments.write_failures.inc()
+            raise
+        for upsert, rows in ordered:
+            instruments.rows.labels(upsert.table.name).inc(len(rows))
 
 
 def _is_outage(error: Exception) -> bool:

@@ -1,0 +1,139 @@
+"""``/metrics``: what the service tells of itself, in the format of Prometheus.
+
+It is for who runs the service: it names all workspaces, so no token of a workspace opens it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from flask import Blueprint, Response, current_app, request
+from prometheus_client import exposition
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy import Connection, Engine, Text, cast, func, select
+from sqlalchemy.exc import DBAPIError
+
+from daskscope_service.db import schema
+from daskscope_service.db.rows import select_in
+from daskscope_service.instruments import NAMESPACE, Instruments
+from daskscope_service.problems import Problem
+from daskscope_service.settings import Settings
+
+blueprint = Blueprint("metrics", __name__)
+
+#: Seconds since its last beat after which a cluster's drops are not told any more.
+_RECENT_SECONDS = 60 * 60
+
+#: Kinds of drops are text that clusters send: kept few, and simple.
+_MOST_KINDS = 50
+_KIND = re.compile(r"[a-z][a-z -]{0,39}")
+_OTHER = "other"
+
+
+@blueprint.get("/metrics")
+def get_metrics() -> Response:
+    """Tell all that is counted to who has the secret of the settings."""
+    settings: Settings = current_app.config["SETTINGS"]
+    if not settings.metrics_token:
+        raise Problem(
+            403,
+            "The metrics tell of all workspaces, so they are for who runs the service: set "
+            "DASKSCOPE_METRICS_TOKEN, and send it as 'Authorization: Bearer …'.",
+        )
+    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    right = hmac.compare_digest(secret.strip().encode(), settings.metrics_token.encode())
+    if scheme.lower() != "bearer" or not right:
+        raise Problem(
+            401,
+            "This needs the secret in DASKSCOPE_METRICS_TOKEN, as 'Authorization: Bearer …'.",
+            headers={"WWW-Authenticate": 'Bearer realm="daskscope metrics"'},
+        )
+    instruments: Instruments = current_app.extensions["daskscope.instruments"]
+    encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
+    return Response(encode(instruments.registry), content_type=content_type)
+
+
+class DatabaseCollector(Collector):
+    """What is read from the database when someone asks. Add it to a registry."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: to register must not ask the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families; where the database does not answer, only that."""
+        began = time.perf_counter()
+        try:
+            with self._engine.connect() as connection:
+                families = [_size(connection), *_of_clusters(connection, time.time())]
+        except DBAPIError:
+            yield _gauge("database_up", "Whether the database answers: 1 or 0.", 0)
+            return
+        yield _gauge("database_up", "Whether the database answers: 1 or 0.", 1)
+        yield _gauge(
+            "database_read_seconds",
+            "Time that the database took to answer this scrape.",
+            time.perf_counter() - began,
+        )
+        yield from families
+
+
+def _of_clusters(connection: Connection, now: float) -> Iterator[Metric]:
+    age = GaugeMetricFamily(
+        f"{NAMESPACE}_last_beat_age_seconds",
+        "Time since the last heartbeat that is kept; of workspaces that have one.",
+        labels=["workspace"],
+    )
+    drops: Counter[str] = Counter()
+    cluster = schema.cluster
+    for workspace in connection.execute(select(schema.workspace.c.id)).scalars().all():
+        last = connection.execute(
+            select_in(workspace, cluster, func.max(cluster.c.last_seen_at))
+        ).scalar()
+        if last is None:
+            continue
+        age.add_metric([workspace], max(0.0, now - last))
+        if last < now - _RECENT_SECONDS:
+            continue
+        told = select_in(workspace, cluster, cast(cluster.c.drops, Text)).where(
+            cluster.c.last_seen_at >= now - _RECENT_SECONDS,
+            cast(cluster.c.drops, Text) != "{}",
+        )
+        for text in connection.execute(told).scalars():
+            for what, count in json.loads(text).items():
+                known = _KIND.fullmatch(what) and (what in drops or len(drops) < _MOST_KINDS)
+                drops[what if known else _OTHER] += count
+    yield age
+    family = GaugeMetricFamily(
+        f"{NAMESPACE}_cluster_drops",
+        "What clusters heard of within the hour had to leave out since they started.",
+        labels=["what"],
+    )
+    for what, count in sorted(drops.items()):
+        family.add_metric([what], count)
+    yield family
+
+
+def _size(connection: Connection) -> Metric:
+    database = connection.engine.url.database
+    if connection.dialect.name == "sqlite":
+        files = [Path(f"{database}{suffix}") for suffix in ("", "-wal")] if database else []
+        size: float = sum(file.stat().st_size for file in files if file.is_file())
+    else:
+        asked = select(func.pg_database_size(func.current_database()))
+        size = connection.execute(asked).scalar_one()
+    return _gauge("database_size_bytes", "What the database takes on its disk.", size)
+
+
+def _gauge(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{NAMESPACE}_{name}", help, value)

@@ -1,0 +1,65 @@
+"""What the service counts of itself, for ``/metrics``. It counts from when this process started.
+
+Labels are bounded: routes are told by their pattern, never by an id in an address.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+#: Every name begins so.
+NAMESPACE = "daskscope_service"
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Instruments:
+    """The counters of one application. All of them may be used from any thread."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        # Else there is a second series beside each counter, which no one asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+
+        def counter(name: str, help: str, *labels: str) -> Counter:
+            return Counter(name, help, labels, namespace=NAMESPACE, registry=registry)
+
+        def gauge(name: str, help: str) -> Gauge:
+            return Gauge(name, help, namespace=NAMESPACE, registry=registry)
+
+        def histogram(name: str, help: str, *labels: str) -> Histogram:
+            return Histogram(
+                name, help, labels, namespace=NAMESPACE, registry=registry, buckets=_SECONDS
+            )
+
+        self.requests = counter("requests", "Requests answered.", "route", "method", "status")
+        self.request_seconds = histogram(
+            "request_seconds", "Time from a request's headers to its answer.", "route", "method"
+        )
+        self.beats = counter("beats", "Heartbeats committed.")
+        self.rows = counter("rows", "Rows committed of what clusters sent.", "table")
+        self.rejected = counter(
+            "otlp_rejected", "Points, spans and log records refused in OTLP requests.", "signal"
+        )
+        self.refused = counter(
+            "refused", "Requests to store that were told to come again.", "reason"
+        )
+        self.commit_seconds = histogram("commit_seconds", "Time to write and commit what waited.")
+        self.write_failures = counter("write_failures", "Commits that failed.")
+        self.queue_length = gauge("queue_length", "Requests that wait to be written, or are being.")
+        self.queue_capacity = gauge("queue_capacity", "The most that may; more are refused.")
+        # Zero is what has not happened yet; a series that comes with its first count hides it.
+        for reason in ("queue full", "stopping"):
+            self.refused.labels(reason)
+        for signal in ("metrics", "traces", "logs"):
+            self.rejected.labels(signal)
