@@ -613,7 +613,7 @@ def test_what_is_over_the_rate_has_no_span_and_is_counted(
 
     span_of(recorder, names.SPAN_COMPUTATION)
     assert len(spans(recorder, "dask.task")) == 2
-    recorder.wait_for(lambda: recorder.beats[-1].drops.get("task span") == 7, "the count")
+    recorder.wait_for(lambda: recorder.beats[-1].drops.get("sampled task span") == 7, "the count")
 
 
 # --- refused --------------------------------------------------------------------------------------

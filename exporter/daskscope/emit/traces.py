@@ -143,7 +143,7 @@ class Traces:
         chosen.sort(key=lambda entry: entry[:2])
         count = self._allowance.take(len(chosen), now)
         if count < len(chosen):
-            self._drops["task span"] += len(chosen) - count
+            self._drops["sampled task span"] += len(chosen) - count
         allowed: list[dict[str, list[TaskSample]]] = [{} for _ in ended]
         for _, _, index, group, sample in chosen[:count]:
             allowed[index].setdefault(group, []).append(sample)
