@@ -114,6 +114,34 @@ def test_rows_add_up_to_all_time_while_a_long_task_runs(
     assert_adds_up(recorder, last, rows)
 
 
+def test_while_each_thread_has_a_task_all_time_is_theirs(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    names = [f"busy {number}" for number in range(sum(client.nthreads().values()))]
+    held = client.map(hold, names)
+    for name in names:
+        Event(f"{name} is running", client=client).wait(timeout=PATIENCE)
+    # The worker has told of them, and there is nothing else to be told.
+    _, before = wait_for_rows(
+        recorder, lambda rows: rows.get("hold", {}).get("running", 0) > 0.5, "the time of both"
+    )
+    _, after = wait_for_rows(recorder, lambda rows: total(rows) > total(before) + 1, "more time")
+    had = total(after) - total(before)
+    assert after["hold"]["running"] - before["hold"]["running"] == pytest.approx(had, rel=0.1)
+
+    for name in names:
+        Event(name, client=client).set()
+    client.gather(held)
+    # Workers tell of their tasks' time a while later, which the next test is not to get.
+    wait_for_rows(
+        recorder,
+        lambda rows: sum(rows["hold"].values()) >= after["hold"]["running"]
+        and rows["hold"]["running"] == 0.0,
+        "the end of both",
+    )
+
+
 def test_time_without_tasks_is_idle(client: Client, register: Register, recorder: Recorder) -> None:
     register()
     _, rows = wait_for_rows(recorder, lambda rows: total(rows) > 1, "a while without tasks")
