@@ -136,8 +136,10 @@ def test_while_each_thread_has_a_task_all_time_is_theirs(
     # Workers tell of their tasks' time a while later, which the next test is not to get.
     wait_for_rows(
         recorder,
-        lambda rows: sum(rows["hold"].values()) >= after["hold"]["running"]
-        and rows["hold"]["running"] == 0.0,
+        lambda rows: (
+            sum(rows["hold"].values()) >= after["hold"]["running"]
+            and rows["hold"]["running"] == 0.0
+        ),
         "the end of both",
     )
 
