@@ -23,7 +23,7 @@ from daskscope.config import Settings
 from daskscope.emit.destination import Destination
 from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.emit.traces import sampling
-from daskscope.explanation import Explanation, Recent, explain
+from daskscope.explanation import Explanation, explain
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
@@ -31,6 +31,7 @@ from daskscope.observe.snapshot import Observed, Observer
 from daskscope.observe.weight import weight
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
+from daskscope.recent import Recent
 from daskscope.report.sender import Sender
 from daskscope.shutdown.shutdowns import Shutdowns
 from daskscope.size import size_of
