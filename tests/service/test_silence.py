@@ -1,0 +1,55 @@
+"""A cluster that falls silent is lost after the stated time, and back when it speaks again."""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests.service.beats import make_beat, make_cluster, make_computation, make_status, post
+from tests.service.conftest import NewDatabase
+from tests.service_process import ServiceProcess
+
+
+def test_a_silent_cluster_is_lost_with_what_ran_on_it_until_it_speaks_again(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with ServiceProcess(tmp_path, database_url=new_database(), silent_after=1) as service:
+        token = service.token()
+        quick, slow = make_cluster(interval=0.1), make_cluster(interval=600.0)
+        ended = make_cluster(interval=0.1)
+        runs = make_computation(status="running", stopped_at=None)
+        for cluster in (quick, slow):
+            assert post(service.url, token, make_beat(cluster, computations=(runs,))).ok
+        stopped = make_status(stopped_at=time.time())
+        assert post(service.url, token, make_beat(ended, phase="stop", status=stopped)).ok
+
+        def ask(path: str) -> Any:
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = requests.get(f"{service.url}/api/v1/{path}", headers=headers, timeout=30)
+            return answer.json()
+
+        def statuses(*clusters: Any) -> list[str]:
+            return [ask(f"clusters/{cluster.id}")["status"] for cluster in clusters]
+
+        def computation() -> str:
+            status: str = ask(f"clusters/{quick.id}/computations/{runs.id}")["status"]
+            return status
+
+        deadline = time.monotonic() + 30
+        while statuses(quick) != ["lost"]:
+            assert time.monotonic() < deadline
+        assert computation() == "lost"
+        # One that speaks every ten minutes has missed nothing yet; one that stopped is not lost.
+        assert statuses(slow, ended) == ["running", "stopped"]
+        assert "It fell silent" in ask(f"clusters/{quick.id}")["sentence"]
+
+        deadline = time.monotonic() + 30
+        for seq in count(2):  # a slow machine may be late to ask
+            assert time.monotonic() < deadline
+            assert post(service.url, token, make_beat(quick, seq, computations=(runs,))).ok
+            if statuses(quick) == ["running"] and computation() == "running":
+                break
