@@ -67,11 +67,11 @@ class PostgresServer:
         """Return the address of ``database``."""
         return f"postgresql+psycopg://daskscope@/{database}?host={self._folder}"
 
-    def create(self, template: str = "template0") -> str:
+    def create(self, template: str = "template0", options: str = "") -> str:
         """Make a database, a copy of ``template``, and return its name."""
         self._made += 1
         name = f"test{self._made}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy {options}")
         return name
 
     def start(self) -> None:

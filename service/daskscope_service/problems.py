@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from flask import Flask, Response, g, render_template, request
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, OperationalError
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import HTTP_STATUS_CODES
 
@@ -56,6 +57,7 @@ def install(app: Flask) -> None:
     app.register_error_handler(Problem, _answer)
     app.register_error_handler(HTTPException, _answer_http)
     app.register_error_handler(DataError, _answer_data)
+    app.register_error_handler(OperationalError, _answer_outage)
     app.register_error_handler(Exception, _answer_unexpected)
 
 
@@ -98,9 +100,26 @@ def _answer_data(_: Exception) -> Response:
     )
 
 
+def _answer_outage(error: OperationalError) -> Response:
+    if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+        return _answer_unexpected(error)  # a mistake in a query, which PostgreSQL calls another
+    # The error as a whole would tell the query, and with it what users sent.
+    logger.error("%s %s failed: %s", request.method, _route(), error.orig)
+    return _answer(
+        Problem(
+            503,
+            "The database does not answer at the moment; try again.",
+            headers={"Retry-After": "5"},
+        )
+    )
+
+
 def _answer_unexpected(error: Exception) -> Response:
-    route = request.url_rule.rule if request.url_rule is not None else "none"
-    logger.error("%s %s failed", request.method, route, exc_info=error)
+    logger.error("%s %s failed", request.method, _route(), exc_info=error)
     return _answer(
         Problem(500, "Something went wrong in the service. Its log has the details; try again.")
     )
+
+
+def _route() -> str:
+    return request.url_rule.rule if request.url_rule is not None else "none"

@@ -28,6 +28,7 @@ from daskscope_service.db.engine import (
     writing,
 )
 from daskscope_service.settings import Settings
+from tests.postgresql import PostgresServer
 from tests.service.conftest import NewDatabase
 from tests.service.revisions.r0001 import SECRET
 from tests.service.test_command_line import daskscope
@@ -261,3 +262,21 @@ def test_an_empty_database_is_told_from_one_that_is_ready(settings: Settings) ->
         open_database(settings)
     upgrade_database(settings)
     assert f"revision {NEWEST}" in daskscope("database", "status", *where).stdout
+
+
+def test_a_database_that_cannot_hold_all_characters_is_refused(postgresql: PostgresServer) -> None:
+    url = postgresql.url(postgresql.create(options="ENCODING LATIN1 LOCALE 'C'"))
+    with pytest.raises(ConfigurationError, match=r"LATIN1.* --encoding UTF8"):
+        upgrade_database(Settings(database_url=url))
+
+
+def test_an_address_that_leads_nowhere_is_said_without_its_password(tmp_path: Path) -> None:
+    for url, said in (
+        (f"postgresql://me:secret@/x?host={tmp_path}", str(tmp_path)),
+        ("mysql://me:secret@localhost/x", "right would be postgresql://"),
+        ("not an address", "right would be postgresql://"),
+    ):
+        with pytest.raises(ConfigurationError) as error:
+            open_database(Settings(database_url=url))
+        assert said in str(error.value)
+        assert "secret" not in str(error.value)

@@ -5,7 +5,9 @@ Everything else speaks SQLAlchemy Core, on what is opened here.
 
 from __future__ import annotations
 
+import math
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,8 @@ from typing import Any
 from flask import current_app
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from daskscope.errors import ConfigurationError
 from daskscope_service.db import revisions
@@ -29,6 +32,9 @@ DEFAULT_WORKSPACE = "default"
 
 #: Seconds that a connection waits for another process that holds SQLite's write lock.
 _BUSY_SECONDS = 10.0
+
+#: Seconds after its last use that a connection to PostgreSQL is asked whether it still is one.
+_PING_SECONDS = 1.0
 
 #: The number of PostgreSQL's advisory lock that a process holds while it applies revisions.
 _UPGRADE_LOCK = 0x6461736B_73636F70  # "daskscop"
@@ -64,6 +70,7 @@ def upgrade_database(settings: Settings, *, to: str | None = None) -> Position:
     with _opened(settings, make=True) as engine:
         with writing(engine) as connection:  # on SQLite, this waits for the write lock
             if connection.dialect.name == "postgresql":
+                _check_encoding(connection)
                 connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
             before = revisions.upgrade(connection, to)
         if before.state in ("newer", "unnumbered"):
@@ -110,22 +117,32 @@ def make_workspace(connection: Connection, name: str) -> None:
     Upsert(connection.engine, workspace).run(connection, [(name, time.time())])
 
 
+def _url(address: str) -> URL:
+    try:
+        url = make_url(address)
+    except ArgumentError:
+        pass
+    else:
+        if url.get_backend_name() in ("postgresql", "postgres"):
+            return url.set(drivername="postgresql+psycopg")
+        if url.get_backend_name() == "sqlite":
+            return url
+    raise ConfigurationError(
+        "DASKSCOPE_DATABASE_URL is not the address of a database that can be used; "
+        "right would be postgresql://user:password@host/name"
+    )
+
+
 @contextmanager
 def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
     # The engine outlives the block, unless that raises.
-    try:
-        url = make_url(settings.database)
-    except ArgumentError:
-        raise ConfigurationError(
-            "DASKSCOPE_DATABASE_URL is not a database address; "
-            "right would be postgresql://user:password@host/name"
-        ) from None
-    if url.drivername in ("postgres", "postgresql"):
-        url = url.set(drivername="postgresql+psycopg")
+    url = _url(settings.database)
     engine: Engine | None = None
     try:
         # Every request thread may hold a connection, and the writer has one.
         options: dict[str, Any] = {"pool_size": settings.threads + 2, "max_overflow": 8}
+        # What users sent has no place in the log, which an error's parameters would get to.
+        options["hide_parameters"] = True
         # The one used last has its statements prepared and its pages at hand.
         options["pool_use_lifo"] = True
         if url.get_backend_name() == "sqlite":
@@ -133,13 +150,19 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
                 _make_private(Path(url.database), make=make)
             options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
         else:
-            # A server that was restarted has left connections behind that are of no use.
-            options["pool_pre_ping"] = True
-            options["connect_args"] = {"connect_timeout": round(_BUSY_SECONDS)}
+            options["connect_args"] = {
+                "connect_timeout": round(_BUSY_SECONDS),
+                "client_encoding": "utf8",
+                "application_name": "daskscope",
+            }
         engine = create_engine(url, **options)
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _set_up_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
+        else:
+            event.listen(engine, "connect", _set_up_postgresql)
+            event.listen(engine, "checkout", _ping_if_idle)
+            event.listen(engine, "checkin", _note_use)
+        event.listen(engine, "begin", _begin)
         yield engine
     except Exception as error:
         if engine is not None:
@@ -162,6 +185,15 @@ def _refusal(engine: Engine, found: Position) -> ConfigurationError:
     return ConfigurationError(f"the database {_address(engine.url)} {found.sentence}")
 
 
+def _check_encoding(connection: Connection) -> None:
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise ConfigurationError(
+            f"the database {_address(connection.engine.url)} keeps text as {encoding}, which lacks "
+            "most characters; make one with createdb --encoding UTF8 --template template0"
+        )
+
+
 def _address(url: URL) -> str:
     return url.render_as_string(hide_password=True)
 
@@ -182,8 +214,8 @@ def _make_private(file: Path, *, make: bool) -> None:
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
     # SQLAlchemy begins transactions (below); Python's sqlite3 must not begin any on its own.
     connection.isolation_level = None
+    _use_wal(connection)
     for pragma in (
-        "journal_mode=WAL",
         "synchronous=FULL",  # a commit is on the disk before it is acknowledged
         "foreign_keys=ON",
         "cache_size=-16384",  # KiB, per connection
@@ -192,6 +224,39 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _set_up_postgresql(connection: Any, _record: Any) -> None:
+    # As on SQLite: a lookup outside of a transaction is one message to the server, and not three.
+    connection.autocommit = True
+
+
+def _use_wal(connection: Any) -> None:
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            # Of processes that make a database at once, SQLite lets all but one fail here.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _begin(connection: Connection) -> None:
     writes = connection.get_execution_options().get("daskscope_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    immediate = writes and connection.dialect.name == "sqlite"
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:
+    record.info["used"] = time.monotonic()
+
+
+def _ping_if_idle(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
+    # A server that was restarted has left connections behind that are of no use. To ask each time
+    # would cost as much as what most requests want to know.
+    if time.monotonic() - record.info.get("used", -math.inf) > _PING_SECONDS:
+        try:
+            connection.execute("")
+        except Exception as error:
+            raise DisconnectionError from error  # the pool takes another, which it opens anew

@@ -10,6 +10,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Dialect, Engine, Float, Select, Table
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import PoolProxiedConnection
 
 #: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
 _ROWS_AT_ONCE = (1024, 256, 64, 16, 4, 1)
@@ -141,12 +143,14 @@ class Lookup:
         compiled = statement.compile(dialect=dialect)
         self._sql = str(compiled)
         self._order: Sequence[str] | None = compiled.positiontup
+        self._error = dialect.loaded_dbapi.OperationalError
 
     def first(self, engine: Engine, **parameters: Any) -> tuple[Any, ...] | None:
         """Return the first row, or None. ``parameters`` are those of the statement, by name."""
         order = self._order
-        connection = engine.raw_connection()
+        connection: PoolProxiedConnection | None = None
         try:
+            connection = engine.raw_connection()
             cursor = connection.cursor()
             cursor.execute(
                 self._sql, parameters if order is None else [parameters[name] for name in order]
@@ -154,5 +158,10 @@ class Lookup:
             row: tuple[Any, ...] | None = cursor.fetchone()
             cursor.close()
             return row
+        except self._error as error:
+            if connection is not None:
+                connection.invalidate()  # a server that was restarted has left it behind
+            raise OperationalError(self._sql, None, error) from error
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()

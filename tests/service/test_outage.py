@@ -1,0 +1,53 @@
+"""A PostgreSQL server that goes and comes back: told as such, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from daskscope_service.db.engine import upgrade_database
+from daskscope_service.settings import Settings
+from tests.postgresql import PostgresServer, find_binaries
+from tests.service.beats import make_beat, post
+from tests.service_process import ServiceProcess
+
+
+@pytest.fixture
+def server(postgresql: PostgresServer) -> Iterator[PostgresServer]:
+    """A server for one test alone, which may end it."""
+    binaries = find_binaries()
+    assert binaries is not None  # or the fixture above had skipped the test
+    with PostgresServer(binaries) as server:
+        yield server
+
+
+def test_while_the_server_is_away_503_and_then_on_as_before(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    url = server.url(server.create())
+    upgrade_database(Settings(database_url=url))
+    with ServiceProcess(tmp_path, database_url=url) as service:
+        token = service.token()
+        headers = {"Authorization": f"Bearer {token}"}
+        before, after = make_beat(), make_beat()
+
+        def read() -> requests.Response:
+            return requests.get(f"{service.url}/api/v1/clusters", headers=headers, timeout=30)
+
+        assert post(service.url, token, before).ok
+        assert read().ok
+        server.stop("QUIT")  # as in a crash
+        for _ in range(5):
+            for answer in (post(service.url, token, make_beat()), read()):
+                assert answer.status_code == 503
+                assert answer.headers["Retry-After"] == "5"
+                assert answer.headers["Content-Type"] == "application/problem+json"
+
+        server.start()
+        assert post(service.url, token, after).ok
+        ids = {item["id"] for item in read().json()["items"]}
+        assert ids == {before.cluster.id, after.cluster.id}
+        assert "Traceback" not in service.output
