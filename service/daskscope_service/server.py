@@ -24,8 +24,9 @@ from daskscope_service import logs, tls
 from daskscope_service.application import close_app, create_app
 from daskscope_service.settings import Settings
 
-#: Seconds that requests under way get to finish once the service is told to stop.
-_GRACE_SECONDS = 2
+#: Seconds that requests under way get to finish once the service is told to stop, and then it is
+#: killed: before the one who told it does so, Docker after ten.
+_GRACE_SECONDS = 8
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,177 @@
+"""However the service ends, under load: what it acknowledged is there afterwards, and once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from sqlalchemy import select
+
+from daskscope.protocol import encode
+from daskscope_service.db import schema
+from tests.service.beats import make_beat, make_cluster, make_event, post
+from tests.service.conftest import NewDatabase, standstill
+from tests.service_process import ServiceProcess
+
+SENDERS = 6
+SECRET = "a secret to read the metrics with"
+WAIT_SECONDS = 60
+
+
+@pytest.fixture
+def service(tmp_path: Path, new_database: NewDatabase) -> Iterator[ServiceProcess]:
+    settings: dict[str, Any] = {"log_level": "warning", "metrics_token": SECRET}
+    with ServiceProcess(tmp_path, database_url=new_database(), **settings) as service:
+        yield service
+
+
+class Sender:
+    """A cluster that reports as the plugin does: a beat until it is acknowledged, then the next."""
+
+    def __init__(self, service: ServiceProcess, token: str) -> None:
+        self._url = f"{service.url}/api/v1/heartbeats"
+        self._token = token
+        self.cluster = make_cluster(f"Scheduler-{uuid.uuid4()}")
+        self.acknowledged: list[str] = []
+        self.answers: set[int] = set()
+
+    def run(self, ending: threading.Event, *, again: bool) -> None:
+        """Send until ``ending``; where ``again`` is false, only until no one answers."""
+        with requests.Session() as session:
+            session.headers["Authorization"] = f"Bearer {self._token}"
+            while not ending.is_set():
+                number = len(self.acknowledged) + 1
+                event = make_event(id=f"e{number}")
+                body = encode(make_beat(self.cluster, number, events=(event,)))
+                while not ending.is_set():
+                    try:
+                        answer = session.post(self._url, data=body, timeout=30)
+                    except requests.RequestException:
+                        if not again:
+                            return
+                        time.sleep(0.01)
+                        continue
+                    self.answers.add(answer.status_code)
+                    if answer.status_code == 200:
+                        self.acknowledged.append(event.id)
+                        break
+
+
+@contextmanager
+def load(service: ServiceProcess, *, again: bool) -> Iterator[list[Sender]]:
+    """Let several clusters report meanwhile."""
+    token = service.token()
+    senders = [Sender(service, token) for _ in range(SENDERS)]
+    ending = threading.Event()
+    with ThreadPoolExecutor(SENDERS) as pool:
+        running = [pool.submit(sender.run, ending, again=again) for sender in senders]
+        try:
+            yield senders
+        finally:
+            ending.set()
+        for one in running:
+            one.result(WAIT_SECONDS)
+
+
+def until_more(senders: list[Sender]) -> None:
+    """Return once each has had another beat acknowledged."""
+    before = [len(sender.acknowledged) for sender in senders]
+    deadline = time.monotonic() + WAIT_SECONDS
+    while any(len(s.acknowledged) <= n for s, n in zip(senders, before, strict=True)):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def check_kept(service: ServiceProcess, senders: list[Sender]) -> None:
+    with service.engine.connect() as connection:
+        for sender in senders:
+            stored = select(schema.event.c.id).where(schema.event.c.cluster == sender.cluster.id)
+            events = sorted(connection.execute(stored).scalars(), key=lambda id: int(id[1:]))
+            assert sender.acknowledged
+            # One more may be there: stored, and its answer was lost on the way.
+            assert events[: len(sender.acknowledged)] == sender.acknowledged
+            assert len(events) <= len(sender.acknowledged) + 1
+
+
+def test_told_to_stop_under_load_it_loses_nothing(service: ServiceProcess) -> None:
+    with load(service, again=False) as senders:
+        until_more(senders)
+        assert service.stop("TERM") == 0
+    assert set().union(*(sender.answers for sender in senders)) <= {200, 429, 503}
+    check_kept(service, senders)
+    assert "Traceback" not in service.output
+
+
+def test_a_request_under_way_is_answered_though_it_was_told_to_stop(
+    service: ServiceProcess,
+) -> None:
+    token = service.token()
+    beat = make_beat()
+    assert post(service.url, token, make_beat()).ok
+    answer: Future[requests.Response]
+    with ThreadPoolExecutor() as pool:
+        with standstill(service.engine):  # so it cannot be answered yet
+            answer = pool.submit(post, service.url, token, beat)
+            until_it_waits(service)
+            os.kill(service.pid, signal.SIGTERM)
+            until_refused(service.port)
+            assert not answer.done()
+        assert answer.result(WAIT_SECONDS).status_code == 200
+    assert service.stop() == 0
+    with service.engine.connect() as connection:
+        stored = select(schema.cluster.c.id).where(schema.cluster.c.id == beat.cluster.id)
+        assert connection.execute(stored).scalar() == beat.cluster.id
+
+
+def test_killed_at_random_moments_it_loses_nothing_and_keeps_nothing_twice(
+    service: ServiceProcess, pytestconfig: pytest.Config
+) -> None:
+    chance = random.Random(5)
+    with load(service, again=True) as senders:
+        for _ in range(pytestconfig.getoption("kills")):
+            until_more(senders)
+            time.sleep(chance.random() * 0.05)  # somewhere in a beat
+            for pid in (*children(service.pid), service.pid):
+                os.kill(pid, signal.SIGKILL)
+            service.stop("KILL")
+            service.start()
+        until_more(senders)
+    check_kept(service, senders)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def until_it_waits(service: ServiceProcess) -> None:
+    """Return once a request has come to the writer."""
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    deadline = time.monotonic() + WAIT_SECONDS
+    while "daskscope_service_queue_length 1.0" not in (
+        requests.get(f"{service.url}/metrics", headers=headers, timeout=30).text
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def until_refused(port: int) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except ConnectionError:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
