@@ -370,7 +370,9 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
     for key in keys:
         kind = key.split("-")[0]
         function = SimpleNamespace(func=type(kind, (), {}))
-        tasks[key] = SimpleNamespace(key=key, run_spec=function, prefix=SimpleNamespace(name=kind))
+        prefix = SimpleNamespace(name=kind)
+        group = SimpleNamespace(name=key, prefix=prefix)
+        tasks[key] = SimpleNamespace(key=key, run_spec=function, prefix=prefix, group=group)
     scheduler: Any = SimpleNamespace(tasks=tasks)
     losses = Losses(scheduler, Naming(Counter()), lambda address: None, drops)
     worker: Any = _Lost(1)

@@ -214,9 +214,19 @@ class Losses:
         prefixes: Counter[str] = Counter()
         known = self._scheduler.tasks
         keys = list(keys)
+        # To find a name takes a while; the tasks of a collection's group all have the same.
+        names_of: dict[str, str] = {}
         for key in islice(keys, MAX_TASKS):
             task = known.get(key)
-            prefixes[names.OTHER if task is None else self._naming.prefix(task)] += 1
+            if task is None:
+                name = names.OTHER
+            elif task.group.name in names_of:
+                name = names_of[task.group.name]
+            else:
+                name = self._naming.prefix(task)
+                if task.group.name != task.group.prefix.name:
+                    names_of[task.group.name] = name
+            prefixes[name] += 1
         told = dict(prefixes.most_common(MAX_PREFIXES))
         rest = len(keys) - sum(told.values())
         if rest:
