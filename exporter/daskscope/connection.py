@@ -198,7 +198,7 @@ def asked_to_wait(response: requests.Response) -> float:
             now = response.headers.get("Date")
             since = email.utils.parsedate_to_datetime(now).timestamp() if now else time.time()
             seconds = email.utils.parsedate_to_datetime(asked).timestamp() - since
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
     return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # not a number is not above it
 

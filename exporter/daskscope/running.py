@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from distributed.scheduler import Scheduler
-from tornado.ioloop import PeriodicCallback
 
 from daskscope import protocol
 from daskscope.background import Background
@@ -35,6 +34,7 @@ from daskscope.recent import Recent
 from daskscope.report.sender import Sender
 from daskscope.shutdown.shutdowns import Shutdowns
 from daskscope.size import size_of
+from daskscope.timer import Timer
 
 #: Snapshots that wait to be cleared before the next one is put off.
 MAX_BEHIND = 20
@@ -104,8 +104,7 @@ class Running:
                 "daskscope-profile", self.observer.profiles.read, lambda: None, drops
             )
         self._ended = False
-        self._timer = PeriodicCallback(self._beat, settings.interval * 1000)
-        self._timer.start()
+        self._timer = Timer(self._beat, settings.interval)
         # A script may end without closing its cluster.
         atexit.register(self.sender.keep)
         self._more: asyncio.TimerHandle | None = None
@@ -156,7 +155,7 @@ class Running:
             # Dask does not tell a plugin that it was removed or replaced.
             self._end("beat")
             return
-        self._timer.callback_time = 1000 * max(self._settings.interval, self.sender.interval_wanted)
+        self._timer.interval = max(self._settings.interval, self.sender.interval_wanted)
         if self._is_behind():
             self.tell_more_soon()
             return

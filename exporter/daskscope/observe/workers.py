@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from distributed.core import Status
-from distributed.metrics import time
+from distributed.metrics import monotonic, time
 from distributed.scheduler import TaskPrefix, WorkerState
 
 from daskscope import protocol
@@ -45,7 +45,7 @@ class Workers:
         # Threads of each worker: without a task, and paused.
         self._slots: dict[str, tuple[int, int]] = {}
         self._threads_of: dict[str, int] = {}
-        self._accrued_at = time()
+        self._accrued_at = monotonic()
         self._threads = 0
         self._free_threads = 0
         self._paused_threads = 0
@@ -175,8 +175,9 @@ class Workers:
         )
 
     def _accrue(self) -> None:
-        now = time()
-        elapsed = max(now - self._accrued_at, 0.0)
+        # The wall clock may be set: an hour ahead is no hour that the threads had.
+        now = monotonic()
+        elapsed = now - self._accrued_at
         self._accrued_at = now
         self._capacity += self._threads * elapsed
         self._unassigned += self._free_threads * elapsed

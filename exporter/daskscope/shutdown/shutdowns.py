@@ -12,12 +12,12 @@ from dask.utils import format_time
 from distributed.core import Status
 from distributed.metrics import time
 from distributed.scheduler import Scheduler
-from tornado.ioloop import PeriodicCallback
 
 from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.observe.idle import Idle
 from daskscope.shutdown import closing
+from daskscope.timer import Timer
 
 logger = logging.getLogger("daskscope")
 
@@ -75,8 +75,7 @@ class Shutdowns:
         self._rows: dict[str, protocol.Shutdown] = {}
         self._tasks_held = 0
         self._ended = False
-        self._timer = PeriodicCallback(self._look, TICK * 1000)
-        self._timer.start()
+        self._timer = Timer(self._look, TICK)
 
     def take(self) -> tuple[protocol.Shutdown, ...]:
         """Return the shutdowns whose state has changed since the last call."""

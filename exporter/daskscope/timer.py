@@ -1,0 +1,37 @@
+"""Calling back at an interval, by a clock that does not jump."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Timer:
+    """Calls ``callback`` every ``interval`` seconds on the running event loop, until :meth:`stop`.
+
+    Tornado's own goes by the wall clock, and is silent for an hour where that is set back by one.
+    """
+
+    def __init__(self, callback: Callable[[], object], interval: float) -> None:
+        self.interval = interval
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self._next: asyncio.TimerHandle | None = self._loop.call_later(interval, self._call)
+
+    def is_running(self) -> bool:
+        """Return whether it was not stopped."""
+        return self._next is not None
+
+    def stop(self) -> None:
+        """Do not call any more."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _call(self) -> None:
+        began = self._loop.time()
+        try:
+            self._callback()
+        finally:
+            if self._next is not None:  # the callback may have stopped it, or set its interval
+                self._next = self._loop.call_at(began + self.interval, self._call)
