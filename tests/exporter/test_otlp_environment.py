@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -27,8 +28,10 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metric
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from daskscope.plugin import NAME
+from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import PATIENCE, Recorder
+from tests.service_process import free_port
 
 SIGNALS = {"/v1/metrics", "/v1/traces", "/v1/logs"}
 
@@ -383,9 +386,16 @@ def test_tls_goes_through_a_proxy_untouched(
 
 
 class GrpcCollector:
-    """A collector that takes OTLP over gRPC and keeps what comes."""
+    """A collector that takes OTLP over gRPC and keeps what comes.
 
-    def __init__(self, files: Files | None = None) -> None:
+    Or it answers with a status to everything, or ``"hang"``s until the end.
+    """
+
+    def __init__(
+        self, files: Files | None = None, misbehaves: grpc.StatusCode | str | None = None
+    ) -> None:
+        self.misbehaves = misbehaves
+        self._stopping = threading.Event()
         self.requests: list[Any] = []
         self.metadata: list[dict[str, Any]] = []
         self.changed = threading.Condition()
@@ -420,6 +430,7 @@ class GrpcCollector:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stopping.set()
         self._server.stop(None).wait()
 
     def _servicer(self, response: type[Any]) -> Any:
@@ -431,6 +442,10 @@ class GrpcCollector:
                     collector.requests.append(request)
                     collector.metadata.append(dict(context.invocation_metadata()))
                     collector.changed.notify_all()
+                if isinstance(collector.misbehaves, grpc.StatusCode):
+                    context.abort(collector.misbehaves, "told to misbehave")
+                if collector.misbehaves == "hang":
+                    collector._stopping.wait()
                 return response()
 
         return Servicer()
@@ -467,6 +482,60 @@ def test_grpc_where_the_environment_asks_for_it(
         assert {metadata["x-team"] for metadata in collector.metadata} == {"a"}
         _unregister(client)
     assert {request.path for request in recorder.requests} == {"/api/v1/heartbeats"}
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        (None, "UNAVAILABLE"),
+        ("hang", "DEADLINE_EXCEEDED"),
+        (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED, error details: told to misbehave"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED"),
+    ],
+    ids=["refused", "hanging", "unauthenticated", "exhausted"],
+)
+def test_over_grpc_a_collector_that_takes_nothing_costs_one_warning_and_holds_up_nothing(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: grpc.StatusCode | str | None,
+    cause: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with contextlib.ExitStack() as stack:
+        url = f"http://localhost:{free_port()}"
+        if how is not None:
+            url = stack.enter_context(GrpcCollector(misbehaves=how)).url
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        assert register().problem is None
+        assert client.submit(sum, [1, 2]).result() == 3
+        recorder.computation()
+        _wait_for_warnings(caplog, 1)
+        beat = recorder.wait_for(
+            lambda: next((b for b in recorder.beats if "unsent log record" in b.drops), None),
+            "the drops, told",
+        )
+        assert not beat.drops.get("refused row")
+        _close_within_its_deadline(client)
+        assert recorder.beats[-1].phase == "stop"
+    (told,) = _warnings(caplog)
+    assert cause in told
+    assert urlsplit(url).netloc in told
+    assert "only warning" in told
+
+
+def _close_within_its_deadline(client: Client) -> None:
+    assert client.cluster is not None
+    ours = client.cluster.scheduler.plugins.pop(NAME)
+
+    async def close() -> None:
+        # A little more: this machine may be busy. What hangs does so for longer.
+        await asyncio.wait_for(ours.close(), 2 * CLOSE_DEADLINE)
+
+    client.sync(close)
 
 
 def test_without_the_package_for_grpc_it_is_http_and_a_warning_says_how_to_get_it(

@@ -183,7 +183,10 @@ def silence() -> Iterator[None]:
     # A filter counts only where a record is made, so it goes on each of the SDK's own loggers.
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("opentelemetry."):
-            logging.getLogger(name).addFilter(_swallow)  # once, however often
+            filters = logging.getLogger(name).filters
+            if _swallow not in filters:
+                # Before the SDK's own, which drops what it has just heard from another thread.
+                filters.insert(0, _swallow)
     _quiet.on, _quiet.last = True, None
     try:
         yield
