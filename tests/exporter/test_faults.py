@@ -11,7 +11,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
@@ -21,12 +21,12 @@ import pytest
 import trustme
 from distributed import Client
 
-from daskscope import running
+from daskscope import connection, running
 from daskscope.background import Background
 from daskscope.emit import backlog
 from daskscope.plugin import NAME
 from daskscope.privacy import Privacy
-from daskscope.report import sender
+from daskscope.report import pending, sender
 from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import PATIENCE, Misbehaviour, Recorder
@@ -91,7 +91,7 @@ FAULTS = {
     "slow": Fault("no answer in time", _drip),
     "401": Fault("refuse|401", 401, ("service",)),
     "403": Fault("refuse|403", 403, ("service",)),
-    "413": Fault("not understand|413", 413, ()),
+    "413": Fault("413", 413, ()),
     "429": Fault("429", 429),
     "500": Fault("500", 500, ("service",)),
     "TLS": Fault("self-signed certificate|unable to get local issuer"),
@@ -367,6 +367,48 @@ def test_a_service_that_asks_for_patience_is_left_alone(
         _several(recorder, "/v1/metrics")
         _work(client, 1)
         assert service.refused == 1
+        _close(client)
+
+
+def test_a_service_that_finds_all_beats_too_large_is_not_asked_without_end(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "MAX_PAUSE", 0.5)
+    limit = 30
+    kinds = [replace(kind, limit=limit) for kind in pending._KINDS]
+    monkeypatch.setattr(pending, "_KINDS", kinds)
+    with Recorder() as service:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", recorder.url)
+        register(endpoint=service.url, spool__directory="", events__allow=["mine"])
+        service.wait_for(lambda: service.beats, "the first beat")
+        service.misbehave = lambda path: 413
+        for number in range(2 * limit):
+            client.log_event("mine", f"<{number}>")
+        _work(client, 1)
+        service.wait_for(lambda: service.refused > 6, "some refused beats")
+        _several(recorder, "/v1/metrics")
+        # It is cut down to the fewest rows at once, and from then on goes once a snapshot at most.
+        snapshots = sum(request.path == "/v1/metrics" for request in list(recorder.requests))
+        assert service.refused <= 5 + snapshots
+
+        (warning,) = warnings.of(service.url)
+        assert "413" in warning
+        assert "proxy" in warning
+        assert client.cluster is not None
+        ours = client.cluster.scheduler.plugins[NAME]._running.sender
+        assert ours.waiting() <= limit * len(kinds)
+
+        service.misbehave = lambda path: None
+        _work(client, 2)
+        service.wait_for(lambda: not ours.waiting() and _finished(service), "what was kept")
+        lost = 2 * limit - len(service.events())
+        drops = service.beats[-1].drops
+        assert drops["refused row"] > 0
+        assert limit <= lost <= drops["refused row"] + drops["unsent event"]
         _close(client)
 
 

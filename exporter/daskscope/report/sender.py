@@ -253,6 +253,12 @@ class Sender:
                 f"the service at {endpoint} refuses the token ({detail}); make one with "
                 "`daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
             )
+        elif status == 413:
+            problem = (
+                f"the service at {endpoint} finds beats too large, however little is in them "
+                f"(413, {detail}); is there a proxy in between? Each takes up to "
+                f"{protocol.MAX_BEAT_BYTES >> 20} MiB"
+            )
         elif status in _NEVER:
             problem = (
                 f"the service at {endpoint} does not understand this version of daskscope, "
