@@ -52,11 +52,11 @@ def dask_process(
 
 @contextmanager
 def scheduler_process(
-    *options: str, python: str = sys.executable, **environment: str
+    *options: str, port: str = "", python: str = sys.executable, **environment: str
 ) -> Iterator[SchedulerProcess]:
-    """Run ``dask scheduler`` on a free port, with further ``options``."""
-    port = free_port()
-    where = ["--host", "127.0.0.1", "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
+    """Run ``dask scheduler`` on a ``port``, by default a free one, with further ``options``."""
+    port = port or str(free_port())
+    where = ["--host", "127.0.0.1", "--port", port, "--dashboard-address", "127.0.0.1:0"]
     with dask_process("scheduler", *where, *options, python=python, **environment) as process:
         yield SchedulerProcess(f"tcp://127.0.0.1:{port}", process)
 
