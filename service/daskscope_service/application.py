@@ -15,7 +15,7 @@ from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
-from daskscope_service.pages import views
+from daskscope_service.pages import account, views
 from daskscope_service.problems import install as install_problems
 from daskscope_service.series.embedded import EmbeddedSeries
 from daskscope_service.settings import Settings
@@ -58,7 +58,7 @@ def create_app(settings: Settings) -> Flask:
     access.install(app, settings.url)
     app.after_request(_finish)
     app.wsgi_app = Forwarded(app.wsgi_app, settings.trusted_proxies)  # type: ignore[method-assign]
-    for part in (heartbeats, otlp, reads, health, metrics, views):
+    for part in (heartbeats, otlp, reads, health, metrics, account, views):
         app.register_blueprint(part.blueprint)
     return app
 

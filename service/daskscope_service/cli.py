@@ -18,6 +18,7 @@ from daskscope.version import __version__
 from daskscope_service.command_line import database, extra, settings_options
 from daskscope_service.database_commands import database_group, say_upgrade
 from daskscope_service.settings import Settings
+from daskscope_service.user_commands import user_group
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -224,27 +225,7 @@ def revoke_token(id: str, workspace: str, **options: Any) -> None:
     click.echo(f"revoked {id}")
 
 
-@cli.group()
-def user() -> None:
-    """Let people in."""
-
-
-@user.command("sign-in")
-@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
-@settings_options("data_dir", "database_url", "host", "port", "public_url")
-def print_sign_in_link(workspace: str, **options: Any) -> None:
-    """Print a fresh sign-in link. It works for one hour.
-
-    \b
-    For example, for a service that others reach by name:
-      daskscope user sign-in --public-url https://monitor.example
-    """
-    with database(options) as (settings, engine):
-        from daskscope_service.accounts import sign_in
-
-        click.echo(sign_in.make_link(engine, settings.url, workspace))
-
-
+cli.add_command(user_group)
 cli.add_command(database_group)
 
 

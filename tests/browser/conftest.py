@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
+from daskscope_service.accounts import users
 from tests.browser.watch import Site
 from tests.seed import seed
 from tests.service_process import ServiceProcess
@@ -57,8 +58,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A service with the seeded workspace ``team`` and the empty workspace ``new``."""
     with ServiceProcess(tmp_path_factory.mktemp("browser")) as service:
         seeded = seed(service.engine, "team", time.time())
+        user = {"name": "maria.lindqvist@analytics.example.org", "password": "not to be guessed"}
+        maria = users.create(service.engine, **user, workspace="team", role="owner")
+        users.set_role(service.engine, maria.id, "research-and-development", "viewer")
         yield Site(
             service=service,
+            user=user,
             token=service.token(workspace="team"),
             empty_token=service.token(workspace="new"),
             seeded=seeded,

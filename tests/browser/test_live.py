@@ -61,9 +61,29 @@ def test_an_ended_session_leads_to_the_sign_in_page(browser: Browser, site: Site
         window.page.goto("/")
         window.page.context.clear_cookies()
         window.page.wait_for_url("**/sign-in?next=*")
+        window.page.get_by_text("With a token instead").click()
         window.page.get_by_label("Token").fill(site.token)
-        window.page.get_by_role("button", name="Sign in").click()
+        window.page.get_by_role("button", name="Sign in with the token").click()
         expect(window.page.get_by_role("heading", name="Clusters")).to_be_visible()
+        assert window.trouble == []
+
+
+def test_a_user_signs_in_chooses_a_workspace_and_signs_out_everywhere(
+    browser: Browser, site: Site
+) -> None:
+    with watched(browser, site.service.url) as window:
+        window.page.goto("/exceptions")
+        window.page.get_by_label("Name").fill(site.user["name"])
+        window.page.get_by_label("Password").fill(site.user["password"])
+        window.page.get_by_role("button", name="Sign in", exact=True).click()
+        expect(window.page.get_by_role("heading", name="Exceptions")).to_be_visible()
+        window.page.get_by_label("Workspace").select_option("team")
+        window.page.get_by_role("button", name="Switch").click()
+        expect(window.page.get_by_role("heading", name="Clusters")).to_be_visible()
+        window.page.get_by_role("link", name=site.user["name"]).click()
+        expect(window.page.get_by_text("You are an owner of the workspace team.")).to_be_visible()
+        window.page.get_by_role("button", name="Sign out everywhere").click()
+        expect(window.page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert window.trouble == []
 
 

@@ -12,6 +12,7 @@ from tests.browser.watch import Site, watched
 
 PAGES = (
     "sign-in",
+    "account",
     "first-run",
     "missing",
     "clusters",
@@ -38,6 +39,8 @@ def _path(site: Site, name: str) -> str:
     match kind:
         case "sign":
             return "/sign-in"
+        case "account":
+            return "/account"
         case "first" | "clusters":
             return "/"
         case "missing":
@@ -71,7 +74,13 @@ def test_page_shows_without_trouble(
 ) -> None:
     token = {"sign-in": None, "first-run": site.empty_token}.get(name, site.token)
     with watched(
-        browser, site.service.url, token=token, width=width, scheme=scheme, javascript=javascript
+        browser,
+        site.service.url,
+        token=token,
+        user=site.user if name == "account" else None,
+        width=width,
+        scheme=scheme,
+        javascript=javascript,
     ) as window:
         window.page.goto(_path(site, name))
         if name == "missing":

@@ -24,9 +24,13 @@ _OVERFLOW = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A running service: tokens of a workspace full of data, and of one without any."""
+    """A running service: tokens of a workspace full of data, and of one without any.
+
+    ``user`` is the name and the password of a user of the first and of another.
+    """
 
     service: ServiceProcess
+    user: dict[str, str]
     token: str
     empty_token: str
     seeded: Seeded
@@ -50,12 +54,13 @@ def watched(
     browser: Browser,
     url: str,
     *,
-    token: str | None,
+    token: str | None = None,
+    user: dict[str, str] | None = None,
     width: int = 1280,
     scheme: Literal["light", "dark"] = "light",
     javascript: bool = True,
 ) -> Iterator[Watched]:
-    """Open a window on the service at ``url``, signed in with ``token`` if there is one."""
+    """Open a window on the service at ``url``, signed in with ``user`` or ``token``, if given."""
     context = browser.new_context(
         base_url=url,
         viewport={"width": width, "height": 900},
@@ -76,8 +81,9 @@ def watched(
             trouble.append(f"{request.failure} {request.url}")
 
     try:
-        if token is not None:
-            context.request.post("/sign-in", form={"token": token})
+        form = user or ({"token": token} if token else {})
+        if form:
+            context.request.post("/sign-in", form={**form})
         page = context.new_page()
         page.on("console", lambda m: trouble.append(m.text) if m.type != "log" else None)
         page.on("pageerror", lambda error: trouble.append(str(error)))

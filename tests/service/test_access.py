@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 import pytest
 import requests
-from sqlalchemy import select, update
+from sqlalchemy import Engine, select, update
 
-from daskscope_service.accounts import access, sign_in, tokens
+from daskscope_service.accounts import access, sessions, sign_in, tokens
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.db import schema
 from tests.service.beats import make_beat, make_cluster, post
@@ -153,6 +153,11 @@ def test_a_reader_sees_only_its_own_workspace(
     assert ask(shared_service, theirs, f"/clusters/{beat.cluster.id}").status_code == 404
 
 
+def workspace_of(engine: Engine, session_id: str) -> str | None:
+    session = sessions.find(engine, session_id)
+    return None if session is None else session.workspace
+
+
 def signed_in(service: ServiceProcess, workspace: str) -> requests.Session:
     session = requests.Session()
     link = sign_in.make_link(service.engine, service.url, workspace)
@@ -166,7 +171,7 @@ def test_a_sign_in_link_opens_pages_and_reads_of_its_workspace(
     url = shared_service.url
     session = signed_in(shared_service, workspace)
 
-    cookie = next(c for c in session.cookies if c.name == sign_in.COOKIE)
+    cookie = next(c for c in session.cookies if c.name == sessions.COOKIE)
     assert cookie.has_nonstandard_attr("HttpOnly")
     assert cookie.get_nonstandard_attr("SameSite") == "Lax"
     assert not cookie.secure  # the service is reached by http
@@ -189,7 +194,7 @@ def test_an_old_or_unknown_code_or_session_opens_nothing(
     code = sign_in.make_link(engine, url, workspace).partition("code=")[2]
     session_id = sign_in.by_code(engine, code)
     assert session_id is not None
-    assert sign_in.workspace_of(engine, session_id) == workspace
+    assert workspace_of(engine, session_id) == workspace
     with engine.begin() as connection:
         for table in (schema.sign_in_link, schema.session):
             connection.execute(
@@ -197,9 +202,9 @@ def test_an_old_or_unknown_code_or_session_opens_nothing(
             )
     assert sign_in.by_code(engine, code) is None
     assert sign_in.by_code(engine, "guess") is None
-    assert sign_in.workspace_of(engine, session_id) is None
-    assert sign_in.workspace_of(engine, "guess") is None
-    cookies = {sign_in.COOKIE: session_id}
+    assert workspace_of(engine, session_id) is None
+    assert workspace_of(engine, "guess") is None
+    cookies = {sessions.COOKIE: session_id}
     assert requests.get(f"{url}/api/v1/clusters", cookies=cookies, timeout=30).status_code == 401
 
 
@@ -214,7 +219,7 @@ def test_a_token_that_may_read_signs_in(
     session_id = sign_in.by_token(engine, f" {token}\n")
     assert (session_id is not None) == works
     if session_id is not None:
-        assert sign_in.workspace_of(engine, session_id) == workspace
+        assert workspace_of(engine, session_id) == workspace
 
 
 def test_a_page_sends_strangers_to_sign_in_and_back(shared_service: ServiceProcess) -> None:

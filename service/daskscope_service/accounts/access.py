@@ -1,7 +1,7 @@
 """Who may do what: decides before a view runs, and refuses by default.
 
 API views say :func:`require`, pages say :func:`signed_in`. Both set ``flask.g.workspace``, the one
-workspace that the request may see.
+workspace that the request may see, and where it comes from a session, ``flask.g.session``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from urllib.parse import urlencode, urlsplit
 from flask import Flask, g, redirect, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts import sign_in, tokens
+from daskscope_service.accounts import sessions, tokens, users
+from daskscope_service.accounts.sessions import Session
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.db.engine import current_engine
 from daskscope_service.problems import Problem
@@ -69,14 +70,42 @@ def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRet
 
     @functools.wraps(view)
     def checked(*args: P.args, **kwargs: P.kwargs) -> ResponseReturnValue:
-        workspace = _session_workspace()
-        if workspace is None:
+        session = current_session()
+        if session is None:
             here = request.full_path.rstrip("?") if request.method == "GET" else "/"
             return redirect(f"/sign-in?{urlencode({'next': here})}", code=303)
-        g.workspace = workspace
+        g.workspace = session.workspace
+        if session.user is not None:  # for the choice in the header
+            g.workspaces = users.workspaces_of(current_engine(), session.user)
         return view(*args, **kwargs)
 
     return checked
+
+
+def as_user(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
+    """As :func:`signed_in`, but for users alone: not for who came with a link or a token."""
+
+    @functools.wraps(view)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> ResponseReturnValue:
+        if g.session.user is None:
+            raise Problem(
+                403,
+                "You signed in with a link or a token, so there is no account to look after. "
+                "Whoever runs the service makes one with 'daskscope user create'.",
+                title="Not a user",
+            )
+        return view(*args, **kwargs)
+
+    return signed_in(checked)
+
+
+def current_session() -> Session | None:
+    """Return the session of the request, in force; None if there is none."""
+    session_id = request.cookies.get(sessions.COOKIE)
+    session = None if session_id is None else sessions.find(current_engine(), session_id)
+    if session is not None:
+        g.session = session
+    return session
 
 
 def safe_next(target: str | None) -> str:
@@ -90,13 +119,13 @@ def safe_next(target: str | None) -> str:
 def _workspace_for(scope: Scope) -> str:
     text = _bearer()
     if text is None:
-        workspace = _session_workspace() if scope == "read" else None
-        if workspace is None:
+        session = current_session() if scope == "read" else None
+        if session is None:
             raise _unauthorized(
                 "This needs a token: send the header 'Authorization: Bearer dsk_…'. "
                 "'daskscope token create' on the service's machine makes one."
             )
-        return workspace
+        return session.workspace
     engine = current_engine()
     token = tokens.find(engine, text)
     now = time.time()
@@ -127,11 +156,6 @@ def _workspace_for(scope: Scope) -> str:
 def _bearer() -> str | None:
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
     return text.strip() if scheme.lower() == "bearer" else None
-
-
-def _session_workspace() -> str | None:
-    session_id = request.cookies.get(sign_in.COOKIE)
-    return None if session_id is None else sign_in.workspace_of(current_engine(), session_id)
 
 
 def _unauthorized(detail: str, *, error: str | None = None) -> Problem:

@@ -1,7 +1,6 @@
-"""How people sign in: by a link that the service printed, or by pasting a token.
+"""How people sign in: with a password, by a link that the service printed, or by a token.
 
-Both lead to a session, known to the browser as a random id in a cookie and to the database as that
-id's hash.
+Each leads to a session; what comes after that is in :mod:`.sessions`.
 """
 
 from __future__ import annotations
@@ -9,17 +8,19 @@ from __future__ import annotations
 import time
 from urllib.parse import urlencode
 
-from flask import Response
 from sqlalchemy import Engine, delete, insert, select
 
-from daskscope_service.accounts import tokens
+from daskscope_service.accounts import passwords, sessions, throttle, tokens, users
 from daskscope_service.accounts.secret import hash_of, new_secret
+from daskscope_service.accounts.sessions import Session
 from daskscope_service.db.engine import make_workspace, writing
-from daskscope_service.db.schema import session, sign_in_link
+from daskscope_service.db.schema import sign_in_link, user
 
-COOKIE = "daskscope_session"
 LINK_SECONDS = 60 * 60
-SESSION_SECONDS = 30 * 24 * 60 * 60
+
+
+class NoWorkspace(Exception):
+    """The password is right, but the user has no role in any workspace."""
 
 
 def make_link(engine: Engine, url: str, workspace: str) -> str:
@@ -41,67 +42,102 @@ def make_link(engine: Engine, url: str, workspace: str) -> str:
     return f"{url}/sign-in?{urlencode({'code': code})}"
 
 
-def by_code(engine: Engine, code: str) -> str | None:
-    """Start a session with the code of a sign-in link; None if it is unknown or too old."""
+def by_password(
+    engine: Engine, name: str, password: str, *, address: str, agent: str = ""
+) -> str | None:
+    """Start a session with a user's name and password; None if they do not belong together.
+
+    It takes as long where there is no such user.
+
+    Raises
+    ------
+    TooMany
+        Too many attempts have failed, for this name or from this address.
+    NoWorkspace
+        There is nothing that the user may see.
+    """
+    attempt = throttle.begin(engine, users.key_of(name) or name, address)
+    columns = (user.c.id, user.c.password_hash, user.c.disabled_at)
+    with engine.connect() as connection:
+        row = users.by_name(connection, name, *columns)
+    right = passwords.fits(password, None if row is None else row.password_hash)
+    if row is None or not right or row.disabled_at is not None:
+        return None
+    throttle.succeeded(engine, attempt)
+    with writing(engine) as connection:
+        # A session that begins while the password is changed must not outlive the change.
+        still = select(user.c.id).where(
+            user.c.id == row.id,
+            user.c.password_hash == row.password_hash,
+            user.c.disabled_at.is_(None),
+        )
+        if connection.execute(still.with_for_update()).first() is None:
+            return None
+        workspace = connection.execute(users.workspaces_query(row.id)).scalar()
+        if workspace is None:
+            raise NoWorkspace
+        return sessions.start(connection, workspace=workspace, user=row.id, agent=agent)
+
+
+def change_password(engine: Engine, session: Session, old: str, new: str, *, address: str) -> bool:
+    """Give the user of ``session`` another password, and end their other sessions.
+
+    False if ``old`` is not the one they have: who finds a browser signed in must not take it over.
+
+    Raises
+    ------
+    TooMany
+        Too many attempts have failed, for this user or from this address.
+    UnfitPassword
+        See :func:`passwords.check`.
+    """
+    found = None if session.user_name is None else users.find(engine, session.user_name)
+    if found is None:
+        return False
+    passwords.check(new, found.name)
+    attempt = throttle.begin(engine, users.key_of(found.name) or "", address)
+    with engine.connect() as connection:
+        stored = connection.execute(
+            select(user.c.password_hash).where(user.c.id == found.id)
+        ).scalar()
+    if not passwords.fits(old, stored):
+        return False
+    throttle.succeeded(engine, attempt)
+    users.set_password(engine, found, new, keep_session=session.id_hash)
+    return True
+
+
+def by_code(engine: Engine, code: str, *, agent: str = "") -> str | None:
+    """Start a session with the code of a sign-in link; None if it is unknown or too old.
+
+    The session may do what an owner may: who made the link has the service's database.
+    """
     statement = select(sign_in_link.c.workspace).where(
         sign_in_link.c.code_hash == hash_of(code), sign_in_link.c.expires_at > time.time()
     )
     with engine.connect() as connection:
         workspace = connection.execute(statement).scalar()
-    return None if workspace is None else _start_session(engine, workspace)
+    if workspace is None:
+        return None
+    with writing(engine) as connection:
+        return sessions.start(connection, workspace=workspace, role="owner", agent=agent)
 
 
-def by_token(engine: Engine, text: str) -> str | None:
-    """Start a session with a token of scope ``read``; None if it is none, or not in force."""
+def by_token(engine: Engine, text: str, *, agent: str = "") -> str | None:
+    """Start a session with a token of scope ``read``; None if it is none, or not in force.
+
+    The session may do what a viewer may, and ends with the token.
+    """
     token = tokens.find(engine, text.strip())
     now = time.time()
     if token is None or token.state(now) != "active" or "read" not in token.scopes:
         return None
     tokens.note_use(engine, token, now)
-    return _start_session(engine, token.workspace)
-
-
-def workspace_of(engine: Engine, session_id: str) -> str | None:
-    """Return the workspace of a session; None if there is no such session, or it is over."""
-    statement = select(session.c.workspace).where(
-        session.c.id_hash == hash_of(session_id), session.c.expires_at > time.time()
-    )
-    with engine.connect() as connection:
-        workspace: str | None = connection.execute(statement).scalar()
-    return workspace
-
-
-def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:
-    """Give the browser the session. ``secure``: users reach the service by https."""
-    response.set_cookie(
-        COOKIE,
-        session_id,
-        max_age=SESSION_SECONDS,
-        path="/",
-        httponly=True,
-        samesite="Lax",
-        secure=secure,
-    )
-
-
-def sign_out(engine: Engine, response: Response, session_id: str) -> None:
-    """End the session and take its cookie back."""
     with writing(engine) as connection:
-        connection.execute(delete(session).where(session.c.id_hash == hash_of(session_id)))
-    response.delete_cookie(COOKIE, path="/")
-
-
-def _start_session(engine: Engine, workspace: str) -> str:
-    session_id = new_secret()
-    now = time.time()
-    with writing(engine) as connection:
-        connection.execute(delete(session).where(session.c.expires_at <= now))
-        connection.execute(
-            insert(session).values(
-                id_hash=hash_of(session_id),
-                workspace=workspace,
-                created_at=now,
-                expires_at=now + SESSION_SECONDS,
-            )
+        return sessions.start(
+            connection,
+            workspace=token.workspace,
+            role="viewer",
+            token=token.id,
+            agent=agent,
         )
-    return session_id

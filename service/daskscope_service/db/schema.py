@@ -58,6 +58,28 @@ sign_in_link = Table(
     Column("expires_at", Float, nullable=False),
 )
 
+user = Table(
+    "user",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),  # as it was given
+    Column("name_key", String, nullable=False),  # the name as it is compared: without case
+    Column("display_name", String, nullable=False),
+    Column("password_hash", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("disabled_at", Float),
+    UniqueConstraint("name_key"),
+)
+
+member = Table(
+    "member",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("role", String, nullable=False),  # "owner", "member" or "viewer"
+    Index("member_by_user", "user"),
+)
+
 session = Table(
     "session",
     metadata,
@@ -65,6 +87,22 @@ session = Table(
     Column("workspace", String, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float, nullable=False),
+    Column("user", String),  # None: began with a link or a token
+    Column("token", String),  # the id of the one that it began with
+    Column("role", String),  # None: what the user is in the workspace
+    Column("last_seen_at", Float),
+    Column("browser", String),
+    Index("session_by_user", "user"),
+)
+
+sign_in_attempt = Table(
+    "sign_in_attempt",
+    metadata,
+    Column("id", String, primary_key=True),  # one for each key of one attempt
+    Column("key_hash", LargeBinary, nullable=False),  # of a name, or of an address
+    Column("at", Float, nullable=False),
+    Index("sign_in_attempt_by_key", "key_hash", "at"),
+    Index("sign_in_attempt_by_time", "at"),
 )
 
 # --- what heartbeats bring ------------------------------------------------------------------------

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flask import Blueprint, Response, current_app, g, redirect, render_template, request
+from flask import Blueprint, Response, current_app, g, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts import sign_in
-from daskscope_service.accounts.access import safe_next, signed_in
+from daskscope_service.accounts.access import signed_in
 from daskscope_service.api.parameters import one_of, selection
-from daskscope_service.db.engine import current_engine
 from daskscope_service.insight.time import all_together, seconds_of
 from daskscope_service.insight.verdict import last_known
 from daskscope_service.pages import charts, filters
@@ -157,53 +155,6 @@ def exception(fingerprint: str) -> ResponseReturnValue:
     if found is None:
         raise _missing("exception", fingerprint)
     return _page("exception.html", exception=found)
-
-
-@blueprint.get("/sign-in")
-def sign_in_form() -> ResponseReturnValue:
-    """Sign in by the code of a link, or ask for a token."""
-    code = request.args.get("code")
-    if code is None:
-        return _page("sign_in.html", next=safe_next(request.args.get("next")), wrong=None)
-    session_id = sign_in.by_code(current_engine(), code)
-    if session_id is None:
-        return _page(
-            "sign_in.html",
-            next="/",
-            wrong="This link is unknown or too old. Ask for a new one, or paste a token.",
-        ), 403
-    return _signed_in(session_id, "/")
-
-
-@blueprint.post("/sign-in")
-def sign_in_by_token() -> ResponseReturnValue:
-    """Sign in by a token."""
-    target = safe_next(request.form.get("next"))
-    session_id = sign_in.by_token(current_engine(), request.form.get("token", ""))
-    if session_id is None:
-        return _page(
-            "sign_in.html",
-            next=target,
-            wrong="No such token, or one that may not read. It starts with dsk_ and is shown once, "
-            "when it is made.",
-        ), 403
-    return _signed_in(session_id, target)
-
-
-@blueprint.post("/sign-out")
-def sign_out() -> ResponseReturnValue:
-    """End the session."""
-    response = redirect("/sign-in", code=303)
-    if session_id := request.cookies.get(sign_in.COOKIE):
-        sign_in.sign_out(current_engine(), response, session_id)  # type: ignore[arg-type]
-    return response
-
-
-def _signed_in(session_id: str, target: str) -> ResponseReturnValue:
-    response = redirect(target, code=303)
-    secure = _settings().url.startswith("https:")
-    sign_in.set_cookie(response, session_id, secure=secure)  # type: ignore[arg-type]
-    return response
 
 
 def _page(template: str, **values: Any) -> str:

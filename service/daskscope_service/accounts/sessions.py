@@ -1,0 +1,220 @@
+"""Sessions: what a browser has after sign-in.
+
+Known to the browser as a random id in a cookie, and to the database as that id's hash. A session
+sees one workspace at a time. What it may do there is asked anew at each request: a user who is
+disabled, removed or taken out of the workspace, and a token that is revoked, opens nothing more.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from flask import Response
+from sqlalchemy import (
+    Connection,
+    Engine,
+    and_,
+    bindparam,
+    case,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+
+from daskscope_service.accounts.secret import hash_of, new_secret
+from daskscope_service.db.engine import writing
+from daskscope_service.db.schema import member, token, user
+from daskscope_service.db.schema import session as table
+
+COOKIE = "daskscope_session"
+SECONDS = 30 * 24 * 60 * 60
+
+#: ``last_seen_at`` is written at most this often, in seconds: a write per request costs too much.
+_SEEN_NOTED_EVERY = 60.0
+
+_BROWSERS = (
+    # In this order: each also says the names of those after it.
+    ("Edge", r"Edg(?:e|A|iOS)?/(\d+)"),
+    ("Opera", r"OPR/(\d+)"),
+    ("Firefox", r"(?:Firefox|FxiOS)/(\d+)"),
+    ("Chrome", r"(?:HeadlessChrome|Chrome|Chromium|CriOS)/(\d+)"),
+    ("Safari", r"Version/(\d+)[\d.]* .*Safari/"),
+)
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("macOS", "Mac OS X"),
+    ("Linux", "Linux"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session in force. Times are seconds since the epoch, UTC; None is not known.
+
+    ``user`` and ``user_name`` are None where it began with a link or a token.
+    """
+
+    id_hash: bytes
+    workspace: str
+    role: str
+    user: str | None
+    user_name: str | None
+    created_at: float
+    last_seen_at: float | None
+    browser: str | None
+
+
+_ROLE = case((table.c.user.is_(None), table.c.role), else_=member.c.role)
+_IN_FORCE = (
+    select(
+        table.c.id_hash,
+        table.c.workspace,
+        _ROLE,
+        table.c.user,
+        user.c.name,
+        table.c.created_at,
+        table.c.last_seen_at,
+        table.c.browser,
+    )
+    .select_from(
+        table.outerjoin(user, user.c.id == table.c.user)
+        .outerjoin(
+            member, and_(member.c.workspace == table.c.workspace, member.c.user == table.c.user)
+        )
+        .outerjoin(token, token.c.id == table.c.token)
+    )
+    .where(
+        _ROLE.is_not(None),
+        or_(table.c.user.is_(None), and_(user.c.id.is_not(None), user.c.disabled_at.is_(None))),
+        or_(table.c.token.is_(None), and_(token.c.id.is_not(None), token.c.revoked_at.is_(None))),
+        or_(token.c.expires_at.is_(None), token.c.expires_at > bindparam("now")),
+        table.c.expires_at > bindparam("now"),
+    )
+)
+
+
+def start(
+    connection: Connection,
+    *,
+    workspace: str,
+    role: str | None = None,
+    user: str | None = None,
+    token: str | None = None,
+    agent: str = "",
+) -> str:
+    """Start a session and return its id. Give a ``user``, or a ``role`` and perhaps a ``token``.
+
+    ``agent`` is what the browser says of itself.
+    """
+    session_id = new_secret()
+    now = time.time()
+    connection.execute(delete(table).where(table.c.expires_at <= now))
+    connection.execute(
+        insert(table).values(
+            id_hash=hash_of(session_id),
+            workspace=workspace,
+            user=user,
+            token=token,
+            role=role,
+            created_at=now,
+            expires_at=now + SECONDS,
+            last_seen_at=now,
+            browser=browser(agent),
+        )
+    )
+    return session_id
+
+
+def find(engine: Engine, session_id: str) -> Session | None:
+    """Return the session of this id; None if there is none, or it is over."""
+    now = time.time()
+    statement = _IN_FORCE.where(table.c.id_hash == hash_of(session_id))
+    with engine.connect() as connection:
+        row = connection.execute(statement, {"now": now}).first()
+    if row is None:
+        return None
+    session = Session(*row)
+    _note_seen(engine, session, now)
+    return session
+
+
+def list_of(engine: Engine, user: str) -> list[Session]:
+    """Return the sessions of the user of this id, the one seen last first."""
+    statement = _IN_FORCE.where(table.c.user == user).order_by(
+        table.c.last_seen_at.desc(), table.c.id_hash
+    )
+    with engine.connect() as connection:
+        return [Session(*row) for row in connection.execute(statement, {"now": time.time()})]
+
+
+def switch(engine: Engine, session: Session, workspace: str) -> bool:
+    """Let the session see another workspace of its user; False if they have no role there."""
+    with writing(engine) as connection:
+        found = connection.execute(
+            select(member.c.role).where(
+                member.c.workspace == workspace, member.c.user == session.user
+            )
+        ).scalar()
+        if found is not None:
+            connection.execute(
+                update(table).where(table.c.id_hash == session.id_hash).values(workspace=workspace)
+            )
+    return found is not None
+
+
+def end(engine: Engine, session_id: str) -> None:
+    """End the session of this id."""
+    with writing(engine) as connection:
+        connection.execute(delete(table).where(table.c.id_hash == hash_of(session_id)))
+
+
+def end_of(engine: Engine, user: str, id_hash: bytes | None = None) -> int:
+    """End all sessions of the user of this id, or the one of this hash; return how many."""
+    statement = delete(table).where(table.c.user == user)
+    if id_hash is not None:
+        statement = statement.where(table.c.id_hash == id_hash)
+    with writing(engine) as connection:
+        return connection.execute(statement).rowcount
+
+
+def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:
+    """Give the browser the session. ``secure``: users reach the service by https."""
+    response.set_cookie(
+        COOKIE,
+        session_id,
+        max_age=SECONDS,
+        path="/",
+        httponly=True,
+        samesite="Lax",
+        secure=secure,
+    )
+
+
+def browser(agent: str) -> str | None:
+    """Return a browser's long name for itself, shortened: ``Firefox 144, Linux``."""
+    name = next(
+        (f"{name} {found[1]}" for name, sign in _BROWSERS if (found := re.search(sign, agent))),
+        None,
+    )
+    system = next((name for name, sign in _SYSTEMS if sign in agent), None)
+    return ", ".join(part for part in (name, system) if part) or None
+
+
+def _note_seen(engine: Engine, session: Session, now: float) -> None:
+    if session.last_seen_at is not None and session.last_seen_at > now - _SEEN_NOTED_EVERY:
+        return
+    try:
+        with writing(engine) as connection:
+            connection.execute(
+                update(table).where(table.c.id_hash == session.id_hash).values(last_seen_at=now)
+            )
+    except DBAPIError:
+        pass  # a request must not fail for this: reading still works when the disk is full

@@ -1,0 +1,188 @@
+"""Users, and what they are in which workspace.
+
+A user signs in with a name, compared without case, and a password. What a user may do is said for
+each workspace by a role; where there is none, the workspace is not to be seen.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Engine, Row, Select, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from daskscope_service.accounts import passwords
+from daskscope_service.db.engine import make_workspace, writing
+from daskscope_service.db.schema import member, session
+from daskscope_service.db.schema import user as table
+from daskscope_service.db.statements import Upsert
+
+Role = Literal["owner", "member", "viewer"]
+ROLES: tuple[Role, ...] = ("owner", "member", "viewer")
+
+_LONGEST_NAME = 200
+
+
+class UnfitName(ValueError):
+    """A sign-in name that cannot be used. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user without the password. Times are seconds since the epoch, UTC."""
+
+    id: str
+    name: str
+    display_name: str
+    created_at: float
+    disabled_at: float | None
+
+
+_COLUMNS = (table.c.id, table.c.name, table.c.display_name, table.c.created_at, table.c.disabled_at)
+
+
+def create(
+    engine: Engine, *, name: str, password: str, workspace: str, role: Role, display_name: str = ""
+) -> User:
+    """Make a user with a role in one workspace, which is made if it is missing.
+
+    Raises
+    ------
+    UnfitName
+        It is empty, too long, has spaces around it or what cannot be printed, or is taken.
+    UnfitPassword
+        See :func:`passwords.check`.
+    """
+    name_key = key_of(name)
+    if name_key is None:
+        raise UnfitName(
+            f"the name must have 1 to {_LONGEST_NAME} characters that can be printed, and no "
+            "spaces around them"
+        )
+    passwords.check(password, name)
+    hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
+    user = User(secrets.token_hex(8), name, display_name or name, time.time(), None)
+    try:
+        with writing(engine) as connection:
+            make_workspace(connection, workspace)
+            connection.execute(
+                insert(table).values(
+                    id=user.id,
+                    name=user.name,
+                    name_key=name_key,
+                    display_name=user.display_name,
+                    password_hash=hashed,
+                    created_at=user.created_at,
+                )
+            )
+            connection.execute(insert(member).values(workspace=workspace, user=user.id, role=role))
+    except IntegrityError:
+        raise UnfitName(f"there is a user {name} already") from None
+    return user
+
+
+def find(engine: Engine, name: str) -> User | None:
+    """Return the user who signs in as ``name``; None if there is no such user."""
+    with engine.connect() as connection:
+        row = by_name(connection, name, *_COLUMNS)
+    return None if row is None else _user(row)
+
+
+def by_name(connection: Connection, name: str, *columns: Any) -> Row[Any] | None:
+    """Return ``columns`` of the user who signs in as ``name``; None if there is no such user."""
+    name_key = key_of(name)
+    if name_key is None:
+        return None
+    return connection.execute(select(*columns).where(table.c.name_key == name_key)).first()
+
+
+def list_all(engine: Engine) -> list[tuple[User, dict[str, str]]]:
+    """Return all users by their names, each with the role in each workspace."""
+    roles: dict[str, dict[str, str]] = {}
+    with engine.connect() as connection:
+        for workspace, user, role in connection.execute(select(member).order_by(*member.c)):
+            roles.setdefault(user, {})[workspace] = role
+        rows = connection.execute(select(*_COLUMNS).order_by(table.c.name_key)).all()
+    return [(_user(row), roles.get(row.id, {})) for row in rows]
+
+
+def workspaces_of(engine: Engine, user: str) -> list[str]:
+    """Return the workspaces in which the user of this id has a role, by their names."""
+    with engine.connect() as connection:
+        return list(connection.execute(workspaces_query(user)).scalars())
+
+
+def workspaces_query(user: str) -> Select[Any]:
+    """Return the SELECT of the workspaces in which the user has a role, by their names."""
+    return select(member.c.workspace).where(member.c.user == user).order_by(member.c.workspace)
+
+
+def set_role(engine: Engine, user: str, workspace: str, role: Role) -> None:
+    """Give the user of this id a role in a workspace, which is made if it is missing."""
+    with writing(engine) as connection:
+        make_workspace(connection, workspace)
+        Upsert(engine, member, replace=("role",)).run(connection, [(workspace, user, role)])
+
+
+def take_role(engine: Engine, user: str, workspace: str) -> bool:
+    """Take the user out of a workspace; False if they are not in it."""
+    with writing(engine) as connection:
+        found = connection.execute(
+            delete(member).where(member.c.workspace == workspace, member.c.user == user)
+        )
+        return found.rowcount > 0
+
+
+def set_disabled(engine: Engine, user: str, disabled: bool) -> None:
+    """Let the user of this id in no longer, or again. Their sessions end, once and for all."""
+    with writing(engine) as connection:
+        connection.execute(
+            update(table)
+            .where(table.c.id == user)
+            .values(disabled_at=time.time() if disabled else None)
+        )
+        connection.execute(delete(session).where(session.c.user == user))
+
+
+def remove(engine: Engine, user: str) -> None:
+    """Remove the user of this id, with their roles and sessions."""
+    with writing(engine) as connection:
+        connection.execute(delete(table).where(table.c.id == user))
+        connection.execute(delete(member).where(member.c.user == user))
+        connection.execute(delete(session).where(session.c.user == user))
+
+
+def set_password(
+    engine: Engine, user: User, password: str, *, keep_session: bytes | None = None
+) -> None:
+    """Give ``user`` another password, and end their sessions but the one of this hash.
+
+    Raises
+    ------
+    UnfitPassword
+        See :func:`passwords.check`.
+    """
+    passwords.check(password, user.name)
+    hashed = passwords.hash_of(password)
+    others = delete(session).where(session.c.user == user.id)
+    if keep_session is not None:
+        others = others.where(session.c.id_hash != keep_session)
+    with writing(engine) as connection:
+        connection.execute(update(table).where(table.c.id == user.id).values(password_hash=hashed))
+        connection.execute(others)
+
+
+def key_of(name: str) -> str | None:
+    """Return ``name`` as it is compared; None if no user can have it."""
+    if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable() or name != name.strip():
+        return None
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+def _user(row: Sequence[Any]) -> User:
+    return User(*row)

@@ -1,0 +1,199 @@
+"""Sign-in, sign-out, the choice of a workspace, and the page of one's sessions and password."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlencode
+
+from flask import (
+    Blueprint,
+    Response,
+    current_app,
+    g,
+    make_response,
+    redirect,
+    render_template,
+    request,
+)
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts import access, sessions, sign_in
+from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
+from daskscope_service.accounts.throttle import TooMany
+from daskscope_service.db.engine import current_engine
+from daskscope_service.pages.filters import exact
+from daskscope_service.problems import Problem
+from daskscope_service.settings import Settings
+
+blueprint = Blueprint("account", __name__)
+
+
+@blueprint.get("/sign-in")
+def sign_in_form() -> ResponseReturnValue:
+    """Sign in by the code of a link, or ask for a name and a password, or a token."""
+    code = request.args.get("code")
+    if code is None:
+        return _form(access.safe_next(request.args.get("next")))
+    session_id = sign_in.by_code(current_engine(), code, agent=_agent())
+    if session_id is None:
+        return _form(
+            "/", 403, "This link is unknown or too old. Ask for a new one, or sign in here."
+        )
+    return _signed_in(session_id, "/")
+
+
+@blueprint.post("/sign-in")
+def sign_in_by_form() -> ResponseReturnValue:
+    """Sign in by name and password, or by a token."""
+    target = access.safe_next(request.form.get("next"))
+    if "token" in request.form:
+        session_id = sign_in.by_token(current_engine(), request.form["token"], agent=_agent())
+        wrong = (
+            "No such token, or one that may not read. It starts with dsk_ and is shown once, "
+            "when it is made."
+        )
+    else:
+        wrong = "This name and this password do not belong together. Check both."
+        try:
+            session_id = sign_in.by_password(
+                current_engine(),
+                request.form.get("name", ""),
+                request.form.get("password", ""),
+                address=_address(),
+                agent=_agent(),
+            )
+        except TooMany as error:
+            response = make_response(_form(target, 429, _come_again(error)))
+            response.headers["Retry-After"] = _seconds(error)
+            return response
+        except sign_in.NoWorkspace:
+            session_id = None
+            wrong = (
+                "You are in no workspace. Whoever runs the service puts you into one with "
+                "'daskscope user role'."
+            )
+    if session_id is None:
+        return _form(target, 403, wrong)
+    return _signed_in(session_id, target)
+
+
+@blueprint.post("/sign-out")
+def sign_out() -> ResponseReturnValue:
+    """End the session."""
+    if session_id := request.cookies.get(sessions.COOKIE):
+        sessions.end(current_engine(), session_id)
+    return _signed_out()
+
+
+@blueprint.post("/workspace")
+@access.as_user
+def choose_workspace() -> ResponseReturnValue:
+    """See another workspace from now on."""
+    workspace = request.form.get("workspace", "")
+    if not sessions.switch(current_engine(), g.session, workspace):
+        raise Problem(404, f"You are in no workspace {workspace}.", title="Not found")
+    return redirect("/", code=303)
+
+
+@blueprint.get("/account")
+@access.as_user
+def account() -> ResponseReturnValue:
+    """Show the user's sessions, and a form for another password."""
+    return _account()
+
+
+@blueprint.post("/account/password")
+@access.as_user
+def change_password() -> ResponseReturnValue:
+    """Change the password, and end all other sessions."""
+    engine = current_engine()
+    try:
+        changed = sign_in.change_password(
+            engine,
+            g.session,
+            request.form.get("old", ""),
+            request.form.get("new", ""),
+            address=_address(),
+        )
+    except TooMany as error:
+        response = make_response(_account(429, _come_again(error)))
+        response.headers["Retry-After"] = _seconds(error)
+        return response
+    except UnfitPassword as error:
+        return _account(400, f"The new password was not taken: it {error}.")
+    if not changed:
+        return _account(403, "The old password is not right, so nothing was changed.")
+    return redirect(f"/account?{urlencode({'done': 'password'})}", code=303)
+
+
+@blueprint.post("/account/sessions/<id_hash>/end")
+@access.as_user
+def end_session(id_hash: str) -> ResponseReturnValue:
+    """End one of the user's sessions."""
+    try:
+        which = bytes.fromhex(id_hash)
+    except ValueError:
+        which = b""
+    if not sessions.end_of(current_engine(), g.session.user, which):
+        raise Problem(404, "You have no such session; perhaps it is over.", title="Not found")
+    return _signed_out() if which == g.session.id_hash else redirect("/account", code=303)
+
+
+@blueprint.post("/account/sessions/end")
+@access.as_user
+def end_sessions() -> ResponseReturnValue:
+    """End all of the user's sessions, this one too."""
+    sessions.end_of(current_engine(), g.session.user)
+    return _signed_out()
+
+
+def _form(target: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
+    by_token = "token" in request.form
+    return render_template("sign_in.html", next=target, wrong=wrong, by_token=by_token), status
+
+
+def _account(status: int = 200, wrong: str | None = None) -> tuple[str, int]:
+    page = render_template(
+        "account.html",
+        now=time.time(),
+        sessions=sessions.list_of(current_engine(), g.session.user),
+        shortest=SHORTEST,
+        wrong=wrong,
+        done=request.args.get("done") == "password",
+    )
+    return page, status
+
+
+def _signed_in(session_id: str, target: str) -> ResponseReturnValue:
+    if before := request.cookies.get(sessions.COOKIE):
+        sessions.end(current_engine(), before)
+    response = make_response(redirect(target, code=303))
+    settings: Settings = current_app.config["SETTINGS"]
+    sessions.set_cookie(response, session_id, secure=settings.url.startswith("https:"))
+    return response
+
+
+def _signed_out() -> Response:
+    response = make_response(redirect("/sign-in", code=303))
+    response.delete_cookie(sessions.COOKIE, path="/")
+    return response
+
+
+def _come_again(error: TooMany) -> str:
+    minutes = -(-(error.until - time.time()) // 60)
+    return (
+        f"Too many attempts have failed. Try again at {exact(error.until)}, "
+        f"in {max(1, minutes):.0f} min."
+    )
+
+
+def _seconds(error: TooMany) -> str:
+    return str(max(1, round(error.until - time.time() + 0.5)))
+
+
+def _address() -> str:
+    return request.remote_addr or ""
+
+
+def _agent() -> str:
+    return request.headers.get("User-Agent", "")

@@ -1,0 +1,61 @@
+"""Users for tests, and browsers in which they are signed in."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+import requests
+
+from daskscope_service.accounts import users
+from daskscope_service.accounts.users import Role, User
+from tests.service_process import ServiceProcess
+
+PASSWORD = "correct horse battery"
+
+
+def make_user(service: ServiceProcess, roles: Mapping[str, Role]) -> User:
+    """Make a user with ``roles`` by workspace and the password :data:`PASSWORD`."""
+    (workspace, role), *more = roles.items()
+    user = users.create(
+        service.engine,
+        name=f"Maria-{uuid.uuid4().hex[:8]}@example.org",
+        password=PASSWORD,
+        workspace=workspace,
+        role=role,
+    )
+    for other, its_role in more:
+        users.set_role(service.engine, user.id, other, its_role)
+    return user
+
+
+def try_to_sign_in(
+    service: ServiceProcess, name: str, password: str = PASSWORD, **form: str
+) -> requests.Response:
+    """Send the form of the sign-in page."""
+    return requests.post(
+        f"{service.url}/sign-in",
+        data={"name": name, "password": password} | form,
+        allow_redirects=False,
+        timeout=30,
+    )
+
+
+def browser_of(service: ServiceProcess, name: str, password: str = PASSWORD) -> requests.Session:
+    """Return a browser in which the user is signed in."""
+    browser = requests.Session()
+    browser.headers["User-Agent"] = (
+        "Mozilla/5.0 (X11; Linux x86_64; rv:144.0) Gecko/20100101 Firefox/144.0"
+    )
+    form = {"name": name, "password": password}
+    answer = browser.post(f"{service.url}/sign-in", data=form, timeout=30)
+    assert answer.ok, answer.text
+    return browser
+
+
+def is_in(service: ServiceProcess, browser: requests.Session) -> bool:
+    """Tell whether the browser is signed in: at the pages and at the API alike."""
+    page = browser.get(f"{service.url}/exceptions", allow_redirects=False, timeout=30)
+    answer = browser.get(f"{service.url}/api/v1/clusters", timeout=30)
+    assert (page.status_code, answer.status_code) in ((200, 200), (303, 401))
+    return answer.ok
