@@ -1,0 +1,211 @@
+"""Every route and everyone who may come: one table says who is let in, and none is missing."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+from sqlalchemy import update
+
+from daskscope_service.accounts import sessions, sign_in, tokens, users
+from daskscope_service.accounts.tokens import Scope
+from daskscope_service.accounts.users import Role
+from daskscope_service.application import close_app, create_app
+from daskscope_service.db import schema
+from daskscope_service.db.engine import upgrade_database, writing
+from daskscope_service.settings import Settings
+from tests.service.beats import full_beat, make_cluster, post
+from tests.service.people import make_user as add_user
+from tests.service_process import ServiceProcess
+
+USERS = frozenset({"viewer", "member", "owner", "other workspace's owner"})
+SESSIONS = USERS | {"link", "token's session"}
+READERS = frozenset({"read token", "ingest+read token"})
+SENDERS = frozenset({"ingest token", "ingest+read token"})
+REFUSED = frozenset(
+    {"no one", "revoked token", "expired token", "disabled user", "user without a role"}
+)
+EVERYONE = SESSIONS | READERS | SENDERS | REFUSED
+
+#: Stands in every answer that tells of the workspace's cluster, and not in its address.
+TELLTALE = "not-for-other-workspaces"
+
+#: Who is let in. Everyone is let in to ask to be let in, and to look whether the service is there.
+ALLOWED: dict[str, frozenset[str]] = {
+    "GET /static/<path:filename>": EVERYONE,
+    "GET /healthz": EVERYONE,
+    "GET /readyz": EVERYONE,
+    "GET /sign-in": EVERYONE,
+    "POST /sign-in": EVERYONE,
+    "POST /sign-out": EVERYONE,
+    # Who runs the service, with a secret of the settings.
+    "GET /metrics": frozenset(),
+    "POST /api/v1/heartbeats": SENDERS,
+    "POST /v1/metrics": SENDERS,
+    "POST /v1/traces": SENDERS,
+    "POST /v1/logs": SENDERS,
+    "GET /api/v1/clusters": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>/computations": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>/computations/<computation_id>": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>/profiles/<profile_id>": SESSIONS | READERS,
+    "GET /api/v1/computations": SESSIONS | READERS,
+    "GET /api/v1/exceptions": SESSIONS | READERS,
+    "GET /api/v1/exceptions/<fingerprint>": SESSIONS | READERS,
+    "GET /api/v1/events": SESSIONS | READERS,
+    "GET /api/v1/profiles": SESSIONS | READERS,
+    "GET /api/v1/series": SESSIONS | READERS,
+    "GET /": SESSIONS,
+    "GET /clusters/<cluster_id>": SESSIONS,
+    "GET /clusters/<cluster_id>/computations": SESSIONS,
+    "GET /clusters/<cluster_id>/computations/<computation_id>": SESSIONS,
+    "GET /exceptions": SESSIONS,
+    "GET /exceptions/<fingerprint>": SESSIONS,
+    "POST /workspace": USERS,
+    "GET /account": USERS,
+    "POST /account/password": USERS,
+    "POST /account/sessions/<id_hash>/end": USERS,
+    "POST /account/sessions/end": USERS,
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """A service with one cluster in ``workspace``, named :data:`TELLTALE`."""
+
+    service: ServiceProcess
+    workspace: str
+    cluster: str
+
+    def address(self, route: str) -> str:
+        """Return the address of what is in the workspace, for a pattern of addresses."""
+        for name, value in (
+            ("<cluster_id>", self.cluster),
+            ("<computation_id>", "c1"),
+            ("<profile_id>", "p1"),
+            ("<fingerprint>", "1:abc"),
+            ("<id_hash>", "00" * 32),
+            ("<path:filename>", "icon.svg"),
+        ):
+            route = route.replace(name, value)
+        assert "<" not in route, f"say here what stands for the parameter of {route}"
+        if route == "/api/v1/series":
+            route += f"?cluster={self.cluster}&metric=dask.worker.count"
+        return self.service.url + route
+
+
+@pytest.fixture(scope="module")
+def world(shared_service: ServiceProcess) -> World:
+    name = uuid.uuid4().hex
+    world = World(shared_service, f"w-{name}", f"Scheduler-{name}")
+    beat = full_beat(make_cluster(world.cluster, name=TELLTALE))
+    token = shared_service.token(workspace=world.workspace)
+    assert post(shared_service.url, token, beat).ok
+    return world
+
+
+def enter(world: World, who: str) -> requests.Session:
+    """Return a browser, or a program, with what ``who`` has to show."""
+    browser = requests.Session()
+    engine, mine, other = world.service.engine, world.workspace, f"{world.workspace}-2"
+    scopes: dict[str, tuple[Scope, ...]] = {
+        "ingest token": ("ingest",),
+        "read token": ("read",),
+        "ingest+read token": ("ingest", "read"),
+        "revoked token": ("ingest", "read"),
+        "expired token": ("ingest", "read"),
+    }
+    if who == "no one":
+        return browser
+    if who in scopes:
+        end = time.time() - 1 if who == "expired token" else None
+        token = tokens.create(
+            engine, workspace=mine, label="test", scopes=scopes[who], expires_at=end
+        )
+        if who == "revoked token":
+            assert tokens.revoke(engine, mine, token.split("_")[1])
+        browser.headers["Authorization"] = f"Bearer {token}"
+        return browser
+    if who == "link":
+        code = sign_in.make_link(engine, world.service.url, mine).partition("code=")[2]
+        session_id = sign_in.by_code(engine, code)
+    elif who == "token's session":
+        session_id = sign_in.by_token(engine, world.service.token(["read"], mine))
+    else:
+        roles: dict[str, tuple[str, Role]] = {
+            "viewer": (mine, "viewer"),
+            "member": (mine, "member"),
+            "owner": (mine, "owner"),
+            "other workspace's owner": (other, "owner"),
+            "disabled user": (mine, "owner"),
+            "user without a role": (mine, "owner"),
+        }
+        workspace, role = roles[who]
+        user = add_user(world.service, {workspace: role})
+        with writing(engine) as connection:
+            session_id = sessions.start(connection, workspace=workspace, user=user.id)
+            if who == "disabled user":  # the session itself is left
+                connection.execute(
+                    update(schema.user).where(schema.user.c.id == user.id).values(disabled_at=1.0)
+                )
+        if who == "user without a role":
+            assert users.take_role(engine, user.id, mine)
+    assert session_id is not None
+    browser.cookies.set(sessions.COOKIE, session_id)
+    return browser
+
+
+def ask(world: World, browser: requests.Session, method: str, route: str) -> requests.Response:
+    form = {
+        "/sign-in": {"token": world.service.token(["read"], f"{world.workspace}-3")},
+        "/workspace": {"workspace": world.workspace},
+        "/account/password": {"old": "wrong", "new": "short"},
+    }.get(route, {})
+    return browser.request(
+        method,
+        world.address(route),
+        data=form,
+        headers={"Content-Type": "application/x-protobuf"} if route.startswith("/v1/") else {},
+        allow_redirects=False,
+        timeout=30,
+    )
+
+
+def is_refused(answer: requests.Response) -> bool:
+    to_sign_in = answer.headers.get("Location", "").startswith("/sign-in?next=")
+    return answer.status_code in (401, 403) or (answer.status_code == 303 and to_sign_in)
+
+
+def test_the_table_has_every_route(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    upgrade_database(settings)
+    app = create_app(settings)
+    routes = {
+        f"{method} {rule.rule}"
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+    close_app(app)
+    assert sorted(ALLOWED) == sorted(routes)
+
+
+@pytest.mark.parametrize("who", sorted(EVERYONE))
+def test_each_is_let_in_where_the_table_says_and_nowhere_else(world: World, who: str) -> None:
+    wrong: list[str] = []
+    inside = who in (SESSIONS | READERS) - {"other workspace's owner"}
+    for name, allowed in ALLOWED.items():
+        method, _, route = name.partition(" ")
+        answer = ask(world, enter(world, who), method, route)
+        said = f"{who}: {name}: {answer.status_code}"
+        if answer.status_code >= 500 or is_refused(answer) == (who in allowed):
+            wrong.append(said)
+        # That the id leads somewhere shows that there was something to be kept from the others.
+        if inside and who in allowed and "<cluster_id>" in route and answer.status_code != 200:
+            wrong.append(f"{said}, not 200")
+        if not inside and TELLTALE in answer.text:
+            wrong.append(f"{said}, and it told of the workspace")
+    assert wrong == []
