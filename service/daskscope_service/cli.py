@@ -15,6 +15,7 @@ import click
 
 from daskscope.errors import ConfigurationError
 from daskscope.version import __version__
+from daskscope_service.audit_command import audit
 from daskscope_service.command_line import database, extra, settings_options
 from daskscope_service.database_commands import database_group, say_upgrade
 from daskscope_service.settings import Settings
@@ -226,6 +227,7 @@ def revoke_token(id: str, workspace: str, **options: Any) -> None:
 
 
 cli.add_command(user_group)
+cli.add_command(audit)
 cli.add_command(database_group)
 
 

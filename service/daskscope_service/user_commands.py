@@ -126,8 +126,8 @@ def set_role(name: str, role: Any, workspace: str, **options: Any) -> None:
 
         user = _user(engine, name)
         if role != "none":
-            users.set_role(engine, user.id, workspace, role)
-        elif not users.take_role(engine, user.id, workspace):
+            users.set_role(engine, user, workspace, role)
+        elif not users.take_role(engine, user, workspace):
             raise click.ClickException(
                 f"{name} has no role in {workspace}; 'daskscope user list' shows those they have"
             )
@@ -159,7 +159,7 @@ def disable(name: str, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
-        users.set_disabled(engine, _user(engine, name).id, True)
+        users.set_disabled(engine, _user(engine, name), True)
     click.echo(f"disabled {name}")
 
 
@@ -171,7 +171,7 @@ def enable(name: str, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
-        users.set_disabled(engine, _user(engine, name).id, False)
+        users.set_disabled(engine, _user(engine, name), False)
     click.echo(f"enabled {name}")
 
 
@@ -183,7 +183,7 @@ def remove(name: str, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
-        users.remove(engine, _user(engine, name).id)
+        users.remove(engine, _user(engine, name))
     click.echo(f"removed {name}")
 
 
@@ -195,7 +195,8 @@ def sign_out(name: str, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.accounts import sessions
 
-        ended = sessions.end_of(engine, _user(engine, name).id)
+        user = _user(engine, name)
+        ended = sessions.end_of(engine, user.id, user.name)
     click.echo(f"ended {ended} session{'' if ended == 1 else 's'} of {name}")
 
 

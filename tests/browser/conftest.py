@@ -60,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         seeded = seed(service.engine, "team", time.time())
         user = {"name": "maria.lindqvist@analytics.example.org", "password": "not to be guessed"}
         maria = users.create(service.engine, **user, workspace="team", role="owner")
-        users.set_role(service.engine, maria.id, "research-and-development", "viewer")
+        users.set_role(service.engine, maria, "research-and-development", "viewer")
         yield Site(
             service=service,
             user=user,

@@ -25,7 +25,7 @@ def make_user(service: ServiceProcess, roles: Mapping[str, Role]) -> User:
         role=role,
     )
     for other, its_role in more:
-        users.set_role(service.engine, user.id, other, its_role)
+        users.set_role(service.engine, user, other, its_role)
     return user
 
 

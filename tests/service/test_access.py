@@ -192,7 +192,7 @@ def test_an_old_or_unknown_code_or_session_opens_nothing(
 ) -> None:
     engine, url = shared_service.engine, shared_service.url
     code = sign_in.make_link(engine, url, workspace).partition("code=")[2]
-    session_id = sign_in.by_code(engine, code)
+    session_id = sign_in.by_code(engine, code, address="192.0.2.1")
     assert session_id is not None
     assert workspace_of(engine, session_id) == workspace
     with engine.begin() as connection:
@@ -200,8 +200,8 @@ def test_an_old_or_unknown_code_or_session_opens_nothing(
             connection.execute(
                 update(table).where(table.c.workspace == workspace).values(expires_at=time.time())
             )
-    assert sign_in.by_code(engine, code) is None
-    assert sign_in.by_code(engine, "guess") is None
+    assert sign_in.by_code(engine, code, address="192.0.2.1") is None
+    assert sign_in.by_code(engine, "guess", address="192.0.2.1") is None
     assert workspace_of(engine, session_id) is None
     assert workspace_of(engine, "guess") is None
     cookies = {sessions.COOKIE: session_id}
@@ -216,7 +216,7 @@ def test_a_token_that_may_read_signs_in(
 ) -> None:
     engine = shared_service.engine
     token = shared_service.token(scopes, workspace)
-    session_id = sign_in.by_token(engine, f" {token}\n")
+    session_id = sign_in.by_token(engine, f" {token}\n", address="192.0.2.1")
     assert (session_id is not None) == works
     if session_id is not None:
         assert workspace_of(engine, session_id) == workspace

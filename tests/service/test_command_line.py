@@ -169,6 +169,7 @@ def test_the_cookie_is_for_https_alone_where_users_come_by_https(tmp_path: Path)
         "token create",
         "token list",
         "token revoke",
+        "audit",
         "user",
         "user create",
         "user list",

@@ -132,9 +132,11 @@ def enter(world: World, who: str) -> requests.Session:
         return browser
     if who == "link":
         code = sign_in.make_link(engine, world.service.url, mine).partition("code=")[2]
-        session_id = sign_in.by_code(engine, code)
+        session_id = sign_in.by_code(engine, code, address="192.0.2.1")
     elif who == "token's session":
-        session_id = sign_in.by_token(engine, world.service.token(["read"], mine))
+        session_id = sign_in.by_token(
+            engine, world.service.token(["read"], mine), address="192.0.2.1"
+        )
     else:
         roles: dict[str, tuple[str, Role]] = {
             "viewer": (mine, "viewer"),
@@ -153,7 +155,7 @@ def enter(world: World, who: str) -> requests.Session:
                     update(schema.user).where(schema.user.c.id == user.id).values(disabled_at=1.0)
                 )
         if who == "user without a role":
-            assert users.take_role(engine, user.id, mine)
+            assert users.take_role(engine, user, mine)
     assert session_id is not None
     browser.cookies.set(sessions.COOKIE, session_id)
     return browser

@@ -62,7 +62,7 @@ def test_a_change_of_role_takes_effect_on_the_next_request(
     (workspace,) = users.workspaces_of(shared_service.engine, user.id)
     account = f"{shared_service.url}/account"
     assert f"a member of the workspace {workspace}" in browser.get(account, timeout=30).text
-    users.set_role(shared_service.engine, user.id, workspace, "viewer")
+    users.set_role(shared_service.engine, user, workspace, "viewer")
     assert f"a viewer of the workspace {workspace}" in browser.get(account, timeout=30).text
 
 

@@ -94,7 +94,7 @@ def test_a_wrong_name_and_a_wrong_password_are_answered_alike(
     service: ServiceProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, disabled = (make_user(service, {"default": "owner"}) for _ in range(2))
-    users.set_disabled(service.engine, disabled.id, True)
+    users.set_disabled(service.engine, disabled, True)
     attempts = (
         (user.name, "wrong horse battery"),
         ("nobody@example.org", PASSWORD),

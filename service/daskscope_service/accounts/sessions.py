@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
+from daskscope_service.accounts import audit
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import member, token, user
@@ -65,11 +66,17 @@ class Session:
     id_hash: bytes
     workspace: str
     role: str
+    token: str | None
     user: str | None
     user_name: str | None
     created_at: float
     last_seen_at: float | None
     browser: str | None
+
+    @property
+    def who(self) -> str:
+        """Who acts in it, for the audit log."""
+        return self.user_name or (f"token {self.token}" if self.token else "link")
 
 
 _ROLE = case((table.c.user.is_(None), table.c.role), else_=member.c.role)
@@ -78,6 +85,7 @@ _IN_FORCE = (
         table.c.id_hash,
         table.c.workspace,
         _ROLE,
+        table.c.token,
         table.c.user,
         user.c.name,
         table.c.created_at,
@@ -176,13 +184,43 @@ def end(engine: Engine, session_id: str) -> None:
         connection.execute(delete(table).where(table.c.id_hash == hash_of(session_id)))
 
 
-def end_of(engine: Engine, user: str, id_hash: bytes | None = None) -> int:
-    """End all sessions of the user of this id, or the one of this hash; return how many."""
+def sign_out(engine: Engine, session_id: str, address: str) -> None:
+    """End the session of this id, whose browser at ``address`` asks for it."""
+    session = find(engine, session_id)
+    end(engine, session_id)
+    if session is not None:
+        with writing(engine) as connection:
+            audit.write(
+                connection,
+                "signed out",
+                actor=session.who,
+                workspace=session.workspace,
+                address=address,
+            )
+
+
+def end_of(
+    engine: Engine,
+    user: str,
+    name: str,
+    id_hash: bytes | None = None,
+    *,
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
+) -> int:
+    """End all sessions of the user of this id and name, or the one of this hash; return how many.
+
+    ``actor`` does so from ``address``.
+    """
     statement = delete(table).where(table.c.user == user)
     if id_hash is not None:
         statement = statement.where(table.c.id_hash == id_hash)
     with writing(engine) as connection:
-        return connection.execute(statement).rowcount
+        ended = connection.execute(statement).rowcount
+        if ended:
+            detail = f"{name}: {'all sessions' if id_hash is None else 'one session'}"
+            audit.write(connection, "signed out", actor=actor, detail=detail, address=address)
+    return ended
 
 
 def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:

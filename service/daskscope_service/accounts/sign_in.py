@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from sqlalchemy import Engine, delete, insert, select
 
-from daskscope_service.accounts import passwords, sessions, throttle, tokens, users
+from daskscope_service.accounts import audit, passwords, sessions, throttle, tokens, users
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.sessions import Session
 from daskscope_service.db.engine import make_workspace, writing
@@ -39,6 +39,7 @@ def make_link(engine: Engine, url: str, workspace: str) -> str:
                 code_hash=hash_of(code), workspace=workspace, expires_at=now + LINK_SECONDS
             )
         )
+        audit.write(connection, "link made", workspace=workspace)
     return f"{url}/sign-in?{urlencode({'code': code})}"
 
 
@@ -57,11 +58,16 @@ def by_password(
         There is nothing that the user may see.
     """
     attempt = throttle.begin(engine, users.key_of(name) or name, address)
-    columns = (user.c.id, user.c.password_hash, user.c.disabled_at)
+    columns = (user.c.id, user.c.name, user.c.password_hash, user.c.disabled_at)
     with engine.connect() as connection:
         row = users.by_name(connection, name, *columns)
     right = passwords.fits(password, None if row is None else row.password_hash)
-    if row is None or not right or row.disabled_at is not None:
+    if row is None:
+        audit.refused(engine, "unknown name", "password", address)
+        return None
+    if not right or row.disabled_at is not None:
+        why = "the user is disabled" if right else "wrong password"
+        audit.refused(engine, row.name, why, address)
         return None
     throttle.succeeded(engine, attempt)
     with writing(engine) as connection:
@@ -76,6 +82,14 @@ def by_password(
         workspace = connection.execute(users.workspaces_query(row.id)).scalar()
         if workspace is None:
             raise NoWorkspace
+        audit.write(
+            connection,
+            "signed in",
+            actor=row.name,
+            detail="by password",
+            workspace=workspace,
+            address=address,
+        )
         return sessions.start(connection, workspace=workspace, user=row.id, agent=agent)
 
 
@@ -101,13 +115,21 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
             select(user.c.password_hash).where(user.c.id == found.id)
         ).scalar()
     if not passwords.fits(old, stored):
+        audit.refused(engine, found.name, "wrong old password", address)
         return False
     throttle.succeeded(engine, attempt)
-    users.set_password(engine, found, new, keep_session=session.id_hash)
+    users.set_password(
+        engine,
+        found,
+        new,
+        keep_session=session.id_hash,
+        actor=found.name,
+        address=address,
+    )
     return True
 
 
-def by_code(engine: Engine, code: str, *, agent: str = "") -> str | None:
+def by_code(engine: Engine, code: str, *, address: str, agent: str = "") -> str | None:
     """Start a session with the code of a sign-in link; None if it is unknown or too old.
 
     The session may do what an owner may: who made the link has the service's database.
@@ -120,20 +142,35 @@ def by_code(engine: Engine, code: str, *, agent: str = "") -> str | None:
     if workspace is None:
         return None
     with writing(engine) as connection:
+        audit.write(connection, "signed in", actor="link", workspace=workspace, address=address)
         return sessions.start(connection, workspace=workspace, role="owner", agent=agent)
 
 
-def by_token(engine: Engine, text: str, *, agent: str = "") -> str | None:
+def by_token(engine: Engine, text: str, *, address: str, agent: str = "") -> str | None:
     """Start a session with a token of scope ``read``; None if it is none, or not in force.
 
     The session may do what a viewer may, and ends with the token.
     """
     token = tokens.find(engine, text.strip())
     now = time.time()
-    if token is None or token.state(now) != "active" or "read" not in token.scopes:
+    if token is None:
+        return None
+    who = f"token {token.id}"
+    if token.state(now) != "active" or "read" not in token.scopes:
+        state = token.state(now)
+        why = "it may not read" if state == "active" else f"it is {state}"
+        audit.refused(engine, who, why, address)
         return None
     tokens.note_use(engine, token, now)
     with writing(engine) as connection:
+        audit.write(
+            connection,
+            "signed in",
+            actor=who,
+            detail=token.label,
+            workspace=token.workspace,
+            address=address,
+        )
         return sessions.start(
             connection,
             workspace=token.workspace,

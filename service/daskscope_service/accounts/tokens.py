@@ -18,6 +18,7 @@ from typing import Any, Literal
 from sqlalchemy import Dialect, Engine, bindparam, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
+from daskscope_service.accounts import audit
 from daskscope_service.accounts.secret import LENGTH, hash_of, new_secret
 from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.db.rows import select_in
@@ -79,6 +80,7 @@ def create(
 
     The workspace is made if it is missing. ``expires_at`` is in seconds since the epoch.
     """
+    scopes = sorted(set(scopes))
     identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
     secret = new_secret()
     with writing(engine) as connection:
@@ -88,11 +90,17 @@ def create(
                 id=identifier,
                 workspace=workspace,
                 label=label,
-                scopes=" ".join(sorted(set(scopes))),
+                scopes=" ".join(scopes),
                 secret_hash=hash_of(secret),
                 created_at=time.time(),
                 expires_at=expires_at,
             )
+        )
+        audit.write(
+            connection,
+            "token made",
+            detail=f"{identifier} ({label}): {', '.join(scopes)}",
+            workspace=workspace,
         )
     return f"dsk_{identifier}_{secret}"
 
@@ -141,6 +149,8 @@ def revoke(engine: Engine, workspace: str, identifier: str) -> bool:
             .where(table.c.workspace == workspace, table.c.id == identifier)
             .values(revoked_at=time.time())
         )
+        if found.rowcount > 0:
+            audit.write(connection, "token revoked", detail=identifier, workspace=workspace)
         return found.rowcount > 0
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, Row, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from daskscope_service.accounts import passwords
+from daskscope_service.accounts import audit, passwords
 from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.db.schema import member, session
 from daskscope_service.db.schema import user as table
@@ -81,6 +81,7 @@ def create(
                 )
             )
             connection.execute(insert(member).values(workspace=workspace, user=user.id, role=role))
+            audit.write(connection, "user made", detail=f"{name}: {role}", workspace=workspace)
     except IntegrityError:
         raise UnfitName(f"there is a user {name} already") from None
     return user
@@ -122,45 +123,60 @@ def workspaces_query(user: str) -> Select[Any]:
     return select(member.c.workspace).where(member.c.user == user).order_by(member.c.workspace)
 
 
-def set_role(engine: Engine, user: str, workspace: str, role: Role) -> None:
-    """Give the user of this id a role in a workspace, which is made if it is missing."""
+def set_role(engine: Engine, user: User, workspace: str, role: Role) -> None:
+    """Give ``user`` a role in a workspace, which is made if it is missing."""
     with writing(engine) as connection:
         make_workspace(connection, workspace)
-        Upsert(engine, member, replace=("role",)).run(connection, [(workspace, user, role)])
+        Upsert(engine, member, replace=("role",)).run(connection, [(workspace, user.id, role)])
+        audit.write(connection, "role changed", detail=f"{user.name}: {role}", workspace=workspace)
 
 
-def take_role(engine: Engine, user: str, workspace: str) -> bool:
-    """Take the user out of a workspace; False if they are not in it."""
+def take_role(engine: Engine, user: User, workspace: str) -> bool:
+    """Take ``user`` out of a workspace; False if they are not in it."""
     with writing(engine) as connection:
         found = connection.execute(
-            delete(member).where(member.c.workspace == workspace, member.c.user == user)
+            delete(member).where(member.c.workspace == workspace, member.c.user == user.id)
         )
+        if found.rowcount > 0:
+            audit.write(
+                connection, "role changed", detail=f"{user.name}: none", workspace=workspace
+            )
         return found.rowcount > 0
 
 
-def set_disabled(engine: Engine, user: str, disabled: bool) -> None:
-    """Let the user of this id in no longer, or again. Their sessions end, once and for all."""
+def set_disabled(engine: Engine, user: User, disabled: bool) -> None:
+    """Let ``user`` in no longer, or again. Their sessions end, once and for all."""
     with writing(engine) as connection:
         connection.execute(
             update(table)
-            .where(table.c.id == user)
+            .where(table.c.id == user.id)
             .values(disabled_at=time.time() if disabled else None)
         )
-        connection.execute(delete(session).where(session.c.user == user))
+        connection.execute(delete(session).where(session.c.user == user.id))
+        audit.write(connection, "user disabled" if disabled else "user enabled", detail=user.name)
 
 
-def remove(engine: Engine, user: str) -> None:
-    """Remove the user of this id, with their roles and sessions."""
+def remove(engine: Engine, user: User) -> None:
+    """Remove ``user``, with their roles and sessions."""
     with writing(engine) as connection:
-        connection.execute(delete(table).where(table.c.id == user))
-        connection.execute(delete(member).where(member.c.user == user))
-        connection.execute(delete(session).where(session.c.user == user))
+        connection.execute(delete(table).where(table.c.id == user.id))
+        connection.execute(delete(member).where(member.c.user == user.id))
+        connection.execute(delete(session).where(session.c.user == user.id))
+        audit.write(connection, "user removed", detail=user.name)
 
 
 def set_password(
-    engine: Engine, user: User, password: str, *, keep_session: bytes | None = None
+    engine: Engine,
+    user: User,
+    password: str,
+    *,
+    keep_session: bytes | None = None,
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
 ) -> None:
     """Give ``user`` another password, and end their sessions but the one of this hash.
+
+    ``actor`` does so from ``address``.
 
     Raises
     ------
@@ -175,6 +191,7 @@ def set_password(
     with writing(engine) as connection:
         connection.execute(update(table).where(table.c.id == user.id).values(password_hash=hashed))
         connection.execute(others)
+        audit.write(connection, "password changed", actor=actor, detail=user.name, address=address)
 
 
 def key_of(name: str) -> str | None:

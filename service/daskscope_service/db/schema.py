@@ -105,6 +105,19 @@ sign_in_attempt = Table(
     Index("sign_in_attempt_by_time", "at"),
 )
 
+audit_entry = Table(
+    "audit_entry",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("action", String, nullable=False),
+    Column("actor", String, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("workspace", String),  # None: of no workspace, or of all
+    Column("address", String),  # None: not by the network
+    Index("audit_entry_by_time", "at"),
+)
+
 # --- what heartbeats bring ------------------------------------------------------------------------
 # ``seq`` is the beat's: a row is replaced only by one of the same or a later beat.
 

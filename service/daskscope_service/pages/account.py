@@ -34,7 +34,7 @@ def sign_in_form() -> ResponseReturnValue:
     code = request.args.get("code")
     if code is None:
         return _form(access.safe_next(request.args.get("next")))
-    session_id = sign_in.by_code(current_engine(), code, agent=_agent())
+    session_id = sign_in.by_code(current_engine(), code, address=_address(), agent=_agent())
     if session_id is None:
         return _form(
             "/", 403, "This link is unknown or too old. Ask for a new one, or sign in here."
@@ -47,7 +47,9 @@ def sign_in_by_form() -> ResponseReturnValue:
     """Sign in by name and password, or by a token."""
     target = access.safe_next(request.form.get("next"))
     if "token" in request.form:
-        session_id = sign_in.by_token(current_engine(), request.form["token"], agent=_agent())
+        session_id = sign_in.by_token(
+            current_engine(), request.form["token"], address=_address(), agent=_agent()
+        )
         wrong = (
             "No such token, or one that may not read. It starts with dsk_ and is shown once, "
             "when it is made."
@@ -81,7 +83,7 @@ def sign_in_by_form() -> ResponseReturnValue:
 def sign_out() -> ResponseReturnValue:
     """End the session."""
     if session_id := request.cookies.get(sessions.COOKIE):
-        sessions.end(current_engine(), session_id)
+        sessions.sign_out(current_engine(), session_id, _address())
     return _signed_out()
 
 
@@ -134,7 +136,7 @@ def end_session(id_hash: str) -> ResponseReturnValue:
         which = bytes.fromhex(id_hash)
     except ValueError:
         which = b""
-    if not sessions.end_of(current_engine(), g.session.user, which):
+    if not _end(which):
         raise Problem(404, "You have no such session; perhaps it is over.", title="Not found")
     return _signed_out() if which == g.session.id_hash else redirect("/account", code=303)
 
@@ -143,8 +145,13 @@ def end_session(id_hash: str) -> ResponseReturnValue:
 @access.as_user
 def end_sessions() -> ResponseReturnValue:
     """End all of the user's sessions, this one too."""
-    sessions.end_of(current_engine(), g.session.user)
+    _end(None)
     return _signed_out()
+
+
+def _end(id_hash: bytes | None) -> int:
+    user, name = g.session.user, g.session.user_name
+    return sessions.end_of(current_engine(), user, name, id_hash, actor=name, address=_address())
 
 
 def _form(target: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:

@@ -1,0 +1,89 @@
+"""The audit log: who let whom in, kept out, or was refused.
+
+Entries are written and never changed. They name people, addresses and the readable ids of tokens,
+and hold no secret: neither a password nor a token nor a name that no one has, as some type their
+password where the name belongs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection, Engine, insert, select
+
+from daskscope_service.db.engine import writing
+from daskscope_service.db.schema import audit_entry as table
+
+Action = Literal[
+    "signed in",
+    "refused",
+    "signed out",
+    "link made",
+    "token made",
+    "token revoked",
+    "user made",
+    "user removed",
+    "user disabled",
+    "user enabled",
+    "password changed",
+    "role changed",
+]
+
+#: Who acts where no one has signed in: someone with the command line and the database.
+OPERATOR = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened at ``at``, in seconds since the epoch, UTC.
+
+    ``workspace`` and ``address`` are None where there is none: what concerns a user in all
+    workspaces, and what was done on the command line.
+    """
+
+    at: float
+    action: str
+    actor: str
+    detail: str
+    workspace: str | None
+    address: str | None
+
+
+def write(
+    connection: Connection,
+    action: Action,
+    *,
+    actor: str = OPERATOR,
+    detail: str = "",
+    workspace: str | None = None,
+    address: str | None = None,
+) -> None:
+    """Add an entry, in the transaction of what it tells of: both are kept, or neither."""
+    connection.execute(
+        insert(table).values(
+            id=secrets.token_hex(16),
+            at=time.time(),
+            action=action,
+            actor=actor,
+            detail=detail,
+            workspace=workspace,
+            address=address,
+        )
+    )
+
+
+def refused(engine: Engine, actor: str, detail: str, address: str) -> None:
+    """Add an entry about someone who was not let in."""
+    with writing(engine) as connection:
+        write(connection, "refused", actor=actor, detail=detail, address=address)
+
+
+def newest(engine: Engine, limit: int) -> list[Entry]:
+    """Return the newest ``limit`` entries of all workspaces, newest first."""
+    columns = [table.c[name] for name in Entry.__slots__]
+    statement = select(*columns).order_by(table.c.at.desc(), table.c.id).limit(limit)
+    with engine.connect() as connection:
+        return [Entry(*row) for row in connection.execute(statement)]

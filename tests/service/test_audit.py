@@ -1,0 +1,137 @@
+"""The audit log: what it tells of, who did it, and what it must not hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import requests
+from sqlalchemy import text
+
+from daskscope_service.accounts import audit, sign_in, tokens, users
+from tests.service.people import PASSWORD, browser_of, make_user, try_to_sign_in
+from tests.service.test_command_line import daskscope
+from tests.service_process import ServiceProcess
+
+
+def told(service: ServiceProcess, limit: int = 1) -> list[tuple[str, str, str]]:
+    """Return action, actor and detail of the newest entries, the newest first."""
+    return [(e.action, e.actor, e.detail) for e in audit.newest(service.engine, limit)]
+
+
+def test_sign_ins_and_refusals_and_sign_outs_are_told(service: ServiceProcess) -> None:
+    user = make_user(service, {"finance": "owner"})
+    browser = browser_of(service, user.name.upper())
+    (entry,) = audit.newest(service.engine, 1)
+    assert (entry.action, entry.actor, entry.detail) == ("signed in", user.name, "by password")
+    assert (entry.workspace, entry.address) == ("finance", "127.0.0.1")
+
+    assert browser.post(f"{service.url}/sign-out", timeout=30).ok
+    assert told(service) == [("signed out", user.name, "")]
+    try_to_sign_in(service, user.name, "wrong horse battery")
+    assert told(service) == [("refused", user.name, "wrong password")]
+    try_to_sign_in(service, "hunter2-in-the-wrong-field")
+    assert told(service) == [("refused", "unknown name", "password")]
+    users.set_disabled(service.engine, user, True)
+    try_to_sign_in(service, user.name)
+    assert told(service) == [("refused", user.name, "the user is disabled")]
+
+
+def test_who_comes_with_a_link_or_a_token_is_told_by_it(service: ServiceProcess) -> None:
+    link, token = sign_in.make_link(service.engine, service.url, "default"), service.token(["read"])
+    identifier = token.split("_")[1]
+    form = {"token": token}
+    for who, browser in ((f"token {identifier}", requests.Session()), ("link", requests.Session())):
+        if who == "link":
+            assert browser.get(link, timeout=30).ok
+        else:
+            assert browser.post(f"{service.url}/sign-in", data=form, timeout=30).ok
+        assert told(service)[0][:2] == ("signed in", who)
+        assert browser.post(f"{service.url}/sign-out", timeout=30).ok
+        assert told(service)[0][:2] == ("signed out", who)
+    assert tokens.revoke(service.engine, "default", identifier)
+    requests.post(f"{service.url}/sign-in", data=form, timeout=30)
+    assert told(service) == [("refused", f"token {identifier}", "it is revoked")]
+
+
+def test_what_commands_change_is_told_and_shown_newest_first(service: ServiceProcess) -> None:
+    where = service.database_options
+    name = make_user(service, {"finance": "owner"}).name
+    for command in (
+        ("role", name, "viewer", "--workspace", "research"),
+        ("role", name, "none", "--workspace", "research"),
+        ("disable", name),
+        ("enable", name),
+        ("remove", name),
+    ):
+        assert daskscope("user", *command, *where).returncode == 0
+    made = daskscope("token", "create", "--label", "nightly", "--scope", "ingest", *where)
+    identifier = made.stdout.split("_")[1]
+    assert daskscope("token", "revoke", identifier, *where).returncode == 0
+
+    done = daskscope("audit", "--json", "--limit", 8, *where)
+    entries: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {entry["actor"] for entry in entries} == {"command line"}
+    assert [(e["action"], e["detail"], e["workspace"]) for e in entries] == [
+        ("token revoked", identifier, "default"),
+        ("token made", f"{identifier} (nightly): ingest", "default"),
+        ("user removed", name, None),
+        ("user enabled", name, None),
+        ("user disabled", name, None),
+        ("role changed", f"{name}: none", "research"),
+        ("role changed", f"{name}: viewer", "research"),
+        ("user made", f"{name}: owner", "finance"),
+    ]
+    table = daskscope("audit", "--limit", 1, *where).stdout.splitlines()
+    assert table[0].split() == ["TIME", "ACTION", "WHO", "WORKSPACE", "ADDRESS", "DETAIL"]
+    assert table[1].endswith(identifier)
+    assert len(table) == 2
+
+
+def test_what_users_do_on_their_page_is_told(service: ServiceProcess) -> None:
+    user = make_user(service, {"default": "owner"})
+    browser = browser_of(service, user.name)
+    for old, expected in (
+        ("wrong horse battery", ("refused", user.name, "wrong old password")),
+        (PASSWORD, ("password changed", user.name, user.name)),
+    ):
+        form = {"old": old, "new": "quite another password"}
+        browser.post(f"{service.url}/account/password", data=form, timeout=30)
+        assert told(service) == [expected]
+    assert browser.post(f"{service.url}/account/sessions/end", timeout=30).ok
+    assert told(service) == [("signed out", user.name, f"{user.name}: all sessions")]
+
+
+def test_the_log_holds_no_secret(service: ServiceProcess) -> None:
+    user, token = make_user(service, {"default": "owner"}), service.token()
+    link = sign_in.make_link(service.engine, service.url, "default")
+    browser = browser_of(service, user.name)
+    browser.get(link, timeout=30)
+    for password in ("a wrong one, typed", PASSWORD):
+        try_to_sign_in(service, "a password, typed as the name", password)
+        try_to_sign_in(service, user.name, password)
+    requests.post(f"{service.url}/sign-in", data={"token": token}, timeout=30)
+    requests.post(f"{service.url}/sign-in", data={"token": token[:-1]}, timeout=30)
+    with service.engine.connect() as connection:
+        log = str(connection.execute(text("SELECT * FROM audit_entry")).all())
+    secrets = (PASSWORD, "typed", token.split("_")[2][:-1], link.partition("code=")[2])
+    cookies = [cookie.value for cookie in browser.cookies]
+    assert cookies
+    for secret in (*secrets, *filter(None, cookies)):
+        assert secret not in log
+
+
+def test_an_entry_and_what_it_tells_of_are_kept_both_or_neither(
+    service: ServiceProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(audit, "write", fail)
+    with pytest.raises(OSError, match="no room"):
+        make_user(service, {"nowhere": "owner"})
+    with pytest.raises(OSError, match="no room"):
+        tokens.create(service.engine, workspace="nowhere", label="")
+    assert tokens.list_in(service.engine, "nowhere") == []
+    assert users.list_all(service.engine) == []
