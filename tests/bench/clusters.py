@@ -39,7 +39,9 @@ def cluster(folder: Path) -> Iterator[Client]:
     address = folder / "scheduler.json"
     where = ["--scheduler-file", str(address)]
     with ExitStack() as parts:
-        parts.enter_context(_process(folder, "scheduler", *where, "--port", "0", "--no-dashboard"))
+        # It has a port for HTTP without a dashboard, too.
+        ports = ("--port", "0", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
+        parts.enter_context(_process(folder, "scheduler", *where, *ports))
         _wait_for(address)
         parts.enter_context(
             _process(folder, "worker", *where, "--nthreads", "4", "--no-nanny", "--no-dashboard")

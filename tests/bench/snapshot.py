@@ -100,7 +100,7 @@ class _Stage:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._serial = count()
-        self._scheduler = Scheduler(host="127.0.0.1", port=0, dashboard=False)
+        self._scheduler = Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0")
         self._observer: Observer | None = None
 
     async def play(self, rounds: int) -> tuple[list[float], list[float]]:
