@@ -64,6 +64,10 @@ def test_submits_in_a_loop_are_one_computation(
 ) -> None:
     register()
     futures = [client.submit(hold, x, "loop") for x in range(20)]
+    # Graphs travel by themselves: the event may else overtake the last ones.
+    recorder.wait_for(
+        lambda: sum(row.tasks for row in recorder.computations().values()) == 20, "all of them"
+    )
     Event("loop", client=client).set()
     wait(futures)
 
