@@ -176,17 +176,22 @@ class Running:
 
     def _step(self) -> None:
         try:
-            if self._steps is not None:
-                next(self._steps)
+            self._take_step()
+        except Exception:
+            self._steps = None
+            self._drops["internal error"] += 1
+
+    def _take_step(self) -> None:
+        if self._steps is None:
+            return  # another snapshot has finished it
+        try:
+            next(self._steps)
         except StopIteration as end:
             self._steps = None
             self._put(end.value)
             if self.observer.rows_wait():
                 self.tell_more_soon()
             self._read_profile()
-        except Exception:
-            self._steps = None
-            self._drops["internal error"] += 1
 
     def _read_profile(self, *, last: bool = False) -> None:
         try:

@@ -24,6 +24,7 @@ from distributed import Client
 from daskscope import connection, running
 from daskscope.background import Background
 from daskscope.emit import backlog
+from daskscope.observe.weight import weight
 from daskscope.plugin import NAME
 from daskscope.privacy import Privacy
 from daskscope.report import pending, sender
@@ -455,6 +456,22 @@ def test_what_waits_for_a_collector_is_bounded_and_what_is_dropped_is_counted(
 
         collector.wait_for(all_accounted_for, "what was kept")
         _close(client)
+
+
+def test_a_beat_that_goes_wrong_on_the_loop_is_counted_and_the_next_ones_go_on(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register()
+
+    def fail_once(observed: Any) -> int:
+        monkeypatch.setattr(running, "weight", weight)
+        raise ValueError("as it should")
+
+    monkeypatch.setattr(running, "weight", fail_once)
+    recorder.wait_for(
+        lambda: bool(recorder.beats) and recorder.beats[-1].drops.get("internal error") == 1,
+        "a beat after the one that failed, which counts it",
+    )
 
 
 def test_snapshots_are_put_off_while_others_wait_and_nothing_is_lost(
