@@ -1,4 +1,4 @@
-"""The command line: ``daskscope serve | token | user | database | demo | explain``.
+"""The command line: ``daskscope serve | token | user | audit | database | demo | explain``.
 
 Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
 missing instead of failing to start.
