@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Dialect, Engine, Float, Select, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import PoolProxiedConnection
 
 #: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
-_ROWS_AT_ONCE = (1024, 256, 64, 16, 4, 1)
+_ROWS_AT_ONCE = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 _MOST_PARAMETERS = 30_000
 
 
@@ -75,14 +75,20 @@ class Upsert:
             )
             values = f"SELECT * FROM unnest({', '.join(arrays)})"  # noqa: S608 - no one's text
             self._sql = re.sub(r"VALUES \(.*?\)(?= ON CONFLICT)", lambda _: values, self._sql)
-        self._row = f"({', '.join('?' * len(self.columns))})"
+        row = f"({', '.join('?' * len(self.columns))})"
+        self._of_rows = [
+            (size, self._sql.replace(row, ", ".join([row] * size), 1))
+            for size in _ROWS_AT_ONCE
+            if size == 1 or size * len(self.columns) <= _MOST_PARAMETERS
+        ]
         if not self._in_columns and tuple(compiled.positiontup or ()) != self.columns:
             raise AssertionError(f"{table.name}: columns in another order than the table's")
 
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write ``rows``: tuples in the order of ``columns``, JSON columns as JSON text.
 
-        Past SQLAlchemy's handling of parameters, which would cost more than the database does.
+        Past SQLAlchemy, which would cost more than the database does. Raises its errors all the
+        same.
         """
         if not rows:
             return
@@ -102,7 +108,8 @@ class Upsert:
             if before is None or not self._stays(before, row):
                 last[key] = row
         columns = zip(*(last[key] for key in sorted(last)), strict=True)
-        connection.exec_driver_sql(
+        _execute(
+            connection,
             self._sql,
             tuple(
                 # An array is of one type: 1 and 1.5 do not go together.
@@ -122,14 +129,26 @@ class Upsert:
         # SQLite gives up the interpreter's lock for every statement, and a busy service is slow to
         # give it back: so few statements, of many rows each. Few sizes, to find them prepared.
         done = 0
-        for size in _ROWS_AT_ONCE:
-            if size > 1 and size * len(self.columns) > _MOST_PARAMETERS:
-                continue
-            sql = self._sql.replace(self._row, ", ".join([self._row] * size), 1)
+        for size, sql in self._of_rows:
             while len(rows) - done >= size:
                 parameters = tuple(chain.from_iterable(rows[done : done + size]))
-                connection.exec_driver_sql(sql, parameters)
+                _execute(connection, sql, parameters)
                 done += size
+
+
+def _execute(connection: Connection, sql: str, parameters: Sequence[Any]) -> None:
+    driver = connection.connection
+    cursor = driver.cursor()
+    try:
+        cursor.execute(sql, parameters)
+    except connection.dialect.loaded_dbapi.Error as error:
+        if connection.dialect.is_disconnect(error, driver.driver_connection, cursor):
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            sql, None, error, Exception, dialect=connection.dialect
+        ) from error
+    finally:
+        cursor.close()
 
 
 class Lookup:

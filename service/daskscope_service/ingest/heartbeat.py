@@ -28,6 +28,7 @@ _HASHES_AT_ONCE = 500
 
 #: The character NUL in JSON; a backslash before it that is itself escaped does not count.
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+_PERHAPS_NUL = rb"\u0000"
 
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
@@ -61,7 +62,7 @@ def parse(body: bytes) -> Heartbeat:
         raise Problem(400, f"The body is not JSON: {error}.") from None
     _check_version(beat.protocol)
     _check_hashes(beat)
-    if _NUL.search(body):
+    if _PERHAPS_NUL in body and _NUL.search(body):  # the former takes a hundredth of the time
         # PostgreSQL's text cannot hold it. It is in messages that were made of bytes.
         beat = _decode(_NUL.sub(rb"\1\\ufffd", body))
     return beat
