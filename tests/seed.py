@@ -160,6 +160,13 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     writer.loss(running, "w2", "features-worker-03", "closed", True, -1200, 0, 2.1 * GIB)
     writer.loss(lost, "w3", "tcp://10.4.12.7:41023", "lost connection", False, -9150, 3, None)
     writer.shutdown(stopped, "s1", "closing", -26_381, "idle for 1 h")
+    writer.command(
+        running, "s2", "tomas", -1800, "The night is over.", called_off_by="maria.lindqvist"
+    )
+    writer.shutdown(
+        running, "s2", "called off", -1790, "maria.lindqvist called it off. We need it."
+    )
+    writer.command(running, "s3", "policy nights", -20, "It was idle for 42 min.")
     writer.activity(stopped, "", idle=41_000.0, unattributed=310.0)
     writer.activity(stopped, "read-parquet", thread_cpu=30_000.0, transfer=1_200.0)
     writer.activity(running, "", idle=31_000.0, paused=12.0, unattributed=2_310.0, transfer=6_150.0)

@@ -242,6 +242,25 @@ class SeedWriter:
             detail=detail,
         )
 
+    def command(
+        self, cluster: str, id: str, who: str, at: float, reason: str, called_off_by: str = ""
+    ) -> None:
+        asked = self._now + at
+        self._add(
+            schema.command,
+            cluster=cluster,
+            id=id,
+            requested_by=who,
+            requested_at=asked,
+            reason=reason,
+            even_if_busy=False,
+            expires_at=asked + 3600,
+            delivered_at=asked + 5,
+            called_off_by=called_off_by or None,
+            called_off_at=asked + 9 if called_off_by else None,
+            called_off_reason="We need it." if called_off_by else None,
+        )
+
     def activity(self, cluster: str, prefix: str, **seconds: float) -> None:
         named = {name.replace("_", "-"): value for name, value in seconds.items()}
         self._add(schema.activity, cluster=cluster, prefix=prefix, seq=100, seconds=named)

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from daskscope.version import __version__
 
 if TYPE_CHECKING:
-    from daskscope.api import list_clusters, list_computations, list_events, list_exceptions
+    from daskscope.api import (
+        close,
+        list_clusters,
+        list_computations,
+        list_events,
+        list_exceptions,
+    )
     from daskscope.errors import (
         AccessDenied,
         ConfigurationError,
@@ -39,6 +45,7 @@ __all__ = [
     "ServiceError",
     "ServiceUnreachable",
     "__version__",
+    "close",
     "dask_setup",
     "explain",
     "list_clusters",
@@ -54,6 +61,7 @@ _HOMES = {
     "Explanation": "daskscope.explanation",
     "explain": "daskscope.inspection",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
+    "close": "daskscope.api",
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
 }
 

@@ -1,4 +1,4 @@
-"""Questions to the service: what the pages show, as lists of plain dicts.
+"""Questions to the service, what the pages show, as lists of plain dicts; and what it can do.
 
 Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
 ``pandas.DataFrame(list_clusters())`` is ready to use. What was not measured is None.
@@ -6,14 +6,14 @@ Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import requests
 from dask.utils import parse_timedelta
 
-from daskscope.config import settings
+from daskscope.config import Settings, settings
 from daskscope.errors import (
     AccessDenied,
     ConfigurationError,
@@ -83,28 +83,64 @@ def list_events(cluster_id: str | None = None, since: Since = "7 days") -> list[
     return list(_items("events", since=since, cluster=cluster_id))
 
 
-def _items(path: str, *, since: Since, **filters: str | None) -> Iterator[dict[str, Any]]:
+def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> dict[str, Any]:
+    """Ask the service to have a cluster closed politely; return what was asked for.
+
+    The cluster is told with the answer to its next beat. It announces that it closes, waits for its
+    ``idle.grace``, and closes unless work arrives; with ``even_if_busy``, whatever runs on it. What
+    is returned has ``id``, ``status``, ``sentence``, ``requested_by`` and more; ``status`` is
+    ``requested`` at first. The cluster's page shows what becomes of it.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no token.
+    AccessDenied
+        The token is not of scope ``admin``.
+    NotFound
+        The workspace has no such cluster.
+    ServiceUnreachable, ServiceError
+        There was no answer; or the cluster has stopped, or another shutdown of it is under way.
+    """
+    chosen, token = _chosen()
+    body = {"cluster": cluster_id, "reason": reason, "even_if_busy": even_if_busy}
+    with requests.Session() as session:
+        session.headers["Authorization"] = f"Bearer {token}"
+        url = f"{chosen.endpoint}/api/v1/commands"
+        return dict(_with_datetimes(_answer(session, "POST", url, "id", json=body)))
+
+
+def _chosen() -> tuple[Settings, str]:
     chosen = settings()
     if chosen.token is None:
         raise ConfigurationError(
             "no token: set daskscope.token in Dask's configuration, or DASK_DASKSCOPE__TOKEN; "
             "`daskscope token create` makes one"
         )
+    return chosen, chosen.token
+
+
+def _items(path: str, *, since: Since, **filters: str | None) -> Iterator[dict[str, Any]]:
+    chosen, token = _chosen()
     parameters: dict[str, str] = {"since": _moment(since).isoformat(), "limit": str(PAGE)}
     parameters |= {name: value for name, value in filters.items() if value is not None}
     with requests.Session() as session:
-        session.headers["Authorization"] = f"Bearer {chosen.token}"
+        session.headers["Authorization"] = f"Bearer {token}"
         while True:
-            page = _get(session, f"{chosen.endpoint}/api/v1/{path}", parameters)
+            url = f"{chosen.endpoint}/api/v1/{path}"
+            page = _answer(session, "GET", url, "items", params=parameters)
             yield from map(_with_datetimes, page["items"])
             if not page.get("next"):
                 return
             parameters["cursor"] = page["next"]
 
 
-def _get(session: requests.Session, url: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+def _answer(
+    session: requests.Session, method: str, url: str, expected: str, **sent: Any
+) -> dict[str, Any]:
+    """Return an answer that has the field ``expected``."""
     try:
-        response = session.get(url, params=parameters, timeout=TIMEOUT)
+        response = session.request(method, url, timeout=TIMEOUT, **sent)
     except requests.RequestException as error:
         raise ServiceUnreachable(
             f"no answer from {url}: {error.__class__.__name__}; does the service run, and is "
@@ -112,9 +148,9 @@ def _get(session: requests.Session, url: str, parameters: Mapping[str, str]) -> 
         ) from error
     if response.ok:
         try:
-            page = response.json()
-            if isinstance(page, dict) and "items" in page:
-                return page
+            answer = response.json()
+            if isinstance(answer, dict) and expected in answer:
+                return answer
         except ValueError:
             pass
         raise ServiceError(f"{url} answers, but is not a daskscope service", response.status_code)

@@ -6,7 +6,8 @@ from flask import Flask, Response, request
 
 from daskscope_service import request_log
 from daskscope_service.accounts import access
-from daskscope_service.api import health, heartbeats, metrics, otlp, reads
+from daskscope_service.api import commands, health, heartbeats, metrics, otlp, reads
+from daskscope_service.commands.outbox import Outbox
 from daskscope_service.db.engine import open_database
 from daskscope_service.forwarded import Forwarded
 from daskscope_service.ingest.body import drain
@@ -15,7 +16,7 @@ from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
-from daskscope_service.pages import account, views
+from daskscope_service.pages import account, shutdown, views
 from daskscope_service.problems import install as install_problems
 from daskscope_service.series.embedded import EmbeddedSeries
 from daskscope_service.settings import Settings
@@ -49,6 +50,7 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.engine"] = engine
     app.extensions["daskscope.writer"] = writer
     app.extensions["daskscope.beats"] = BeatStore(engine, writer)
+    app.extensions["daskscope.outbox"] = Outbox(engine)
     app.extensions["daskscope.series"] = EmbeddedSeries(engine)
     app.extensions["daskscope.metrics"] = MetricStore(engine, writer)
     app.extensions["daskscope.spans"] = SpanStore(engine, writer)
@@ -58,7 +60,7 @@ def create_app(settings: Settings) -> Flask:
     access.install(app, settings.url)
     app.after_request(_finish)
     app.wsgi_app = Forwarded(app.wsgi_app, settings.trusted_proxies)  # type: ignore[method-assign]
-    for part in (heartbeats, otlp, reads, health, metrics, account, views):
+    for part in (heartbeats, otlp, reads, commands, health, metrics, account, views, shutdown):
         app.register_blueprint(part.blueprint)
     return app
 

@@ -61,9 +61,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         user = {"name": "maria.lindqvist@analytics.example.org", "password": "not to be guessed"}
         maria = users.create(service.engine, **user, workspace="team", role="owner")
         users.set_role(service.engine, maria, "research-and-development", "viewer")
+        owner = {"name": "tomas", "password": "not to be guessed"}
+        users.create(service.engine, **owner, workspace="team", role="owner")
         yield Site(
             service=service,
             user=user,
+            owner=owner,
             token=service.token(workspace="team"),
             empty_token=service.token(workspace="new"),
             seeded=seeded,

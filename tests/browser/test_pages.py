@@ -13,12 +13,14 @@ from tests.browser.watch import Site, watched
 PAGES = (
     "sign-in",
     "account",
+    "shutdown",
     "first-run",
     "missing",
     "clusters",
     "cluster-running",
     "cluster-stopped",
     "cluster-lost",
+    "cluster-owned",
     "cluster-empty",
     "computations",
     "computation-running",
@@ -41,12 +43,15 @@ def _path(site: Site, name: str) -> str:
             return "/sign-in"
         case "account":
             return "/account"
+        case "shutdown":
+            return f"/clusters/{seeded.running}/shutdown"
         case "first" | "clusters":
             return "/"
         case "missing":
             return "/clusters/nowhere"
         case "cluster":
-            id = "Scheduler-idle" if which == "empty" else str(getattr(seeded, which))
+            other = {"empty": "Scheduler-idle", "owned": seeded.running}
+            id = other.get(which) or str(getattr(seeded, which))
             return f"/clusters/{id}?span=life"
         case "computations":
             return f"/clusters/{seeded.running}/computations"
@@ -77,7 +82,11 @@ def test_page_shows_without_trouble(
         browser,
         site.service.url,
         token=token,
-        user=site.user if name == "account" else None,
+        user={
+            "account": site.user,
+            "shutdown": site.owner,
+            "cluster-owned": site.owner,
+        }.get(name),
         width=width,
         scheme=scheme,
         javascript=javascript,

@@ -26,11 +26,13 @@ _OVERFLOW = """() => {
 class Site:
     """A running service: tokens of a workspace full of data, and of one without any.
 
-    ``user`` is the name and the password of a user of the first and of another.
+    ``user`` is the name and the password of a user of the first and of another, ``owner`` those of
+    an owner of the first alone.
     """
 
     service: ServiceProcess
     user: dict[str, str]
+    owner: dict[str, str]
     token: str
     empty_token: str
     seeded: Seeded

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import pytest
@@ -23,10 +25,12 @@ from tests.service.beats import (
     make_computation,
     make_event,
     make_failure,
+    make_shutdown,
     make_status,
     make_task_group,
     post,
 )
+from tests.service.people import browser_of, make_user
 from tests.service.test_otlp import metrics_request
 from tests.service_process import ServiceProcess
 
@@ -166,6 +170,44 @@ def test_code_that_one_was_sent_no_other_asks_for(
     assert post(two[1].url, token, make_beat(computations=named, code=(code,))).ok
     again = post(two[0].url, token, make_beat(computations=named))
     assert decode_reply(again.content).code_wanted == ()
+
+
+def test_what_is_asked_of_a_cluster_at_one_is_handed_over_by_the_other(
+    two: tuple[ServiceProcess, ServiceProcess], workspace: str
+) -> None:
+    first, second = two
+    token, cluster = first.token(workspace=workspace), make_cluster()
+    owner = make_user(first, {workspace: "owner"})
+    browser, beats = browser_of(second, owner.name), count(1)
+
+    def beat(service: ServiceProcess, **fields: Any) -> list[tuple[str, str]]:
+        answer = post(service.url, token, make_beat(cluster, next(beats), **fields))
+        commands = decode_reply(answer.content).commands
+        return [(command.action, command.id) for command in commands]
+
+    def beat_until_asked(service: ServiceProcess) -> list[tuple[str, str]]:
+        deadline = time.monotonic() + 30
+        while not (asked := beat(service)):
+            assert time.monotonic() < deadline, "no command came"
+            time.sleep(0.05)
+        return asked
+
+    def ask(path: str, **body: Any) -> requests.Response:
+        return browser.post(f"{second.url}/api/v1/commands{path}", json=body, timeout=30)
+
+    assert beat(first) == beat(second) == []
+    # Of many who press the button at once, at both, one shutdown comes.
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: ask("", cluster=cluster.id), range(8)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
+    (command,) = {answer.json()["id"] for answer in answers}
+    assert beat_until_asked(first) == [("shutdown", command)]
+    assert beat_until_asked(second) == [("shutdown", command)]
+    assert ask(f"/{command}/call-off").ok
+    assert beat(first) == beat(second) == [("call off", command)]
+    row = make_shutdown(id=command, state="called off", closes_at=None)
+    assert beat(first, shutdowns=(row,)) == []
+    assert beat(second) == []
 
 
 def test_points_of_one_series_through_both_are_one_line(

@@ -1,6 +1,7 @@
 """Who may do what: decides before a view runs, and refuses by default.
 
-API views say :func:`require`, pages say :func:`signed_in`. Both set ``flask.g.workspace``, the one
+API views say :func:`require`, pages say :func:`signed_in`; views that change something in a
+workspace say :func:`require_role` and :func:`acting_as`. All set ``flask.g.workspace``, the one
 workspace that the request may see, and where it comes from a session, ``flask.g.session``.
 """
 
@@ -18,11 +19,15 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts import sessions, tokens, users
 from daskscope_service.accounts.sessions import Session
 from daskscope_service.accounts.tokens import Scope
+from daskscope_service.accounts.users import Role
 from daskscope_service.db.engine import current_engine
 from daskscope_service.problems import Problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: What the roles may do, each all of those before it.
+_RANK = ("viewer", "member", "owner")
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -53,16 +58,15 @@ def require(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     For ``read``, a signed-in person's session does as well.
     """
+    return _checked(scope, "viewer" if scope == "read" else None)
 
-    def decorate(view: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(view)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            g.workspace = _workspace_for(scope)
-            return view(*args, **kwargs)
 
-        return checked
+def require_role(least: Role) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let an API view that changes something run only for who is ``least``, or more, in a session.
 
-    return decorate
+    Of tokens, only those of scope ``admin`` do. ``flask.g.actor`` says who it is.
+    """
+    return _checked("admin", least)
 
 
 def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
@@ -99,6 +103,31 @@ def as_user(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRetur
     return signed_in(checked)
 
 
+def acting_as(
+    least: Role,
+) -> Callable[[Callable[P, ResponseReturnValue]], Callable[P, ResponseReturnValue]]:
+    """As :func:`signed_in`, but only for who is ``least``, or more, in the workspace.
+
+    ``flask.g.actor`` says who it is.
+    """
+
+    def decorate(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
+        @functools.wraps(view)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> ResponseReturnValue:
+            _check_role(g.session, least)
+            g.actor = g.session.who
+            return view(*args, **kwargs)
+
+        return signed_in(checked)
+
+    return decorate
+
+
+def may_act(session: Session, least: Role) -> bool:
+    """Tell whether who is in ``session`` is ``least``, or more, in its workspace."""
+    return _RANK.index(session.role) >= _RANK.index(least)
+
+
 def current_session() -> Session | None:
     """Return the session of the request, in force; None if there is none."""
     session_id = request.cookies.get(sessions.COOKIE)
@@ -116,15 +145,39 @@ def safe_next(target: str | None) -> str:
     return target if target.isprintable() and "\\" not in target else "/"
 
 
-def _workspace_for(scope: Scope) -> str:
+def _checked(scope: str, least: Role | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def decorate(view: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(view)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            g.workspace = _workspace_for(scope, least)
+            return view(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def _check_role(session: Session, least: Role) -> None:
+    if not may_act(session, least):
+        raise Problem(
+            403,
+            f"In the workspace {session.workspace} you may look, as a {session.role}; this is for "
+            f"{'owners' if least == 'owner' else 'members and owners'}.",
+            title="Not allowed",
+        )
+
+
+def _workspace_for(scope: str, least: Role | None) -> str:
     text = _bearer()
     if text is None:
-        session = current_session() if scope == "read" else None
-        if session is None:
+        session = current_session() if least is not None else None
+        if session is None or least is None:
             raise _unauthorized(
                 "This needs a token: send the header 'Authorization: Bearer dsk_…'. "
                 "'daskscope token create' on the service's machine makes one."
             )
+        _check_role(session, least)
+        g.actor = session.who
         return session.workspace
     engine = current_engine()
     token = tokens.find(engine, text)
@@ -150,6 +203,7 @@ def _workspace_for(scope: Scope) -> str:
             headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
         )
     tokens.note_use(engine, token, now)
+    g.actor = f"token {token.id}"
     return token.workspace
 
 

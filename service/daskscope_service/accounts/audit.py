@@ -1,4 +1,4 @@
-"""The audit log: who let whom in, kept out, or was refused.
+"""The audit log: who let whom in, kept out, or was refused, and who closed what.
 
 Entries are written and never changed. They name people, addresses and the readable ids of tokens,
 and hold no secret: neither a password nor a token nor a name that no one has, as some type their
@@ -30,6 +30,8 @@ Action = Literal[
     "user enabled",
     "password changed",
     "role changed",
+    "shutdown asked for",
+    "shutdown called off",
 ]
 
 #: Who acts where no one has signed in: someone with the command line and the database.

@@ -9,6 +9,7 @@ from flask import Blueprint, Response, current_app, g, request
 
 from daskscope.protocol import MAX_BEAT_BYTES, Reply
 from daskscope_service.accounts.access import require
+from daskscope_service.commands.outbox import Outbox
 from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.heartbeat import BeatStore, parse
 from daskscope_service.ingest.writer import Writer
@@ -42,10 +43,13 @@ def post_heartbeat() -> Response:
         code_wanted = beats.keep(beat, g.workspace, now)
     instruments: Instruments = current_app.extensions["daskscope.instruments"]
     instruments.beats.inc()
+    outbox: Outbox = current_app.extensions["daskscope.outbox"]
     reply = Reply(
         server_time=now,
         interval=beat.cluster.interval,
         code_wanted=code_wanted,
         url=f"{current_app.config['SETTINGS'].url}/clusters/{beat.cluster.id}",
+        # No one is left to obey after the last beat.
+        commands=() if beat.phase == "stop" else outbox.take(g.workspace, beat.cluster.id),
     )
     return Response(_to_json(reply), content_type="application/json")

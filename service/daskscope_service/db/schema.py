@@ -303,6 +303,28 @@ shutdown = Table(
     Column("detail", Text, nullable=False),
 )
 
+# What people and policies ask of clusters; what clusters answer is in ``shutdown``, under its id.
+command = Table(
+    "command",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("cluster", String, nullable=False),
+    Column("requested_by", String, nullable=False),
+    Column("requested_at", Float, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("grace", Float),  # None: as the cluster's settings say
+    Column("even_if_busy", Boolean, nullable=False),
+    Column("expires_at", Float, nullable=False),  # until then it is handed to the cluster
+    Column("delivered_at", Float),  # when it was first handed over
+    Column("called_off_by", String),
+    Column("called_off_at", Float),
+    Column("called_off_reason", Text),
+    Index("command_by_time", "workspace", "requested_at", "id"),
+    Index("command_by_cluster", "workspace", "cluster", "requested_at"),
+    Index("command_by_expiry", "workspace", "expires_at"),
+)
+
 event = Table(
     "event",
     metadata,

@@ -8,7 +8,7 @@ from typing import Any
 from flask import Blueprint, Response, current_app, g, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import signed_in
+from daskscope_service.accounts.access import may_act, signed_in
 from daskscope_service.api.parameters import one_of, selection
 from daskscope_service.insight.time import all_together, seconds_of
 from daskscope_service.insight.verdict import last_known
@@ -19,9 +19,10 @@ from daskscope_service.problems import Problem
 from daskscope_service.reads.activities import list_activities
 from daskscope_service.reads.clusters import list_clusters, one_cluster
 from daskscope_service.reads.computations import list_computations, one_computation
-from daskscope_service.reads.events import list_events, list_shutdowns, list_worker_losses
+from daskscope_service.reads.events import list_events, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
 from daskscope_service.reads.scope import Item, Selection, encode_cursor, reading
+from daskscope_service.reads.shutdowns import shutdowns_of
 from daskscope_service.settings import Settings
 
 blueprint = Blueprint(
@@ -78,7 +79,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         failures = list_exceptions(scope, of_it)
         events = list_events(scope, of_it)
         losses = list_worker_losses(scope, cluster_id)
-        shutdowns = list_shutdowns(scope, cluster_id)
+        shutdowns = shutdowns_of(scope, cluster_id)
         activities = list_activities(scope, cluster_id)
     since, until = _charted(found, SPANS[span])
     store = current_app.extensions["daskscope.series"]
@@ -91,6 +92,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         events=events,
         losses=losses,
         shutdowns=shutdowns,
+        may_shut_down=may_act(g.session, "member"),
         thread_seconds=all_together(activities),
         span=span,
         spans=SPANS,

@@ -1,0 +1,1 @@
+"""What is asked of clusters: shutdowns, by people and by policies."""

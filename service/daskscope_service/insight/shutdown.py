@@ -1,0 +1,67 @@
+"""Where a shutdown stands: a word and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskscope_service.insight.verdict import Verdict
+from daskscope_service.insight.wording import duration
+
+#: What a cluster answers when there is nothing more to come, whatever was asked for.
+_LAST_ANSWERS = ("called off", "closing", "failed")
+
+
+def is_over(found: Mapping[str, Any], now: float) -> bool:
+    """Tell whether nothing more is to be handed to the cluster, nor to be called off.
+
+    ``found`` has the columns of ``command``, and ``state``: what the cluster answered, or None.
+    """
+    if found["state"] is not None:
+        return found["state"] in _LAST_ANSWERS
+    never_sent = found["called_off_at"] is not None and found["delivered_at"] is None
+    return never_sent or bool(found["expires_at"] <= now)
+
+
+def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> Verdict:
+    """Return where a shutdown stands: ``requested``, ``delivered``, ``announced``, ``closing``,
+    ``done``, ``called off``, ``failed``, or ``expired``: given up before the cluster answered.
+
+    ``found`` has the columns of ``command``, None where the cluster decided by itself, and those of
+    ``shutdown``, None before the cluster has answered. Beats may tell the end before the middle.
+    """
+    stopped = cluster.status == "stopped"
+    silent = " The cluster is silent." if cluster.status == "lost" else ""
+    state, detail = found["state"], found["detail"]
+    off = f"{found['called_off_by']} called it off" if found["called_off_at"] is not None else ""
+    if state in ("called off", "failed"):
+        return Verdict(state, detail)
+    if state == "closing":
+        if stopped:
+            return Verdict("done", detail)
+        return Verdict("closing", f"{detail} It has not said yet that it stopped.{silent}")
+    if state == "announced":
+        if stopped:
+            return Verdict("done", f"{detail} It has stopped.")
+        answer = f" {off}; the cluster has not answered that yet." if off else ""
+        return Verdict("announced", f"{detail}{answer}{silent}")
+    delivered = found["delivered_at"] is not None
+    if off and not delivered:
+        why = f" {found['called_off_reason']}".rstrip()
+        return Verdict("called off", f"{off} before it was delivered.{why}")
+    if stopped:
+        return Verdict("expired", "The cluster stopped before it answered.")
+    if found["expires_at"] <= now:
+        waited = duration(found["expires_at"] - found["requested_at"])
+        why = "was delivered, but the cluster has not answered" if delivered else "could not be "
+        why += "" if delivered else "delivered: the cluster was not heard"
+        return Verdict("expired", f"It {why} within {waited}. Ask again if it is still wanted.")
+    if delivered:
+        answer = f"{off}; the" if off else "The"
+        return Verdict("delivered", f"{answer} cluster has not answered yet.{silent}")
+    left = duration(found["expires_at"] - now)
+    if silent:
+        return Verdict(
+            "requested", f"The cluster is silent. It is told if it is heard again within {left}."
+        )
+    return Verdict("requested", "The cluster is told with the answer to its next beat.")
