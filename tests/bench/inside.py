@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import requests
 from distributed.scheduler import Scheduler
 
+from daskscope.emit.backlog import Backlog
 from daskscope.plugin import NAME
 
 
@@ -35,6 +37,25 @@ async def close(dask_scheduler: Scheduler) -> float:
     began = time.perf_counter()
     await dask_scheduler.plugins[NAME].close()
     return time.perf_counter() - began
+
+
+def count_signals(dask_scheduler: Scheduler) -> None:
+    """Count spans and log records from now on, as they are queued for OTLP or dropped."""
+    made: Counter[str] = Counter()
+    dask_scheduler.plugins[NAME].bench_made = made  # type: ignore[attr-defined]
+    take = Backlog.take
+
+    def counted(self: Backlog, item: object) -> bool:
+        made[self.what] += 1
+        return take(self, item)
+
+    Backlog.take = counted  # type: ignore[method-assign]
+
+
+def signals_and_drops(dask_scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many there were since :func:`count_signals`, and what the plugin has dropped."""
+    plugin = dask_scheduler.plugins[NAME]
+    return dict(plugin.bench_made), dict(plugin.drops)  # type: ignore[attr-defined]
 
 
 def rss(dask_scheduler: Scheduler) -> int:

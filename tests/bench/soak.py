@@ -2,8 +2,7 @@
 
 The work comes in pieces: collections and futures, exceptions and events, each piece with a known
 number of each. At the end what the service has stored is held against what was done. A second
-cluster without plugin does the first part of the same work, for Dask's own memory grows at first
-too: its logs fill up to their bounds.
+cluster without plugin does the same work beside it, for Dask's own memory grows as well.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,14 +22,13 @@ from sqlalchemy import Column, func, select
 import daskscope
 from daskscope_service.db import schema
 from tests.bench.clusters import cluster, run_tasks
+from tests.bench.inside import count_signals, signals_and_drops
 from tests.bench.inside import rss as rss_of
 from tests.bench.results import Figure, record
 from tests.service_process import ServiceProcess
 
 #: Tasks of one piece of work, and how many of them raise an exception.
 PIECE, FAILING = 2_000, 5
-#: Up to where the cluster without plugin follows: its logs are full long before.
-CONTROL_SHARE = 0.15
 MIB = 2**20
 
 Tell = Callable[[str], None]
@@ -52,17 +51,19 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
 
     ``tell`` is called with a line for a person who waits.
     """
-    pieces = max(tasks // PIECE, 8)
+    pieces = max(tasks // PIECE, 4)
     gone, back = pieces // 4, 3 * pieces // 4
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, ExitStack() as parts:
         service = parts.enter_context(ServiceProcess(Path(folder, "service")))
         ours = parts.enter_context(cluster(Path(folder, "ours")))
         other = parts.enter_context(cluster(Path(folder, "other")))
+        beside = parts.enter_context(ThreadPoolExecutor(1))
         registration = daskscope.register(
             ours, endpoint=service.url, token=service.token(), interval="1s", events__allow=["soak"]
         )
         if registration.problem is not None:
             raise RuntimeError(registration.problem)
+        ours.run_on_scheduler(count_signals)
         done = Books()
         rss: list[float] = []
         control: list[float] = []
@@ -73,30 +74,38 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
             if number == back:
                 tell("the service comes back")
                 service.start()
+            same = beside.submit(_piece, other, number, Books())
             _piece(ours, number, done)
             rss.append(ours.run_on_scheduler(rss_of) / MIB)
-            if number < max(CONTROL_SHARE * pieces, 2):
-                _piece(other, number, Books())
-                control.append(other.run_on_scheduler(rss_of) / MIB)
+            same.result()
+            control.append(other.run_on_scheduler(rss_of) / MIB)
             if number % max(pieces // 50, 1) == 0:
-                tell(f"piece {number + 1} of {pieces}: the scheduler holds {rss[-1]:.0f} MiB")
+                tell(
+                    f"piece {number + 1} of {pieces}: the scheduler holds {rss[-1]:.0f} MiB, "
+                    f"the one without plugin {control[-1]:.0f}"
+                )
         cluster_id = registration.cluster_id or ""
         stored, drops = _settled(service, cluster_id, done, tell)
+        signals, signals_missed = _signals(ours, service, cluster_id)
+    more = [one - without for one, without in zip(rss, control, strict=True)]
     tail = rss[back:]
     figures = [
-        Figure.of_values("plugin memory, more than without", [_extra(rss, control)], "MiB", 30.0),
+        Figure.of_values("memory, more than without: at the end", more[-10:], "MiB", 30.0),
+        # Each at its highest: what one process was given it keeps.
+        Figure.of_values("… the highest of both", [max(rss) - max(control)], "MiB", 30.0),
+        Figure.of_values("… before the service goes away", more[:gone][-10:], "MiB"),
+        Figure.of_values("… before it comes back", more[:back][-10:], "MiB"),
         Figure.of_values(
             "growth over the last quarter", [tail[-1] - min(tail[: len(tail) // 4 + 1])], "MiB"
         ),
+        Figure.of_values("task runs done, not stored", [_task_runs_missed(done, stored)], "", 0),
         Figure.of_values(
-            "task runs done that are not stored as such", [_task_runs_missed(done, stored)], "", 0
-        ),
-        Figure.of_values(
-            "events neither stored nor counted away",
+            "events not accounted for",
             [abs(done.events - stored.events - _dropped(drops))],
             "",
             0,
         ),
+        Figure.of_values("spans and log records not accounted for", [signals_missed], "", 0),
     ]
     return figures, record(
         figures,
@@ -104,14 +113,10 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
         done=asdict(done),
         stored=asdict(stored),
         drops=drops,
+        signals=signals,
         mebibytes=rss,
         mebibytes_without=control,
     )
-
-
-def _extra(rss: list[float], control: list[float]) -> float:
-    # Each at its highest once the first logs are full: what one process was given it keeps.
-    return max(rss) - max(control) if control else 0.0
 
 
 def _task_runs_missed(done: Books, stored: Books) -> int:
@@ -166,6 +171,31 @@ def _stored(service: ServiceProcess, cluster_id: str) -> tuple[Books, dict[str, 
         stored = Books(*(connection.execute(query).scalar() or 0 for query in sums))
         drops = connection.execute(select(row.c.drops).where(row.c.id == cluster_id)).scalar()
     return stored, dict(drops or {})
+
+
+def _signals(
+    client: Client, service: ServiceProcess, cluster_id: str, patience: float = 60.0
+) -> tuple[dict[str, dict[str, int]], int]:
+    """Return how many spans and log records were made, dropped and stored; and how many of them
+    are neither stored nor dropped, or both. First wait until it is none, or no more will come.
+    """
+    tables = {"unsent span": schema.span, "unsent log record": schema.log_record}
+    deadline = time.monotonic() + patience
+    while True:
+        made, drops = client.run_on_scheduler(signals_and_drops)
+        signals = {}
+        with service.engine.connect() as connection:
+            for what, table in tables.items():
+                query = select(func.count()).where(table.c.cluster == cluster_id)
+                signals[what] = {
+                    "made": made.get(what, 0),
+                    "dropped": drops.get(what, 0),
+                    "stored": connection.execute(query).scalar() or 0,
+                }
+        missed = sum(abs(one["made"] - one["dropped"] - one["stored"]) for one in signals.values())
+        if not missed or time.monotonic() > deadline:
+            return signals, missed
+        time.sleep(0.5)
 
 
 def _dropped(drops: dict[str, int]) -> int:

@@ -23,7 +23,7 @@ from distributed import Client
 
 from daskscope import connection, running
 from daskscope.background import Background
-from daskscope.emit import backlog
+from daskscope.emit import exporters
 from daskscope.observe.weight import weight
 from daskscope.plugin import NAME
 from daskscope.privacy import Privacy
@@ -439,7 +439,7 @@ def test_what_waits_for_a_collector_is_bounded_and_what_is_dropped_is_counted(
     if bound == "items":
         monkeypatch.setenv("OTEL_BLRP_MAX_QUEUE_SIZE", "20")
     else:
-        monkeypatch.setattr(backlog, "MAX_BYTES", 40_000)
+        monkeypatch.setattr(exporters, "MAX_RECORD_BYTES", 40_000)
     with Recorder() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         collector.misbehave = lambda path: 503

@@ -18,11 +18,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from daskscope.size import size_of
 
-#: Bytes that may wait for each signal.
-MAX_BYTES = 8 << 20
+#: Bytes that may wait: some 1,300 spans, and what a fleet of workers says as it leaves at once.
+MAX_SPAN_BYTES = 4 << 20
+MAX_RECORD_BYTES = 8 << 20
 
-# Items that may wait, for a fleet of workers may leave at once, and that the SDK sends at once;
-# unless the environment says otherwise.
+# Items that may wait, and that the SDK sends at once; unless the environment says otherwise.
 _MAX_ITEMS = 8_192
 _BATCH = 512
 
@@ -34,11 +34,12 @@ _SPAN, _RECORD = 2_350, 500
 class Backlog:
     """What was handed to the SDK for one signal and is neither sent nor dropped."""
 
-    def __init__(self, what: str, variables: str, drops: Counter[str]) -> None:
+    def __init__(self, what: str, max_bytes: int, variables: str, drops: Counter[str]) -> None:
         """Count in ``drops`` as ``what``. The SDK's ``variables``, which begin so, say how many may
-        wait and how many are sent at once.
+        wait beside ``max_bytes``, and how many are sent at once.
         """
-        self._what = what
+        self.what = what
+        self._max_bytes = max_bytes
         self._drops = drops
         self.max_items = _positive(f"{variables}_MAX_QUEUE_SIZE") or _MAX_ITEMS
         # The SDK wants no more at once than may wait, and ends there.
@@ -52,8 +53,8 @@ class Backlog:
         """Return whether there is room for an item; else it is counted."""
         size = _size(item)
         with self._lock:
-            if self._items >= self.max_items or self._bytes + size > MAX_BYTES:
-                self._drops[self._what] += 1
+            if self._items >= self.max_items or self._bytes + size > self._max_bytes:
+                self._drops[self.what] += 1
                 return False
             self._items += 1
             self._bytes += size

@@ -12,7 +12,13 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from daskscope.emit.backlog import Backlog, LogQueue, SpanQueue
+from daskscope.emit.backlog import (
+    MAX_RECORD_BYTES,
+    MAX_SPAN_BYTES,
+    Backlog,
+    LogQueue,
+    SpanQueue,
+)
 from daskscope.emit.delivery import Delivery, silence
 from daskscope.emit.destination import Destination, Signal
 
@@ -45,12 +51,12 @@ class Exporters:
 
     def spans(self) -> SpanProcessor:
         """Return a queue of spans, and what sends them."""
-        backlog = Backlog("unsent span", "OTEL_BSP", self._drops)
+        backlog = Backlog("unsent span", MAX_SPAN_BYTES, "OTEL_BSP", self._drops)
         return SpanQueue(_Spans(self._make("traces"), self._delivery, backlog), backlog)
 
     def logs(self) -> LogRecordProcessor:
         """Return a queue of log records, and what sends them."""
-        backlog = Backlog("unsent log record", "OTEL_BLRP", self._drops)
+        backlog = Backlog("unsent log record", MAX_RECORD_BYTES, "OTEL_BLRP", self._drops)
         return LogQueue(_Logs(self._make("logs"), self._delivery, backlog), backlog)
 
     def end_overdue(self) -> None:

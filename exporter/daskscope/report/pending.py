@@ -16,8 +16,9 @@ from daskscope import protocol
 from daskscope.privacy import Cleared
 from daskscope.size import size_of
 
-#: About how many bytes of rows one beat takes: well below what the service accepts.
-BEAT_BYTES = protocol.MAX_BEAT_BYTES // 2
+#: About how many bytes of rows one beat takes: well below what the service accepts, and little
+#: enough that the scheduler's process does not grow by what it takes to write one.
+BEAT_BYTES = 512 << 10
 
 #: Code that the service may still ask for.
 MAX_CODE = 1_000

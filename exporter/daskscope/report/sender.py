@@ -26,6 +26,8 @@ logger = logging.getLogger("daskscope")
 TIMEOUT = (3.0, 10.0)
 #: The smallest share of the usual number of rows that a beat is cut down to when it is refused.
 SMALLEST_SHARE = 0.01
+#: The share that the next beat is cut down to after one that did not arrive: it may not either.
+PROBING_SHARE = 0.05
 #: Seconds that the last beat may take: whoever closes a cluster is waiting.
 LAST_TIMEOUT = (1.0, 2.0)
 #: Seconds between two beats in the spool that tell of nothing but the cluster's status.
@@ -293,6 +295,7 @@ class Sender:
     def _failed(self, problem: _Problem, asked: float = 0.0) -> bool:
         self.failures["heartbeats"] += 1
         self._failed_in_a_row += 1
+        self._share = min(self._share, PROBING_SHARE)
         # Others may not outlive a service that is away.
         self._look_for_others = True
         self._not_before = time.monotonic() + max(
