@@ -12,10 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from flask import Flask
+
 from daskscope import config, names
 from daskscope.observe.events import MAX_TOPICS
 from daskscope.observe.failures import MAX_TYPES
 from daskscope.observe.naming import MAX_PREFIXES
+from daskscope_service.api.openapi import document
+from daskscope_service.api.parameters import LIST
+from daskscope_service.application import PROGRAMS
 from daskscope_service.settings import Settings, option
 
 HERE = Path(__file__).parent
@@ -54,6 +59,108 @@ Each setting is an environment variable and, unless it is a secret, an option of
 which wins.
 
 {service}
+"""
+
+_API = """\
+# API
+
+Whatever the pages show, programs can ask for: in Python, on the command line, or by HTTP.
+
+All three need the service's address and a token of scope `read`, which
+`daskscope token create --scope read` makes. Both stand in Dask's configuration below `daskscope:`
+([configuration](configuration.md)), or in the environment:
+
+```sh
+export DASK_DASKSCOPE__ENDPOINT=https://monitor.example
+export DASK_DASKSCOPE__TOKEN=dsk_…
+```
+
+## In Python
+
+Lists of plain dicts, newest first, with aware datetimes; as many as there are, unless `limit` says
+otherwise. They are typed: `daskscope.answers` has the fields of each.
+
+```python
+import pandas as pd
+import daskscope
+
+clusters = pd.DataFrame(daskscope.list_clusters(since="7 days"))
+print(clusters.groupby("user")[["duration", "computations", "failures"]].sum())
+
+for computation in daskscope.list_computations(since="1 day", user="ada"):
+    print(computation["status"], computation["duration"], computation["call"])
+
+for exception in daskscope.list_exceptions(since="12 hours", limit=10):
+    print(exception["count"], exception["type"], exception["message"], exception["url"])
+
+for event in daskscope.list_events(since=None):  # all that are kept
+    print(event["at"], event["topic"], event["message"])
+```
+
+`since` is a duration (`"7 days"`, a timedelta) or a time (a datetime, `"2026-01-31 12:00"`).
+`daskscope.close(cluster_id)` asks for a cluster to be shut down; its token needs the scope `admin`.
+
+What can go wrong is told apart, below `daskscope.DaskscopeError`:
+
+```python
+try:
+    daskscope.list_computations("Scheduler-of-long-ago")
+except daskscope.AccessDenied:
+    print("the token is wrong, expired, revoked, or not of scope read")
+except daskscope.NotFound as error:
+    print(error)  # the workspace has no such cluster
+except daskscope.ServiceTooOld:
+    print("the service does not know this yet: upgrade it")
+except daskscope.ServiceUnreachable:
+    print("no answer: is daskscope.endpoint right?")
+```
+
+## On the command line
+
+```sh
+daskscope list clusters --since "2 days"
+daskscope list computations --user ada
+daskscope list exceptions --since "12 hours" --json
+```
+
+## By HTTP
+
+```sh
+curl --fail-with-body -H "Authorization: Bearer $DASK_DASKSCOPE__TOKEN" \\
+    "$DASK_DASKSCOPE__ENDPOINT/api/v1/computations?user=ada&limit=5"
+```
+
+{description}
+`/api/v1/openapi.json` describes all of it for tools, as OpenAPI 3.1, and needs no token. Two
+requests that use it:
+
+```sh
+curl --fail-with-body "$DASK_DASKSCOPE__ENDPOINT/api/v1/openapi.json"
+curl --fail-with-body -H "Authorization: Bearer $DASK_DASKSCOPE__TOKEN" \\
+    -H 'If-None-Match: "of the answer before"' "$DASK_DASKSCOPE__ENDPOINT/api/v1/events"
+```
+
+{operations}
+
+### Parameters
+
+Those of all lists. One that is not known, is empty or stands there twice is an error.
+
+{parameters}
+
+### Errors
+
+An error is `application/problem+json`, with `title`, `status`, `detail` (what is wrong, where, and
+what would be right), `request_id` (which finds it in the service's log), and where it is about one
+place, `parameter` or `field`.
+
+{problems}
+
+### Answers
+
+A list is answered as `items` and `next`, the `cursor` of the request for more, null at its end.
+
+{types}
 """
 
 _TELEMETRY = """\
@@ -135,9 +242,70 @@ def telemetry() -> str:
     )
 
 
+def api() -> str:
+    """Return docs/api.md."""
+    app = Flask(__name__)
+    app.config["SETTINGS"] = Settings()
+    for part in PROGRAMS:
+        app.register_blueprint(part.blueprint)
+    described = document(app)
+    operations = [
+        (
+            f"`{method.upper()} {path}`",
+            ", ".join(one["token"][0] for one in operation.get("security", ()) if "token" in one),
+            operation["summary"],
+        )
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+    ]
+    problems = described["components"]["responses"]
+    return _GENERATED.format(
+        source="docs/generate.py, or what it reads of service/daskscope_service/api and "
+        "exporter/daskscope/answers.py"
+    ) + _API.format(
+        description=described["info"]["description"],
+        operations=_table(("operation", "scope", "what it does"), operations),
+        parameters=_table(
+            ("parameter", "meaning"), [(f"`{one.name}`", one.description) for one in LIST]
+        ),
+        problems=_table(
+            ("status", "meaning"),
+            [(name.removeprefix("Problem"), one["description"]) for name, one in problems.items()],
+        ),
+        types="\n\n".join(
+            f"**{schema['title']}**: {' '.join(schema['description'].split())}\n\n"
+            + ", ".join(f"`{name}` {_kind(kind)}" for name, kind in schema["properties"].items())
+            for name, schema in described["components"]["schemas"].items()
+            if not name.startswith(("Sent", "Page")) and "properties" in schema
+        ),
+    )
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """Return a JSON schema in words."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2].replace("_", " ").strip()
+    if "anyOf" in schema:
+        return " or ".join(_kind(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return f"({', '.join(map(str, schema['enum']))})"
+    if schema.get("format") == "date-time":
+        return "time"
+    kind = schema.get("type")
+    if kind == "array":
+        return f"[{_kind(schema['items'])}]"
+    if kind == "object":
+        return f"{{text: {_kind(schema.get('additionalProperties', {}))}}}"
+    return {"string": "text", "integer": "whole number"}.get(str(kind), str(kind or "anything"))
+
+
 def pages() -> dict[Path, str]:
     """Return the generated pages by file."""
-    return {HERE / "configuration.md": configuration(), HERE / "telemetry.md": telemetry()}
+    return {
+        HERE / "configuration.md": configuration(),
+        HERE / "telemetry.md": telemetry(),
+        HERE / "api.md": api(),
+    }
 
 
 def _comments() -> Iterator[tuple[str, str]]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         NotFound,
         NotOnScheduler,
         ServiceError,
+        ServiceTooOld,
         ServiceUnreachable,
     )
     from daskscope.explanation import Explanation
@@ -43,6 +44,7 @@ __all__ = [
     "NotOnScheduler",
     "Registration",
     "ServiceError",
+    "ServiceTooOld",
     "ServiceUnreachable",
     "__version__",
     "close",

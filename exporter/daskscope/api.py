@@ -6,24 +6,27 @@ Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
+from urllib.parse import quote
 
 import requests
 from dask.utils import parse_timedelta
 
+from daskscope.answers import Cluster, Computation, Event, ExceptionGroup, ShutdownCommand
 from daskscope.config import Settings, settings
 from daskscope.errors import (
     AccessDenied,
     ConfigurationError,
     NotFound,
     ServiceError,
+    ServiceTooOld,
     ServiceUnreachable,
 )
 
-#: How far back: "7 days", a timedelta, or a datetime.
-Since = str | timedelta | datetime
+#: How far back: "7 days", a timedelta, a datetime (as text too), or None for all that is kept.
+Since = str | timedelta | datetime | None
 
 #: Seconds: to connect, and to wait for an answer.
 TIMEOUT = (5.0, 60.0)
@@ -31,59 +34,84 @@ TIMEOUT = (5.0, 60.0)
 #: Rows asked for at once.
 PAGE = 500
 
+#: What a problem document has as its reason where the service does not know what we ask.
+_NOT_KNOWN = ("no such address", "unknown parameter")
 
-def list_clusters(since: Since = "7 days", user: str | None = None) -> list[dict[str, Any]]:
+
+def list_clusters(
+    since: Since = "7 days", user: str | None = None, *, limit: int | None = None
+) -> list[Cluster]:
     """Return the clusters of the workspace that started since then, newest first.
 
     Each has ``id``, ``name``, ``kind``, ``user``, ``host``, ``status`` (running, stopped or lost),
     ``started_at``, ``stopped_at``, ``workers``, ``threads``, ``memory_used``, ``memory_limit``,
-    ``worker_seconds`` by state, ``url`` and more.
+    ``worker_seconds`` by state, ``url`` and more: :class:`daskscope.answers.Cluster` has them all.
+    ``limit`` is how many there are at most; None for all.
 
     Raises
     ------
     ConfigurationError
         There is no token, or ``since`` is not understood.
-    AccessDenied, ServiceUnreachable, ServiceError
-        The service refused, gave no answer, or failed.
+    AccessDenied
+        The token is wrong, expired or revoked, or not of scope ``read``.
+    ServiceTooOld
+        The service is of a version that cannot answer this.
+    ServiceUnreachable, ServiceError
+        The service gave no answer, or failed.
     """
-    return list(_items("clusters", since=since, user=user))
+    return cast(list[Cluster], _items("clusters", limit, since=since, user=user))
 
 
 def list_computations(
-    cluster_id: str | None = None, since: Since = "7 days", user: str | None = None
-) -> list[dict[str, Any]]:
+    cluster_id: str | None = None,
+    since: Since = "7 days",
+    user: str | None = None,
+    *,
+    limit: int | None = None,
+) -> list[Computation]:
     """Return the computations of one cluster, or of all, that started since then, newest first.
 
     Each has ``id``, ``cluster``, ``user``, ``status`` (running, finished, erred, cancelled, lost),
     ``started_at``, ``stopped_at``, ``duration``, ``tasks``, ``states``, ``seconds`` by action and
-    more. Raises as :func:`list_clusters`, and NotFound for a cluster that is not there.
+    more: :class:`daskscope.answers.Computation` has them all. Raises as :func:`list_clusters`, and
+    NotFound for a cluster that is not there.
     """
+    path = "computations"
     if cluster_id is not None:
-        return list(_items(f"clusters/{cluster_id}/computations", since=since, user=user))
-    return list(_items("computations", since=since, user=user))
+        if "/" in cluster_id or not cluster_id.strip("."):  # it would lead to something else
+            raise NotFound(f"no cluster has the id {cluster_id!r}", 404)
+        path = f"clusters/{quote(cluster_id, safe='')}/computations"
+    return cast(list[Computation], _items(path, limit, since=since, user=user))
 
 
 def list_exceptions(
-    since: Since = "7 days", user: str | None = None, cluster_id: str | None = None
-) -> list[dict[str, Any]]:
+    since: Since = "7 days",
+    user: str | None = None,
+    cluster_id: str | None = None,
+    *,
+    limit: int | None = None,
+) -> list[ExceptionGroup]:
     """Return the exceptions seen since then, grouped by what they have in common, latest first.
 
     Each has ``fingerprint``, ``type``, ``function``, ``message``, ``traceback``, ``count``,
     ``clusters``, ``users``, ``first_at`` and ``last_at``. Raises as :func:`list_clusters`.
     """
-    return list(_items("exceptions", since=since, user=user, cluster=cluster_id))
+    found = _items("exceptions", limit, since=since, user=user, cluster=cluster_id)
+    return cast(list[ExceptionGroup], found)
 
 
-def list_events(cluster_id: str | None = None, since: Since = "7 days") -> list[dict[str, Any]]:
+def list_events(
+    cluster_id: str | None = None, since: Since = "7 days", *, limit: int | None = None
+) -> list[Event]:
     """Return the allow-listed events since then, latest first.
 
     Each has ``id``, ``cluster``, ``at``, ``topic`` and ``message``, JSON text. Raises as
     :func:`list_clusters`.
     """
-    return list(_items("events", since=since, cluster=cluster_id))
+    return cast(list[Event], _items("events", limit, since=since, cluster=cluster_id))
 
 
-def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> dict[str, Any]:
+def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> ShutdownCommand:
     """Ask the service to have a cluster closed politely; return what was asked for.
 
     The cluster is told with the answer to its next beat. It announces that it closes, waits for its
@@ -102,36 +130,55 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> d
     ServiceUnreachable, ServiceError
         There was no answer; or the cluster has stopped, or another shutdown of it is under way.
     """
-    chosen, token = _chosen()
+    chosen = _chosen()
     body = {"cluster": cluster_id, "reason": reason, "even_if_busy": even_if_busy}
     with requests.Session() as session:
-        session.headers["Authorization"] = f"Bearer {token}"
         url = f"{chosen.endpoint}/api/v1/commands"
-        return dict(_with_datetimes(_answer(session, "POST", url, "id", json=body)))
+        found = _answer(session, "POST", url, "id", auth=_Bearer(chosen), json=body)
+    return cast(ShutdownCommand, _with_datetimes(found))
 
 
-def _chosen() -> tuple[Settings, str]:
+def _chosen() -> Settings:
     chosen = settings()
     if chosen.token is None:
         raise ConfigurationError(
             "no token: set daskscope.token in Dask's configuration, or DASK_DASKSCOPE__TOKEN; "
             "`daskscope token create` makes one"
         )
-    return chosen, chosen.token
+    return chosen
 
 
-def _items(path: str, *, since: Since, **filters: str | None) -> Iterator[dict[str, Any]]:
-    chosen, token = _chosen()
-    parameters: dict[str, str] = {"since": _moment(since).isoformat(), "limit": str(PAGE)}
-    parameters |= {name: value for name, value in filters.items() if value is not None}
+class _Bearer(requests.auth.AuthBase):
+    """The token. Said this way, requests puts no password of ``~/.netrc`` in its place."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self._token = chosen.token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _items(
+    path: str, limit: int | None, *, since: Since, **filters: str | None
+) -> list[dict[str, Any]]:
+    chosen = _chosen()
+    url = f"{chosen.endpoint}/api/v1/{path}"
+    if limit is not None and limit < 1:
+        raise ConfigurationError(f"limit is {limit}; it must be at least 1, or None for all")
+    moment = _moment(since)
+    parameters = {name: value for name, value in filters.items() if value is not None}
+    if moment is not None:
+        parameters["since"] = moment.isoformat()
+    found: list[dict[str, Any]] = []
     with requests.Session() as session:
-        session.headers["Authorization"] = f"Bearer {token}"
         while True:
-            url = f"{chosen.endpoint}/api/v1/{path}"
-            page = _answer(session, "GET", url, "items", params=parameters)
-            yield from map(_with_datetimes, page["items"])
-            if not page.get("next"):
-                return
+            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
+            parameters["limit"] = str(wanted)
+            page = _answer(session, "GET", url, "items", auth=_Bearer(chosen), params=parameters)
+            found += map(_with_datetimes, page["items"])
+            if not page.get("next") or len(found) == limit:
+                return found
             parameters["cursor"] = page["next"]
 
 
@@ -146,43 +193,63 @@ def _answer(
             f"no answer from {url}: {error.__class__.__name__}; does the service run, and is "
             "daskscope.endpoint right?"
         ) from error
-    if response.ok:
-        try:
-            answer = response.json()
-            if isinstance(answer, dict) and expected in answer:
-                return answer
-        except ValueError:
-            pass
-        raise ServiceError(f"{url} answers, but is not a daskscope service", response.status_code)
     try:
-        problem = response.json()
-        detail = str(problem.get("detail") or problem.get("title"))
-    except (ValueError, AttributeError):
-        detail = response.reason or "no reason given"
+        answer = response.json()
+    except ValueError:
+        answer = None
+    if response.ok:
+        if isinstance(answer, dict) and expected in answer:
+            return answer
+        raise ServiceError(f"{url} answers, but is not a daskscope service", response.status_code)
+    problem = answer if isinstance(answer, dict) else {}
+    detail = problem.get("detail") or problem.get("title") or response.reason or "no reason given"
+    if problem.get("reason") in _NOT_KNOWN:
+        raise ServiceTooOld(
+            f"the service does not know {url}, or a parameter of it: it is of an older version "
+            f"than daskscope here; upgrade it ({detail})",
+            response.status_code,
+        )
     kinds: dict[int, type[ServiceError]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound}
     kind = kinds.get(response.status_code, ServiceError)
+    if kind is NotFound and not problem:
+        raise ServiceError(f"{url} is not there: is daskscope.endpoint right?", 404)
     raise kind(f"{detail} (HTTP {response.status_code} from {url})", response.status_code)
 
 
-def _moment(since: Since) -> datetime:
-    if isinstance(since, datetime):
-        return since if since.tzinfo is not None else since.astimezone()
+def _moment(since: Since) -> datetime | None:
+    if since is None:
+        return None
     if isinstance(since, str):
+        since = _read(since)
+    if isinstance(since, timedelta):
         try:
-            since = timedelta(seconds=float(parse_timedelta(since)))
-        except (ValueError, KeyError, TypeError):
-            raise ConfigurationError(
-                f'since is {since!r}; it must be a duration such as "7 days", a timedelta or a '
-                "datetime"
-            ) from None
-    return datetime.now(UTC) - since
+            return datetime.now(UTC) - since
+        except OverflowError:  # before all calendars
+            return None
+    return since if since.tzinfo is not None else since.astimezone()
 
 
-def _with_datetimes(value: Any, name: str = "") -> Any:
-    if isinstance(value, dict):
-        return {key: _with_datetimes(item, key) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_datetimes(item) for item in value]
-    if isinstance(value, str) and (name == "at" or name.endswith("_at")):
-        return datetime.fromisoformat(value)
-    return value
+def _read(text: str) -> timedelta | datetime:
+    readings: tuple[Callable[[str], timedelta | datetime], ...] = (
+        lambda text: timedelta(seconds=float(parse_timedelta(text))),
+        datetime.fromisoformat,
+    )
+    for read in readings:
+        try:
+            return read(text)
+        except (ValueError, LookupError, TypeError, OverflowError):
+            continue
+    raise ConfigurationError(
+        f'since is {text!r}; it must be a duration such as "7 days", a timedelta, or a datetime, '
+        'such as "2026-01-31 12:00"'
+    )
+
+
+def _with_datetimes(item: dict[str, Any]) -> dict[str, Any]:
+    # Its own fields alone: a tag may be called so too.
+    return {
+        name: datetime.fromisoformat(value)
+        if isinstance(value, str) and (name == "at" or name.endswith("_at"))
+        else value
+        for name, value in item.items()
+    }

@@ -6,7 +6,8 @@
     └── ServiceError              the service did not do what was asked
         ├── ServiceUnreachable    no answer: address, network, or the service is down
         ├── AccessDenied          401 or 403: token missing, wrong, expired, or of too small a scope
-        └── NotFound              404: no such cluster, computation, … in this workspace
+        ├── NotFound              404: no such cluster, computation, … in this workspace
+        └── ServiceTooOld         it does not know what was asked: upgrade the service
 
 Nothing of this is ever raised into a scheduler: there, trouble is counted and warned of once.
 """
@@ -47,3 +48,7 @@ class AccessDenied(ServiceError):
 
 class NotFound(ServiceError):
     """The service knows no such thing in this workspace."""
+
+
+class ServiceTooOld(ServiceError):
+    """The service is of an older version, which does not know what was asked."""

@@ -6,7 +6,7 @@ from flask import Flask, Response, request
 
 from daskscope_service import request_log
 from daskscope_service.accounts import access
-from daskscope_service.api import commands, health, heartbeats, metrics, otlp, reads
+from daskscope_service.api import commands, health, heartbeats, metrics, openapi, otlp, reads
 from daskscope_service.commands.outbox import Outbox
 from daskscope_service.db.engine import open_database
 from daskscope_service.forwarded import Forwarded
@@ -29,6 +29,10 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
+
+
+#: What programs talk to.
+PROGRAMS = (heartbeats, otlp, reads, commands, openapi, health, metrics)
 
 
 def create_app(settings: Settings) -> Flask:
@@ -60,7 +64,7 @@ def create_app(settings: Settings) -> Flask:
     access.install(app, settings.url)
     app.after_request(_finish)
     app.wsgi_app = Forwarded(app.wsgi_app, settings.trusted_proxies)  # type: ignore[method-assign]
-    for part in (heartbeats, otlp, reads, commands, health, metrics, account, views, shutdown):
+    for part in (*PROGRAMS, account, views, shutdown):
         app.register_blueprint(part.blueprint)
     return app
 

@@ -1,4 +1,4 @@
-"""The command line: ``daskscope serve | token | user | audit | database | demo | explain``.
+"""The command line: ``daskscope serve | list | token | user | audit | database | demo | explain``.
 
 Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
 missing instead of failing to start.
@@ -18,6 +18,7 @@ from daskscope.version import __version__
 from daskscope_service.audit_command import audit
 from daskscope_service.command_line import database, extra, settings_options
 from daskscope_service.database_commands import database_group, say_upgrade
+from daskscope_service.list_commands import list_group
 from daskscope_service.settings import Settings
 from daskscope_service.user_commands import user_group
 
@@ -33,6 +34,8 @@ def cli() -> None:
     Run the service, then make a token for clusters to report with:
       daskscope serve
       daskscope token create --label laptop
+    Ask it, from anywhere:
+      daskscope list clusters
     """
 
 
@@ -227,6 +230,7 @@ def revoke_token(id: str, workspace: str, **options: Any) -> None:
 
 
 cli.add_command(user_group)
+cli.add_command(list_group)
 cli.add_command(audit)
 cli.add_command(database_group)
 

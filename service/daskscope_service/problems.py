@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
 from flask import Flask, Response, g, render_template, request
@@ -16,6 +16,23 @@ from werkzeug.http import HTTP_STATUS_CODES
 _API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
 
 logger = logging.getLogger(__name__)
+
+
+class ProblemDocument(TypedDict):
+    """What is wrong, where, and what would be right: RFC 9457.
+
+    ``title`` is the same for every problem of a kind, ``detail`` is about this one. ``request_id``
+    finds it in the service's log. ``field`` or ``parameter`` name the place of what is wrong,
+    ``reason`` is a word or two on it that stay the same.
+    """
+
+    title: str
+    status: int
+    detail: str
+    request_id: NotRequired[str]
+    field: NotRequired[str]
+    parameter: NotRequired[str]
+    reason: NotRequired[str]
 
 
 class Problem(Exception):
@@ -91,6 +108,11 @@ def _answer_http(error: HTTPException) -> Response:
         return error.get_response()  # type: ignore[return-value]
     dropped = {"content-type", "content-length"}
     headers = {k: v for k, v in error.get_headers() if k.lower() not in dropped}
+    if status == 404 and request.url_rule is None:
+        # Programs tell by the reason that they are newer than this service.
+        return _answer(
+            Problem(404, f"There is nothing at {request.path[:200]}.", reason="no such address")
+        )
     return _answer(Problem(status, error.description or error.name, headers=headers))
 
 

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from sqlalchemy import func, select
 
 from daskscope.protocol import encode
-from daskscope_service.db import schema
-from daskscope_service.db.rows import select_in
 from tests.service.beats import full_beat, make_cluster
+from tests.service.rows import count_rows
 from tests.service.test_otlp import Sender
 from tests.service_process import ServiceProcess
 
@@ -28,13 +26,6 @@ REQUESTS: dict[str, Any] = {
     "traces": ExportTraceServiceRequest,
     "logs": ExportLogsServiceRequest,
 }
-
-#: Where heartbeats and OTLP go.
-TABLES = [
-    table
-    for table in schema.metadata.sorted_tables
-    if "workspace" in table.columns and table.name not in ("token", "session", "sign_in_link")
-]
 
 examples = settings(
     max_examples=100,
@@ -63,18 +54,7 @@ def sender(shared_service: ServiceProcess) -> Sender:
 
 def stored(sender: Sender) -> int:
     """Return how many rows the sender's workspace has."""
-    with sender.service.engine.connect() as connection:
-        counts = (
-            connection.execute(select_in(sender.workspace, table, func.count())).scalar_one()
-            for table in TABLES
-        )
-        points = (
-            select(func.count())
-            .select_from(schema.point)
-            .join(schema.series, schema.series.c.id == schema.point.c.series)
-            .where(schema.series.c.workspace == sender.workspace)
-        )
-        return int(sum(counts) + connection.execute(points).scalar_one())
+    return count_rows(sender.service.engine, sender.workspace)
 
 
 def check(sender: Sender, before: int, answer: requests.Response) -> None:

@@ -212,7 +212,13 @@ def test_series_come_down_sampled_with_their_attributes(get: Get, seeded: Seeded
         ("series", {"cluster": "x"}, "metric"),
         ("series", {"cluster": "x", "metric": "m", "step": -1}, "step"),
         ("series", {"cluster": "x", "metric": "m", "rate": "yes"}, "rate"),
-        ("series", {"cluster": "x", "metric": "m", "since": 5, "until": 4}, "since"),
+        ("series", {"cluster": "x", "metric": "m", "since": 5, "until": 4}, "until"),
+        ("series", {"cluster": "x", "metric": "m", "step": 1e300}, "step"),
+        ("clusters", {"user": ""}, "user"),
+        ("clusters", {"user": "\0"}, "user"),
+        ("clusters", {"user": ["ada", "li"]}, "user"),
+        ("clusters", {"limit": "1e2"}, "limit"),
+        ("clusters/x", {"limit": 5}, "limit"),
     ],
 )
 def test_a_bad_parameter_is_named(

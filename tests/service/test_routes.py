@@ -53,6 +53,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "POST /v1/metrics": SENDERS,
     "POST /v1/traces": SENDERS,
     "POST /v1/logs": SENDERS,
+    "GET /api/v1/openapi.json": EVERYONE,
     "GET /api/v1/clusters": SESSIONS | READERS,
     "GET /api/v1/clusters/<cluster_id>": SESSIONS | READERS,
     "GET /api/v1/clusters/<cluster_id>/computations": SESSIONS | READERS,

@@ -152,6 +152,8 @@ def _checked(scope: str, least: Role | None) -> Callable[[Callable[P, R]], Calla
             g.workspace = _workspace_for(scope, least)
             return view(*args, **kwargs)
 
+        # For the API's document.
+        checked.__dict__["scope"], checked.__dict__["least_role"] = scope, least
         return checked
 
     return decorate

@@ -28,7 +28,11 @@ def json_body(kind: type[T]) -> T:
     body = receive(request, MAX_BYTES)
     if body and request.mimetype != "application/json":
         # A form of another site could send anything else.
-        raise Problem(415, "Send it as JSON, with 'Content-Type: application/json'.")
+        raise Problem(
+            415,
+            f"Content-Type {request.mimetype or 'is missing'}: send it as JSON, with "
+            "'Content-Type: application/json'.",
+        )
     with unpacked(request, body, MAX_BYTES) as text:
         try:
             return msgspec.json.decode(text or b"{}", type=kind)

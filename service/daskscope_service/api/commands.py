@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 import msgspec
 from flask import Blueprint, g, request
-from flask.typing import ResponseReturnValue
 from msgspec import Meta
 
+from daskscope import answers as types
 from daskscope_service.accounts.access import require, require_role
-from daskscope_service.api.body import json_body
-from daskscope_service.api.parameters import refuse_unknown, selection
-from daskscope_service.api.representation import represent, represent_page
+from daskscope_service.api.operation import answers
+from daskscope_service.api.parameters import LIST, selection
+from daskscope_service.api.representation import page_answer
 from daskscope_service.commands import shutdowns
 from daskscope_service.commands.shutdowns import NoCluster, NotPossible, Wish
 from daskscope_service.db.engine import current_engine, writing
@@ -27,7 +27,13 @@ _Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*$")
 _Seconds = Annotated[float, Meta(ge=0, le=7 * 86400)]
 
 
-class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+class ShutdownRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Which cluster to shut down, and how.
+
+    ``grace`` is the least number of seconds between its announcement and the close. Unless
+    ``even_if_busy``, work that arrives meanwhile calls it off.
+    """
+
     cluster: _Name
     action: Literal["shutdown"] = "shutdown"
     reason: _Text = ""
@@ -35,46 +41,48 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
     even_if_busy: bool = False
 
 
-class _CalledOff(msgspec.Struct, forbid_unknown_fields=True):
+class CallOff(msgspec.Struct, forbid_unknown_fields=True):
+    """Why a shutdown is called off."""
+
     reason: _Text = ""
 
 
 @blueprint.get("/commands")
 @require("read")
+@answers(types.Page[types.ShutdownCommand], *LIST)
 def commands() -> Item:
     """Answer with the shutdowns that people and policies asked for, by when they did."""
     which = selection()
     with reading() as scope:
-        return represent_page(list_commands(scope, which))
+        return page_answer(list_commands(scope, which))
 
 
 @blueprint.get("/commands/<command_id>")
 @require("read")
+@answers(types.ShutdownCommand)
 def command(command_id: str) -> Item:
     """Answer with one shutdown, and where it stands."""
-    refuse_unknown()
     return _one(command_id)
 
 
 @blueprint.post("/commands")
 @require_role("member")
-def post_command() -> ResponseReturnValue:
+@answers(types.ShutdownCommand, body=ShutdownRequest, statuses=(201, 200), problems=(404, 409))
+def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     """Ask a cluster to shut down. To ask twice for the same is to ask once."""
-    refuse_unknown()
-    asked = json_body(_Asked)
-    wish = Wish(asked.reason, asked.grace, asked.even_if_busy)
+    wish = Wish(body.reason, body.grace, body.even_if_busy)
     try:
         with writing(current_engine()) as connection:
             command_id, new = shutdowns.ask(
                 connection,
                 g.workspace,
-                asked.cluster,
+                body.cluster,
                 wish,
                 actor=g.actor,
                 address=request.remote_addr,
             )
     except NoCluster:
-        raise _missing("cluster", asked.cluster) from None
+        raise _missing("cluster", body.cluster) from None
     except NotPossible as error:
         raise Problem(409, str(error)) from None
     return _one(command_id), 201 if new else 200
@@ -82,10 +90,9 @@ def post_command() -> ResponseReturnValue:
 
 @blueprint.post("/commands/<command_id>/call-off")
 @require_role("member")
-def call_off(command_id: str) -> Item:
+@answers(types.ShutdownCommand, body=CallOff, problems=(409,))
+def call_off(command_id: str, body: CallOff) -> Item:
     """Call a shutdown off, if the cluster is not closing yet."""
-    refuse_unknown()
-    said = json_body(_CalledOff)
     try:
         with writing(current_engine()) as connection:
             shutdowns.call_off(
@@ -93,7 +100,7 @@ def call_off(command_id: str) -> Item:
                 g.workspace,
                 command_id,
                 actor=g.actor,
-                reason=said.reason,
+                reason=body.reason,
                 address=request.remote_addr,
             )
     except NoCluster:
@@ -108,7 +115,7 @@ def _one(command_id: str) -> Item:
         found = one_command(scope, command_id)
     if found is None:
         raise _missing("command", command_id)
-    return dict(represent(found))
+    return found
 
 
 def _missing(what: str, id: str) -> Problem:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 from flask import Blueprint, current_app
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.db.engine import current_engine
 from daskscope_service.db.schema import workspace
 from daskscope_service.ingest.writer import Writer
@@ -14,14 +17,22 @@ from daskscope_service.problems import Problem
 blueprint = Blueprint("health", __name__)
 
 
+class Health(TypedDict):
+    """That all is well."""
+
+    status: Literal["ok"]
+
+
 @blueprint.get("/healthz")
-def alive() -> dict[str, str]:
+@describes(Operation({JSON: Health}))
+def alive() -> Health:
     """Answer, that is all."""
     return {"status": "ok"}
 
 
 @blueprint.get("/readyz")
-def ready() -> dict[str, str]:
+@describes(Operation({JSON: Health}, problems=(503,)))
+def ready() -> Health:
     """Answer while the database does and the writer runs; 503 with the reason otherwise.
 
     A full queue, or a disk that is full, is no reason: reading goes on, and senders are told.

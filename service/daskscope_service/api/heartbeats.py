@@ -9,7 +9,9 @@ from flask import Blueprint, Response, current_app, g, request
 
 from daskscope.protocol import MAX_BEAT_BYTES, Reply
 from daskscope_service.accounts.access import require
+from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.commands.outbox import Outbox
+from daskscope_service.ingest.beat_schema import BEAT
 from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.heartbeat import BeatStore, parse
 from daskscope_service.ingest.writer import Writer
@@ -23,6 +25,7 @@ _to_json = msgspec.json.Encoder().encode  # as the protocol's encode(), in a ten
 
 @blueprint.post("/heartbeats")
 @require("ingest")
+@describes(Operation({JSON: Reply}, body={JSON: BEAT}, problems=(429,)))
 def post_heartbeat() -> Response:
     """Store a beat for good, then answer with what the service wants of the cluster."""
     writer: Writer = current_app.extensions["daskscope.writer"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from flask import Blueprint, Response, current_app, g, request
 from google.protobuf.json_format import MessageToJson
@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from daskscope_service.accounts.access import require
+from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.ingest import otlp_json
 from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
@@ -32,7 +33,10 @@ from daskscope_service.problems import Problem
 blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
 
 _PROTOBUF = "application/x-protobuf"
-_JSON = "application/json"
+
+# The types of both are OpenTelemetry's.
+_EITHER = {_PROTOBUF: None, JSON: dict[str, Any]}
+_OPERATION = Operation(_EITHER, body=_EITHER, problems=(429,))
 
 M = TypeVar("M", bound=Message)
 Contra = TypeVar("Contra", contravariant=True)
@@ -44,6 +48,7 @@ class _Store(Protocol[Contra]):
 
 @blueprint.post("/metrics")
 @require("ingest")
+@describes(_OPERATION)
 def post_metrics() -> Response:
     """Store the points of a request for good."""
     store: MetricStore = current_app.extensions["daskscope.metrics"]
@@ -57,6 +62,7 @@ def post_metrics() -> Response:
 
 @blueprint.post("/traces")
 @require("ingest")
+@describes(_OPERATION)
 def post_traces() -> Response:
     """Store the spans of a request for good."""
     store: SpanStore = current_app.extensions["daskscope.spans"]
@@ -70,6 +76,7 @@ def post_traces() -> Response:
 
 @blueprint.post("/logs")
 @require("ingest")
+@describes(_OPERATION)
 def post_logs() -> Response:
     """Store the log records of a request for good."""
     store: LogStore = current_app.extensions["daskscope.logs"]
@@ -82,17 +89,17 @@ def post_logs() -> Response:
 
 
 def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
-    if request.mimetype not in (_PROTOBUF, _JSON):
+    if request.mimetype not in (_PROTOBUF, JSON):
         raise Problem(
             415,
             f"Content-Type {request.mimetype or 'is missing'}: OTLP is understood as {_PROTOBUF} "
-            f"or {_JSON}.",
+            f"or {JSON}.",
         )
     writer: Writer = current_app.extensions["daskscope.writer"]
     limit = current_app.config["SETTINGS"].max_body_bytes
     body = receive(request, limit)
     with writer.place(), unpacked(request, body, limit) as content:
-        if request.mimetype == _JSON:
+        if request.mimetype == JSON:
             otlp_json.parse(content, message)
         else:
             _parse(content, message)
@@ -111,6 +118,6 @@ def _parse(content: bytes, message: Message) -> None:
 
 
 def _answer(message: Message) -> Response:
-    if request.mimetype == _JSON:
-        return Response(MessageToJson(message, indent=None), content_type=_JSON)
+    if request.mimetype == JSON:
+        return Response(MessageToJson(message, indent=None), content_type=JSON)
     return Response(message.SerializeToString(), content_type=_PROTOBUF)

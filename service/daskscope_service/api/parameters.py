@@ -3,25 +3,84 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from flask import request
 
 from daskscope_service.problems import Problem
 from daskscope_service.reads.scope import MOST_ROWS, Selection, decode_cursor
 
-_LIST = ("since", "until", "user", "cluster", "limit", "cursor")
+#: Years 1 to 9999, in seconds since the Unix epoch: what can be given back as a date.
+_FIRST, _END = -62_135_596_800, 253_402_300_800
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter in an address: what it is called, what it means, and its JSON schema."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    required: bool = False
+
+
+_TIME = {
+    "anyOf": [
+        {"type": "string", "format": "date-time"},
+        {"type": "number", "minimum": _FIRST, "exclusiveMaximum": _END},
+    ]
+}
+#: No text that is kept has the character NUL.
+_TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
+
+SINCE = Parameter(
+    "since",
+    "Not what was before it: a time as ISO 8601, or seconds since 1970-01-01 UTC.",
+    _TIME,
+)
+UNTIL = Parameter("until", "Only what was before it. Written as since.", _TIME)
+USER = Parameter("user", "Only what this user's clusters or computations did.", _TEXT)
+CLUSTER = Parameter("cluster", "Only what belongs to the cluster of this id.", _TEXT)
+LIMIT = Parameter(
+    "limit",
+    "How many items the answer has at most.",
+    {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": Selection().limit},
+)
+CURSOR = Parameter(
+    "cursor",
+    "Where the list goes on: the next of the answer before, to the same request.",
+    {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
+)
+
+#: What every list takes; that of one cluster has it in its path.
+OF_CLUSTER = (SINCE, UNTIL, USER, LIMIT, CURSOR)
+LIST = (*OF_CLUSTER, CLUSTER)
+
+
+def refuse_unknown(*names: str) -> None:
+    """Refuse a parameter that would be ignored: a slip in its name would change the answer."""
+    for name, values in request.args.lists():
+        if name not in names:
+            others = f"there are {', '.join(names)}" if names else "there are none"
+            raise bad(name, f"is not a parameter here; {others}", reason="unknown parameter")
+        if len(values) > 1:
+            raise bad(name, "stands there twice; say it once")
+        if not values[0]:
+            raise bad(name, "is empty; leave it out, or say what it is")
+        if "\0" in values[0]:
+            raise bad(name, "has the character NUL, which nothing here has")
 
 
 def selection(*, cluster: str | None = None) -> Selection:
     """Return which rows of a list the request asks for. ``cluster`` comes from the path."""
-    known = _LIST if cluster is None else tuple(name for name in _LIST if name != "cluster")
-    refuse_unknown(*known)
-    since, until = instant("since"), instant("until")
-    if since is not None and until is not None and since >= until:
-        raise bad("until", "must be later than since")
-    limit = number("limit", Selection().limit)
-    if not (1 <= limit <= MOST_ROWS and limit == int(limit)):
+    refuse_unknown(*(known.name for known in (LIST if cluster is None else OF_CLUSTER)))
+    since, until = period()
+    limit = request.args.get("limit") or str(Selection().limit)
+    if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= MOST_ROWS:
         raise bad("limit", f"must be a whole number from 1 to {MOST_ROWS}")
     after = None
     if cursor := request.args.get("cursor"):
@@ -39,6 +98,14 @@ def selection(*, cluster: str | None = None) -> Selection:
     )
 
 
+def period() -> tuple[float | None, float | None]:
+    """Return since and until, in seconds since the Unix epoch; None for what is not given."""
+    since, until = instant("since"), instant("until")
+    if since is not None and until is not None and since >= until:
+        raise bad("until", "must be later than since")
+    return since, until
+
+
 def instant(name: str) -> float | None:
     """Return a time parameter in seconds since the Unix epoch, or None where it is not given."""
     text = request.args.get(name)
@@ -53,8 +120,7 @@ def instant(name: str) -> float | None:
             value = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
         except ValueError:
             value = math.nan
-    # Also refuses what no calendar has, so that it can be given back as a date.
-    if not 0 <= value < 253402300800:
+    if not _FIRST <= value < _END:
         raise bad(
             name, "must be a time: ISO 8601 (2026-01-31T12:00:00Z) or seconds since 1970-01-01 UTC"
         )
@@ -91,13 +157,8 @@ def required(name: str, what: str) -> str:
     return text
 
 
-def refuse_unknown(*known: str) -> None:
-    """Refuse a parameter that would be ignored: a slip in its name would change the answer."""
-    for name in request.args:
-        if name not in known:
-            raise bad(name, f"is not a parameter here; there are {', '.join(known)}")
-
-
-def bad(name: str, what: str) -> Problem:
+def bad(name: str, what: str, **members: Any) -> Problem:
     """Return the problem with the parameter ``name``."""
-    return Problem(400, f"The parameter {name} {what}.", title="Bad parameter", parameter=name)
+    return Problem(
+        400, f"The parameter {name} {what}.", title="Bad parameter", parameter=name, **members
+    )

@@ -8,17 +8,23 @@ from typing import Any
 
 from flask import Blueprint, current_app, g
 
+from daskscope import answers as types
 from daskscope_service.accounts.access import require
+from daskscope_service.api.operation import answers
 from daskscope_service.api.parameters import (
+    LIST,
+    OF_CLUSTER,
+    SINCE,
+    UNTIL,
+    Parameter,
     bad,
-    instant,
     number,
     one_of,
-    refuse_unknown,
+    period,
     required,
     selection,
 )
-from daskscope_service.api.representation import page_url, represent, represent_page
+from daskscope_service.api.representation import page_answer, page_url
 from daskscope_service.problems import Problem
 from daskscope_service.reads.activities import list_activities, list_profiles, one_profile
 from daskscope_service.reads.clusters import list_clusters, one_cluster
@@ -33,32 +39,59 @@ blueprint = Blueprint("reads", __name__, url_prefix="/api/v1")
 #: How far back a time series goes where the request does not say.
 DEFAULT_SERIES_SECONDS = 3600.0
 
+#: A step of more seconds than a century has is a slip.
+_MOST_STEP = 4e9
+
+_SERIES = (
+    Parameter("cluster", "The cluster's id.", {"type": "string", "minLength": 1}, required=True),
+    Parameter(
+        "metric",
+        "The metric's name, for example dask.worker.count.",
+        {"type": "string", "minLength": 1},
+        required=True,
+    ),
+    SINCE,
+    UNTIL,
+    Parameter(
+        "step",
+        "The least number of seconds between two points. It is widened for a long time.",
+        {"type": "number", "exclusiveMinimum": 0, "maximum": _MOST_STEP, "default": 1},
+    ),
+    Parameter(
+        "rate",
+        "Whether counters are told as their growth per second.",
+        {"type": "boolean", "default": False},
+    ),
+)
+
 
 @blueprint.get("/clusters")
 @require("read")
+@answers(types.Page[types.Cluster], *LIST)
 def clusters() -> Item:
     """Answer with clusters by the time they started."""
     which = selection()
     with reading() as scope:
-        return represent_page(_with_url(list_clusters(scope, which), "cluster", cluster_id="id"))
+        return page_answer(_with_url(list_clusters(scope, which), "cluster", cluster_id="id"))
 
 
 @blueprint.get("/clusters/<cluster_id>")
 @require("read")
+@answers(types.ClusterDetail)
 def cluster(cluster_id: str) -> Item:
     """Answer with one cluster: workers that left it, shutdowns and its threads' time too."""
-    refuse_unknown()
     with reading() as scope:
         found = _existing_cluster(scope, cluster_id)
         found["worker_losses"] = list_worker_losses(scope, cluster_id)
         found["shutdowns"] = list_shutdowns(scope, cluster_id)
         found["activities"] = list_activities(scope, cluster_id)
         _add_url(found, "cluster", cluster_id="id")
-        return dict(represent(found))
+        return found
 
 
 @blueprint.get("/clusters/<cluster_id>/computations")
 @require("read")
+@answers(types.Page[types.Computation], *OF_CLUSTER)
 def cluster_computations(cluster_id: str) -> Item:
     """Answer with a cluster's computations by the time they started."""
     which = selection(cluster=cluster_id)
@@ -69,6 +102,7 @@ def cluster_computations(cluster_id: str) -> Item:
 
 @blueprint.get("/computations")
 @require("read")
+@answers(types.Page[types.Computation], *LIST)
 def computations() -> Item:
     """Answer with computations of all clusters by the time they started."""
     which = selection()
@@ -78,88 +112,86 @@ def computations() -> Item:
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>")
 @require("read")
+@answers(types.ComputationDetail)
 def computation(cluster_id: str, computation_id: str) -> Item:
     """Answer with one computation: its task groups, failures and code too."""
-    refuse_unknown()
     with reading() as scope:
         found = one_computation(scope, cluster_id, computation_id)
         if found is None:
             raise _missing("computation", computation_id)
         _add_url(found, "computation", cluster_id="cluster", computation_id="id")
-        return dict(represent(found))
+        return found
 
 
 @blueprint.get("/exceptions")
 @require("read")
+@answers(types.Page[types.ExceptionGroup], *LIST)
 def exceptions() -> Item:
     """Answer with groups of equal failures by the time they were last seen."""
     which = selection()
     with reading() as scope:
         found = list_exceptions(scope, which)
-        return represent_page(_with_url(found, "exception", fingerprint="fingerprint"))
+        return page_answer(_with_url(found, "exception", fingerprint="fingerprint"))
 
 
 @blueprint.get("/exceptions/<fingerprint>")
 @require("read")
+@answers(types.ExceptionDetail)
 def exception(fingerprint: str) -> Item:
     """Answer with one group of equal failures and its newest samples."""
-    refuse_unknown()
     with reading() as scope:
         found = one_exception(scope, fingerprint)
         if found is None:
             raise _missing("exception", fingerprint)
         _add_url(found, "exception", fingerprint="fingerprint")
-        return dict(represent(found))
+        return found
 
 
 @blueprint.get("/events")
 @require("read")
+@answers(types.Page[types.Event], *LIST)
 def events() -> Item:
     """Answer with allow-listed events by time."""
     which = selection()
     with reading() as scope:
-        return represent_page(list_events(scope, which))
+        return page_answer(list_events(scope, which))
 
 
 @blueprint.get("/profiles")
 @require("read")
+@answers(types.Page[types.ProfileSummary], *LIST)
 def profiles() -> Item:
     """Answer with profiles by the time they began, without their trees."""
     which = selection()
     with reading() as scope:
-        return represent_page(list_profiles(scope, which))
+        return page_answer(list_profiles(scope, which))
 
 
 @blueprint.get("/clusters/<cluster_id>/profiles/<profile_id>")
 @require("read")
+@answers(types.ProfileDetail)
 def profile(cluster_id: str, profile_id: str) -> Item:
     """Answer with one profile: a tree in columns, see ``daskscope.protocol.Profile``."""
-    refuse_unknown()
     with reading() as scope:
         found = one_profile(scope, cluster_id, profile_id)
         if found is None:
             raise _missing("profile", profile_id)
-        return dict(represent(found))
+        return found
 
 
 @blueprint.get("/series")
 @require("read")
+@answers(types.Lines, *_SERIES)
 def series() -> Item:
-    """Answer with the lines of one metric of one cluster. Times are milliseconds since 1970.
-
-    ``step`` is the least number of seconds between two points; ``rate=true`` turns counters into
-    their growth per second.
-    """
-    refuse_unknown("cluster", "metric", "since", "until", "step", "rate")
+    """Answer with the lines of one metric of one cluster: of the last hour, unless it is said."""
     cluster_id = required("cluster", "a cluster's id")
     metric = required("metric", "a metric's name, for example dask.worker.count")
-    until = instant("until") or time.time()
-    since = instant("since") or until - DEFAULT_SERIES_SECONDS
-    if since >= until:
-        raise bad("since", "must be earlier than until")
+    since, until = period()
+    until = time.time() if until is None else until
+    since = until - DEFAULT_SERIES_SECONDS if since is None else since
     step = number("step", 1.0)
-    if step <= 0:
-        raise bad("step", "must be a positive number of seconds")
+    if not 0 < step <= _MOST_STEP:
+        raise bad("step", f"must be a number of seconds above 0, and no more than {_MOST_STEP:g}")
     as_rate = one_of("rate", ("false", "true")) == "true"
     store: SeriesStore = current_app.extensions["daskscope.series"]
     lines = store.query(g.workspace, cluster_id, metric, since, until, step)
@@ -178,9 +210,7 @@ def _missing(what: str, id: str) -> Problem:
 
 
 def _computations(found: Page) -> Item:
-    return represent_page(
-        _with_url(found, "computation", cluster_id="cluster", computation_id="id")
-    )
+    return page_answer(_with_url(found, "computation", cluster_id="cluster", computation_id="id"))
 
 
 def _with_url(found: Page, endpoint: str, **fields: str) -> Page:

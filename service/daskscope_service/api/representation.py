@@ -31,12 +31,17 @@ def represent(value: Any) -> Any:
     return value
 
 
-def represent_page(found: Page) -> Item:
-    """Return the answer of a list."""
+def page_answer(found: Page) -> Item:
+    """Return a page of a list as it is answered, but for the times in it."""
     return {
-        "items": represent(found.items),
+        "items": found.items,
         "next": None if found.next is None else encode_cursor(found.next),
     }
+
+
+def represent_page(found: Page) -> Item:
+    """Return the answer of a list."""
+    return dict(represent(page_answer(found)))
 
 
 def page_url(settings: Settings, endpoint: str, **values: Any) -> str:

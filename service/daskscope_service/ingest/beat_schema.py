@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from functools import cache
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -44,7 +45,9 @@ _LONG_TEXT = Annotated[str, Meta(max_length=protocol.MAX_TEXT)]
 _COUNT = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _SECONDS = Annotated[float, Meta(ge=-1e15, le=1e15)]
 _TIME = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # 1970 to 9999
+_MAJOR = protocol.PROTOCOL.partition(".")[0]
 _EXACT: dict[tuple[str, str], Any] = {
+    ("Heartbeat", "protocol"): Annotated[str, Meta(pattern=rf"^{_MAJOR}(\.|$)", max_length=40)],
     # Part of the address of pages.
     ("Cluster", "id"): Annotated[str, Meta(pattern=rf"^[A-Za-z0-9._:@+~-]{{1,{MAX_CLUSTER_ID}}}$")],
     ("Computation", "id"): _ID,
@@ -52,15 +55,7 @@ _EXACT: dict[tuple[str, str], Any] = {
 }
 
 
-def make_decoder() -> msgspec.json.Decoder[Heartbeat]:
-    """Return a decoder of JSON bytes to a heartbeat.
-
-    What it returns has the fields of :class:`daskscope.protocol.Heartbeat`, though it is not an
-    instance of it. It ignores unknown fields.
-    """
-    return cast("msgspec.json.Decoder[Heartbeat]", msgspec.json.Decoder(_bounded(Heartbeat)))
-
-
+@cache
 def _bounded(kind: type) -> type[msgspec.Struct]:
     hints = typing.get_type_hints(kind)
     fields: list[Any] = []
@@ -99,3 +94,16 @@ def _annotate(kind: Any, name: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         return typing.Union[tuple(_annotate(argument, name) for argument in arguments)]  # noqa: UP007
     return kind
+
+
+#: A heartbeat, bounded: with the fields of :class:`daskscope.protocol.Heartbeat`.
+BEAT = _bounded(Heartbeat)
+
+
+def make_decoder() -> msgspec.json.Decoder[Heartbeat]:
+    """Return a decoder of JSON bytes to a heartbeat.
+
+    What it returns has the fields of :class:`daskscope.protocol.Heartbeat`, though it is not an
+    instance of it. It ignores unknown fields.
+    """
+    return cast("msgspec.json.Decoder[Heartbeat]", msgspec.json.Decoder(BEAT))

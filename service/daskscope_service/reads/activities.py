@@ -30,7 +30,7 @@ def list_profiles(scope: Scope, selection: Selection) -> Page:
         query = query.where(cluster.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(profile.c.cluster == selection.cluster)
-    return page(scope, query, selection, profile.c.started_at, "id")
+    return page(scope, query, selection, profile.c.started_at, "id", "cluster")
 
 
 def one_profile(scope: Scope, cluster_id: str, id: str) -> Item | None:

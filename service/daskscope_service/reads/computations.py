@@ -34,7 +34,7 @@ def list_computations(scope: Scope, selection: Selection) -> Page:
         query = query.where(computation.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(computation.c.cluster == selection.cluster)
-    found = page(scope, query, selection, computation.c.started_at, "id")
+    found = page(scope, query, selection, computation.c.started_at, "id", "cluster")
     return Page(_completed(scope, found.items), found.next)
 
 

@@ -23,7 +23,7 @@ def list_events(scope: Scope, selection: Selection) -> Page:
         query = query.where(cluster.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(event.c.cluster == selection.cluster)
-    return page(scope, query, selection, event.c.at, "id")
+    return page(scope, query, selection, event.c.at, "id", "cluster")
 
 
 def list_worker_losses(scope: Scope, cluster_id: str) -> list[Item]:

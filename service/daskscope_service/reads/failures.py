@@ -37,7 +37,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
         selection,
     ).group_by(failure.c.fingerprint)
     if selection.after is not None:
-        at, fingerprint = selection.after
+        at, fingerprint, _ = selection.after
         query = query.having(
             tuple_(last_at, failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
         )

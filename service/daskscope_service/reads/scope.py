@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flask import current_app, g
+import msgspec
+from flask import current_app, g, request
 from sqlalchemy import BigInteger, Connection, FromClause, Select, cast, func, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -22,7 +21,8 @@ from daskscope_service.db.rows import select_in
 MOST_ROWS = 1000
 
 Item = dict[str, Any]
-Position = tuple[float, str]
+#: Of a row in a list: its time, its id, and where ids are a cluster's own, that cluster's id.
+Position = tuple[float, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Scope:
     def items(self, query: Select[Any]) -> list[Item]:
         """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``."""
         return [
-            {key: value for key, value in row.items() if key not in ("workspace", "seq")}
+            # SQLAlchemy's names are a kind of str of its own.
+            {str(key): value for key, value in row.items() if key not in ("workspace", "seq")}
             for row in self.connection.execute(query).mappings()
         ]
 
@@ -78,29 +79,35 @@ class Page:
 
 
 def page(
-    scope: Scope, query: Select[Any], selection: Selection, at: ColumnElement[Any], id: str
+    scope: Scope,
+    query: Select[Any],
+    selection: Selection,
+    at: ColumnElement[Any],
+    id: str,
+    cluster: str | None = None,
 ) -> Page:
-    """Return a page of ``query``, newest first by ``at``, then by the column ``id``.
+    """Return a page of ``query``, newest first by ``at``, then by the columns ``id``, ``cluster``.
 
-    ``query`` must select both under the names of their columns.
+    ``query`` must select them under the names of their columns. Together they tell any two rows
+    apart, so that no row is missing between two pages, whatever comes in meanwhile.
     """
-    key = query.selected_columns[id]
+    columns = [at, *(query.selected_columns[name] for name in (id, cluster) if name is not None)]
     if selection.since is not None:
         query = query.where(at >= selection.since)
     if selection.until is not None:
         query = query.where(at < selection.until)
     if selection.after is not None:
-        query = query.where(tuple_(at, key) < tuple_(*selection.after))
-    query = query.order_by(at.desc(), key.desc()).limit(selection.limit + 1)
-    return cut(scope.items(query), selection.limit, at.key or "", id)
+        query = query.where(tuple_(*columns) < tuple_(*selection.after[: len(columns)]))
+    query = query.order_by(*(column.desc() for column in columns)).limit(selection.limit + 1)
+    return cut(scope.items(query), selection.limit, at.key or "", id, cluster)
 
 
-def cut(items: list[Item], limit: int, at: str, id: str) -> Page:
+def cut(items: list[Item], limit: int, at: str, id: str, cluster: str | None = None) -> Page:
     """Return the first ``limit`` of ``items``, of which one more was asked for."""
     if len(items) <= limit:
         return Page(items, None)
     last = items[limit - 1]
-    return Page(items[:limit], (last[at], last[id]))
+    return Page(items[:limit], (last[at], last[id], "" if cluster is None else last[cluster]))
 
 
 def total(column: ColumnElement[int]) -> ColumnElement[int]:
@@ -109,14 +116,18 @@ def total(column: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def encode_cursor(position: Position) -> str:
-    """Return ``position`` as text for an address."""
-    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
+    """Return ``position`` as text for an address: of the request's own list, and no other."""
+    content = msgspec.json.encode((request.endpoint, *position))
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def decode_cursor(text: str) -> Position:
-    """Return the position in ``text``. Raises ValueError if it is none."""
+    """Return the position in ``text``. Raises ValueError if it is none in the request's list."""
     try:
-        at, id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        return float(at), str(id)
-    except (binascii.Error, TypeError) as error:
+        content = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        endpoint, at, id, cluster = msgspec.json.decode(content, type=tuple[str, float, str, str])
+    except (ValueError, msgspec.DecodeError) as error:
         raise ValueError(f"not a cursor: {text!r}") from error
+    if endpoint != request.endpoint or "\0" in id + cluster:
+        raise ValueError(f"not a cursor of this list: {text!r}")
+    return at, id, cluster

@@ -1,0 +1,427 @@
+"""What the service's HTTP API answers: the contract with those who ask.
+
+The service makes its answers, and its OpenAPI document, of these types; ``daskscope.list_clusters``
+and the others return them. Standard library only.
+
+On the wire a time is text, ISO 8601 in UTC; in Python it is an aware datetime. The fields that are
+times are called ``at`` or ``…_at``, and no others are. Durations are seconds, sizes bytes. None
+says that something was not measured, or not sent. Fields may be added, so pass over those that you
+do not know. What is kept as a cluster sent it, its environment for one, may lack some.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, Literal, TypedDict, TypeVar
+
+from daskscope.protocol import ComputationStatus, ShutdownState
+
+Item = TypeVar("Item")
+
+
+class Page(TypedDict, Generic[Item]):
+    """Some of a list. ``next`` is the ``cursor`` of the request for more; None at its end."""
+
+    items: list[Item]
+    next: str | None
+
+
+class Environment(TypedDict, total=False):
+    """What a scheduler runs on. ``packages`` maps a package's name to its version."""
+
+    python: str
+    python_path: str
+    operating_system: str
+    architecture: str
+    packages: dict[str, str]
+
+
+class Prices(TypedDict, total=False):
+    """What an hour costs, in ``currency``: of a cluster, worker, thread, gpu, gib of memory."""
+
+    currency: str
+    per_hour: dict[str, float]
+
+
+class SchedulerLoad(TypedDict, total=False):
+    """What a scheduler's process uses: ``cpu`` in cores, ``memory`` in bytes.
+
+    ``lag`` is the longest that its event loop kept anyone waiting between two beats, in seconds.
+    """
+
+    cpu: float
+    memory: int
+    lag: float
+
+
+class Gpu(TypedDict, total=False):
+    """The GPUs of the ``workers`` that report one. ``utilization`` is their mean, from 0 to 1."""
+
+    workers: int
+    utilization: float
+    memory_used: int
+    memory_limit: int | None
+
+
+class Cluster(TypedDict):
+    """A cluster, with what became of it and counts of what happened on it.
+
+    ``status`` is lost for one that fell silent without saying that it stopped; ``sentence`` says it
+    in full. ``first_seen_at`` and ``last_seen_at`` are by the service's clock, all other times by
+    the scheduler's; ``status_at`` is when it had these workers, tasks and so on.
+    ``worker_seconds`` is by state: busy, idle, paused. ``idle_seconds`` is None while it works,
+    ``held_by`` what keeps it from being idle or from being closed. ``drops`` counts what the plugin
+    had to leave out, by kind. ``failures`` counts exceptions. ``url`` is its page.
+    """
+
+    id: str
+    name: str
+    kind: str
+    user: str
+    host: str
+    status: Literal["running", "stopped", "lost"]
+    sentence: str
+    started_at: datetime
+    stopped_at: datetime | None
+    duration: float
+    computations: int
+    failures: int
+    workers: int
+    threads: int
+    memory_used: int
+    memory_limit: int
+    peak_workers: int
+    peak_threads: int
+    peak_memory_used: int
+    worker_seconds: dict[str, float]
+    tasks: dict[str, int]
+    clients: int
+    idle_seconds: float | None
+    held_by: dict[str, int]
+    cost: float | None
+    idle_cost: float | None
+    prices: Prices | None
+    scheduler: SchedulerLoad | None
+    gpu: Gpu | None
+    tags: dict[str, str]
+    deployment: dict[str, str]
+    environment: Environment
+    interval: float
+    first_seen_at: datetime
+    last_seen_at: datetime
+    status_at: datetime
+    drops: dict[str, int]
+    url: str
+
+
+class WorkerLoss(TypedDict):
+    """A worker that left.
+
+    ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix.
+    ``memory_used`` is of its last beat, ``nanny_memory`` what its nanny saw when it ended it for
+    its memory. ``log`` are its last lines.
+    """
+
+    cluster: str
+    id: str
+    address: str
+    name: str
+    at: datetime
+    reason: str
+    expected: bool
+    processing: int
+    tasks: dict[str, int]
+    memory_used: int | None
+    memory_limit: int | None
+    nanny_memory: int | None
+    lifetime: float
+    last_seen_at: datetime | None
+    log: list[str] | None
+
+
+class Shutdown(TypedDict):
+    """A shutdown that a cluster announced, and where it stands. ``closes_at`` ends its grace."""
+
+    cluster: str
+    id: str
+    requested_by: str
+    state: ShutdownState
+    at: datetime
+    closes_at: datetime | None
+    detail: str
+
+
+class ShutdownCommand(TypedDict):
+    """A shutdown that someone asked for, and where it stands; ``sentence`` says that in full.
+
+    ``requested_at`` and the other times but ``answered_at`` and ``closes_at`` are by the service's
+    clock. ``open`` says that it can still be called off. ``grace`` is None where the cluster's
+    settings say it. ``detail`` is what the cluster answered.
+    """
+
+    id: str
+    cluster: str
+    cluster_name: str
+    status: Literal[
+        "requested",
+        "delivered",
+        "announced",
+        "closing",
+        "done",
+        "called off",
+        "failed",
+        "expired",
+    ]
+    sentence: str
+    open: bool
+    requested_by: str
+    requested_at: datetime
+    reason: str
+    grace: float | None
+    even_if_busy: bool
+    expires_at: datetime
+    delivered_at: datetime | None
+    answered_at: datetime | None
+    closes_at: datetime | None
+    detail: str | None
+    called_off_by: str | None
+    called_off_at: datetime | None
+    called_off_reason: str | None
+
+
+class Activity(TypedDict):
+    """Thread-seconds by activity of the tasks of one prefix; ``""`` is what belongs to no task."""
+
+    prefix: str
+    seconds: dict[str, float]
+
+
+class ClusterDetail(Cluster):
+    """A cluster, with the workers that left it, its shutdowns and what its threads did."""
+
+    worker_losses: list[WorkerLoss]
+    shutdowns: list[Shutdown]
+    activities: list[Activity]
+
+
+class CodeFrame(TypedDict):
+    """One frame of a user's call stack; ``code`` names its lines, None where they were not sent."""
+
+    file: str
+    line: int
+    code: str | None
+
+
+class CodeFrameDetail(CodeFrame):
+    """A frame with the lines around it, the first of which is number ``first_line`` of the file.
+
+    They are None where they are not kept.
+    """
+
+    text: str | None
+    first_line: int | None
+    cut: bool | None
+
+
+class _Computation(TypedDict):
+    cluster: str
+    cluster_name: str
+    id: str
+    user: str
+    status: Literal[ComputationStatus, "lost"]
+    sentence: str
+    started_at: datetime
+    stopped_at: datetime | None
+    duration: float
+    tasks: int
+    completed: int
+    erred: int
+    retried: int
+    cancelled: int
+    states: dict[str, int]
+    seconds: dict[str, float]
+    call: str | None
+    spans: list[str]
+    annotations: dict[str, str]
+    graph_bytes: int | None
+    trace_id: str | None
+    url: str
+
+
+class Computation(_Computation):
+    """What one call to compute, persist or submit set going.
+
+    ``sentence`` says in full what became of it. ``states`` counts its tasks by Dask's state,
+    ``seconds`` what they spent by action. ``frames`` is the user's call stack, outermost first:
+    None where it was refused. ``call`` is the line of code that set it going. ``trace_id`` is that
+    of its trace. ``url`` is its page.
+    """
+
+    frames: list[CodeFrame] | None
+
+
+class TaskGroup(TypedDict):
+    """The tasks of a computation that do the same thing.
+
+    ``durations`` counts tasks by how long they computed, in buckets whose bounds are those of the
+    metric ``dask.task.duration``. ``types`` counts results by the name of their type.
+    """
+
+    name: str
+    prefix: str
+    tasks: int
+    completed: int
+    erred: int
+    retried: int
+    states: dict[str, int]
+    seconds: dict[str, float]
+    output_bytes: int
+    dependencies: list[str]
+    durations: list[int]
+    shortest: float | None
+    longest: float | None
+    started_at: datetime | None
+    stopped_at: datetime | None
+    types: dict[str, int]
+
+
+class Failure(TypedDict):
+    """Equal exceptions of one computation.
+
+    ``fingerprint`` is the same for the same failure on every cluster. ``message`` and ``traceback``
+    are those of the first one. ``retried`` says how many of ``count`` Dask ran again.
+    """
+
+    fingerprint: str
+    type: str
+    function: str
+    message: str | None
+    traceback: str | None
+    count: int
+    retried: int
+    first_at: datetime
+    last_at: datetime
+    worker: str | None
+
+
+class FailureSample(Failure):
+    """A failure and where it was. ``computation`` is ``""`` where none is known."""
+
+    cluster: str
+    cluster_name: str
+    computation: str
+    user: str
+
+
+class ComputationDetail(_Computation):
+    """A computation, with its task groups, failures and code."""
+
+    frames: list[CodeFrameDetail] | None
+    task_groups: list[TaskGroup]
+    failures: list[Failure]
+
+
+class _ExceptionGroup(TypedDict):
+    fingerprint: str
+    type: str
+    function: str
+    message: str | None
+    count: int
+    clusters: int
+    users: list[str]
+    first_at: datetime
+    last_at: datetime
+    url: str
+
+
+class ExceptionGroup(_ExceptionGroup):
+    """Equal failures on all clusters. ``clusters`` counts those, ``count`` the exceptions.
+
+    All numbers are about the failures that were last seen in the time asked for. ``message`` and
+    ``traceback`` are those of the last failure. ``url`` is its page.
+    """
+
+    traceback: str | None
+
+
+class ExceptionDetail(_ExceptionGroup):
+    """Equal failures on all clusters, and the newest of them."""
+
+    samples: list[FailureSample]
+
+
+class Event(TypedDict):
+    """An allow-listed event. ``message`` is JSON text; ``cut`` says that there was more of it."""
+
+    cluster: str
+    cluster_name: str
+    id: str
+    at: datetime
+    topic: str
+    message: str
+    cut: bool
+
+
+class Profile(TypedDict):
+    """When the workers' threads were sampled, and how many thread-seconds that stands for.
+
+    ``cut`` says that small nodes were left out.
+    """
+
+    cluster: str
+    id: str
+    started_at: datetime
+    stopped_at: datetime
+    workers: int
+    seconds: float
+    cut: bool
+
+
+class ProfileSummary(Profile):
+    """A profile without what it holds."""
+
+    cluster_name: str
+
+
+class ProfileLine(TypedDict):
+    """A line of code that was seen running. ``text`` is the line itself, None where refused."""
+
+    file: str
+    function: str
+    line: int
+    text: str | None
+
+
+class ProfileDetail(Profile):
+    """Where the workers' threads were: a tree in columns.
+
+    Node ``i`` is a call of ``lines[line[i]]`` below node ``parent[i]`` (-1: a root), seen
+    ``samples[i]`` times, its callees included. A parent stands before its children.
+    """
+
+    lines: list[ProfileLine]
+    parent: list[int]
+    line: list[int]
+    samples: list[int]
+
+
+class Line(TypedDict):
+    """One time series. ``times`` are milliseconds since 1970-01-01 UTC; ``values`` go with them.
+
+    ``kind`` is gauge, counter (a running total) or rate (per second). ``field`` is ``value``, or of
+    histograms ``count``, ``sum``, or a bucket's upper bound. A step in which nothing was measured
+    has no point.
+    """
+
+    attributes: dict[str, str]
+    field: str
+    kind: Literal["gauge", "counter", "rate"]
+    unit: str
+    times: list[int]
+    values: list[float]
+
+
+class Lines(TypedDict):
+    """The lines of one metric of one cluster."""
+
+    items: list[Line]

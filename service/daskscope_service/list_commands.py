@@ -1,0 +1,185 @@
+"""``daskscope list``: what the service knows, as tables, or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from daskscope.errors import DaskscopeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: A column: its head, the field that it shows, and how wide it is; the last one takes the rest.
+Columns = Sequence[tuple[str, str, int]]
+
+_CLUSTERS: Columns = (
+    ("STATUS", "status", 9),
+    ("STARTED", "started_at", 18),
+    ("UP FOR", "duration", 18),
+    ("USER", "user", 16),
+    ("WORKERS", "workers", 9),
+    ("FAILURES", "failures", 10),
+    ("NAME", "name", 24),
+    ("ID", "id", 0),
+)
+_COMPUTATIONS: Columns = (
+    ("STATUS", "status", 11),
+    ("STARTED", "started_at", 18),
+    ("TOOK", "duration", 18),
+    ("USER", "user", 16),
+    ("TASKS", "tasks", 10),
+    ("ERRED", "erred", 8),
+    ("CLUSTER", "cluster_name", 24),
+    ("CALL", "call", 0),
+)
+_EXCEPTIONS: Columns = (
+    ("LAST SEEN", "last_at", 18),
+    ("COUNT", "count", 8),
+    ("CLUSTERS", "clusters", 10),
+    ("TYPE", "type", 26),
+    ("FUNCTION", "function", 26),
+    ("MESSAGE", "message", 0),
+)
+_EVENTS: Columns = (
+    ("AT", "at", 18),
+    ("CLUSTER", "cluster_name", 24),
+    ("TOPIC", "topic", 28),
+    ("MESSAGE", "message", 0),
+)
+
+
+@click.group("list")
+def list_group() -> None:
+    """List clusters, computations, exceptions and events, newest first.
+
+    \b
+    It asks the service, so it works from anywhere, with a token of scope read:
+      export DASK_DASKSCOPE__ENDPOINT=https://monitor.example
+      export DASK_DASKSCOPE__TOKEN=dsk_…
+      daskscope list clusters --since "2 days"
+    Both may also stand in Dask's configuration, below daskscope:.
+    """
+
+
+def _options(*names: str) -> Callable[[F], F]:
+    known = {
+        "cluster": click.option("--cluster", metavar="ID", help="Only of this cluster."),
+        "user": click.option("--user", help="Only of this user."),
+        "since": click.option(
+            "--since",
+            default="7 days",
+            show_default=True,
+            metavar="TIME",
+            help='How far back: "12 hours", "2026-01-31 12:00", or "all".',
+        ),
+        "limit": click.option(
+            "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most."
+        ),
+        "as_json": click.option(
+            "--json", "as_json", is_flag=True, help="One line of JSON for each."
+        ),
+    }
+
+    def decorate(command: F) -> F:
+        for name in reversed(names):
+            command = known[name](command)
+        return command
+
+    return decorate
+
+
+@list_group.command("clusters")
+@_options("since", "user", "limit", "as_json")
+def clusters(**options: Any) -> None:
+    """List clusters by when they started, and what became of them.
+
+    \b
+    For example, whose clusters fell silent today:
+      daskscope list clusters --since "1 day" --json | jq 'select(.status == "lost").user'
+    """
+    _list("list_clusters", _CLUSTERS, **options)
+
+
+@list_group.command("computations")
+@_options("cluster", "since", "user", "limit", "as_json")
+def computations(**options: Any) -> None:
+    """List computations by when they started, of one cluster or of all.
+
+    \b
+    For example:
+      daskscope list computations --user maria --since "12 hours"
+    """
+    _list("list_computations", _COMPUTATIONS, **options)
+
+
+@list_group.command("exceptions")
+@_options("cluster", "since", "user", "limit", "as_json")
+def exceptions(**options: Any) -> None:
+    """List exceptions, equal ones together, by when they were last seen.
+
+    \b
+    For example, with tracebacks:
+      daskscope list exceptions --since "1 day" --json
+    """
+    _list("list_exceptions", _EXCEPTIONS, **options)
+
+
+@list_group.command("events")
+@_options("cluster", "since", "limit", "as_json")
+def events(**options: Any) -> None:
+    """List the events that clusters' settings let through.
+
+    \b
+    For example:
+      daskscope list events --cluster Scheduler-1f0c
+    """
+    _list("list_events", _EVENTS, **options)
+
+
+def _list(
+    function: str, columns: Columns, *, since: str, limit: int, as_json: bool, **filters: str | None
+) -> None:
+    import daskscope.api
+
+    if "cluster" in filters:
+        filters["cluster_id"] = filters.pop("cluster")
+    given = {name: value for name, value in filters.items() if value is not None}
+    try:
+        rows = getattr(daskscope.api, function)(
+            since=None if since == "all" else since, limit=limit, **given
+        )
+    except DaskscopeError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row, default=datetime.isoformat))
+        return
+    click.echo(_line(columns, {field: head for head, field, _ in columns}))
+    for row in rows:
+        click.echo(_line(columns, row))
+    if len(rows) == limit:
+        click.echo(f"… the newest {limit}; --limit shows more", err=True)
+
+
+def _line(columns: Columns, row: Mapping[str, Any]) -> str:
+    texts = (_cell(row.get(field), width) for _, field, width in columns)
+    return "".join(texts).rstrip()
+
+
+def _cell(value: Any, width: int) -> str:
+    if value is None:
+        text = "–"
+    elif isinstance(value, datetime):
+        text = value.astimezone().strftime("%Y-%m-%d %H:%M")
+    elif isinstance(value, float):
+        text = str(timedelta(seconds=round(value)))
+    else:
+        # On one line, and nothing in it that a terminal would obey.
+        text = "".join(one if one.isprintable() else " " for one in str(value))
+    if width and len(text) >= width:
+        text = text[: width - 2] + "…"
+    return text.ljust(width)

@@ -1,0 +1,31 @@
+"""How many rows a workspace has of what clusters send."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, func, select
+
+from daskscope_service.db import schema
+from daskscope_service.db.rows import select_in
+
+#: Where heartbeats and OTLP go.
+TABLES = [
+    table
+    for table in schema.metadata.sorted_tables
+    if "workspace" in table.columns and table.name not in ("token", "session", "sign_in_link")
+]
+
+
+def count_rows(engine: Engine, workspace: str) -> int:
+    """Return how many rows ``workspace`` has."""
+    with engine.connect() as connection:
+        counts = (
+            connection.execute(select_in(workspace, table, func.count())).scalar_one()
+            for table in TABLES
+        )
+        points = (
+            select(func.count())
+            .select_from(schema.point)
+            .join(schema.series, schema.series.c.id == schema.point.c.series)
+            .where(schema.series.c.workspace == workspace)
+        )
+        return int(sum(counts) + connection.execute(points).scalar_one())

@@ -1,0 +1,64 @@
+"""The examples of docs/api.md do what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import pytest
+
+from tests.service.beats import full_beat, post
+from tests.service_process import ServiceProcess
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def examples(language: str) -> list[str]:
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", PAGE)
+
+
+@pytest.fixture
+def environment(local_service: ServiceProcess) -> Iterator[dict[str, str]]:
+    """What the page says to set, for a service that knows something."""
+    workspace = uuid.uuid4().hex
+    token = local_service.token(workspace=workspace)
+    assert post(local_service.url, token, full_beat()).ok
+    with dask.config.set(
+        {"daskscope.endpoint": local_service.url, "daskscope.token": token},
+    ):
+        yield {"DASK_DASKSCOPE__ENDPOINT": local_service.url, "DASK_DASKSCOPE__TOKEN": token}
+
+
+def test_the_python_examples_print_what_the_service_knows(
+    environment: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec("".join(examples("python")), {})
+    printed = capsys.readouterr().out
+    for word in ("ada", "running", "ZeroDivisionError", "progress", "no cluster"):
+        assert word in printed
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_commands_print_what_the_service_knows(environment: dict[str, str]) -> None:
+    exports, lists, *curls = examples("sh")
+    assert re.findall("export ([A-Z_]+)", exports) == list(environment)
+    for example in (lists, *curls):
+        done = subprocess.run(
+            ["bash", "-ec", example],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=os.environ
+            | environment
+            | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+            check=False,
+        )
+        assert done.returncode == 0, (example, done.stdout, done.stderr)
+        assert re.search("ada|progress|openapi", done.stdout), example

@@ -1,0 +1,217 @@
+"""``daskscope.list_clusters()`` and the others, and ``daskscope list``, against a real service."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dask
+import pandas as pd
+import pytest
+
+import daskscope
+from daskscope import answers, api
+from daskscope_service.accounts import tokens
+from tests.service.beats import (
+    full_beat,
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_event,
+    make_failure,
+    post,
+)
+from tests.service_process import ServiceProcess, free_port
+
+WORKSPACE = "client"
+CLUSTER = "Scheduler-client"
+OTHER = "Scheduler-client-2"
+
+LISTS: dict[str, tuple[Callable[..., list[Any]], Any]] = {
+    "clusters": (daskscope.list_clusters, answers.Cluster),
+    "computations": (daskscope.list_computations, answers.Computation),
+    "exceptions": (daskscope.list_exceptions, answers.ExceptionGroup),
+    "events": (daskscope.list_events, answers.Event),
+}
+
+
+@pytest.fixture(scope="module")
+def filled(shared_service: ServiceProcess) -> ServiceProcess:
+    now = time.time()
+    token = shared_service.token(workspace=WORKSPACE)
+    cluster = make_cluster(CLUSTER, tags={"started_at": "long ago", "at": "home"})
+    assert post(shared_service.url, token, full_beat(cluster)).ok
+    beat = make_beat(
+        make_cluster(OTHER, user="li", started_at=now - 9 * 86_400),
+        computations=tuple(make_computation(f"c{n}", started_at=now - n) for n in range(7)),
+        failures=tuple(make_failure(fingerprint=f"1:{n}") for n in range(5)),
+        events=tuple(make_event(id=f"e{n}", at=now - n) for n in range(5)),
+    )
+    assert post(shared_service.url, token, beat).ok
+    return shared_service
+
+
+@pytest.fixture(autouse=True)
+def configured(filled: ServiceProcess) -> Iterator[None]:
+    settings = {
+        "daskscope.endpoint": filled.url,
+        "daskscope.token": filled.token(["read"], WORKSPACE),
+    }
+    with dask.config.set(settings):
+        yield
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_items_have_the_fields_of_their_type_and_aware_times(name: str) -> None:
+    ask, kind = LISTS[name]
+    rows = ask()
+    assert rows
+    for row in rows:
+        assert set(row) == set(typing.get_type_hints(kind))
+        for field, value in row.items():
+            if field == "at" or field.endswith("_at"):
+                assert value is None or value.utcoffset() == timedelta(0)
+    frame = pd.DataFrame(rows)
+    assert len(frame) == len(rows)
+    time = next(field for field in rows[0] if field == "at" or field.endswith("_at"))
+    assert str(frame[time].dtype).endswith("UTC]")
+
+
+def test_tags_that_are_called_like_times_stay_as_they_are() -> None:
+    (cluster,) = daskscope.list_clusters()
+    assert cluster["tags"] == {"started_at": "long ago", "at": "home"}
+
+
+def test_lists_are_chosen_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "PAGE", 2)
+    assert [row["id"] for row in daskscope.list_clusters()] == [CLUSTER]
+    assert [row["id"] for row in daskscope.list_clusters(None)] == [CLUSTER, OTHER]
+    assert [row["id"] for row in daskscope.list_clusters("9999999 days")] == [CLUSTER, OTHER]
+    assert [row["id"] for row in daskscope.list_clusters(None, user="li")] == [OTHER]
+    whole = daskscope.list_computations(OTHER)
+    assert [row["id"] for row in whole] == [f"c{n}" for n in range(7)]
+    assert daskscope.list_computations(OTHER, limit=5) == whole[:5]
+    assert daskscope.list_computations(OTHER, limit=4) == whole[:4]
+    assert len(daskscope.list_events(OTHER)) == 5
+    assert {row["cluster"] for row in daskscope.list_events()} == {CLUSTER, OTHER}
+    found = daskscope.list_exceptions(cluster_id=OTHER)
+    assert {row["fingerprint"] for row in found} == {f"1:{n}" for n in range(5)}
+
+
+def test_since_is_a_time_as_text_too() -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    for since in (yesterday, yesterday.isoformat(), yesterday.replace(tzinfo=None), "1 day"):
+        assert [row["id"] for row in daskscope.list_clusters(since)] == [CLUSTER]
+    for wrong in ("whenever", "", "7 fortnights"):
+        with pytest.raises(daskscope.ConfigurationError, match='"7 days"'):
+            daskscope.list_clusters(wrong)
+    with pytest.raises(daskscope.ConfigurationError, match="limit"):
+        daskscope.list_clusters(limit=0)
+
+
+def test_a_token_that_does_not_open_it_is_told_apart(filled: ServiceProcess) -> None:
+    revoked = filled.token(["read"], WORKSPACE)
+    assert tokens.revoke(filled.engine, WORKSPACE, revoked.split("_")[1])
+    for token, status, word in (
+        ("dsk_wrong_token", 401, "No such token"),
+        (revoked, 401, "revoked"),
+        (filled.token(["ingest"], WORKSPACE), 403, "scope"),
+    ):
+        with dask.config.set({"daskscope.token": token}):
+            with pytest.raises(daskscope.AccessDenied, match=word) as error:
+                daskscope.list_clusters()
+        assert error.value.status == status
+    with dask.config.set({"daskscope.token": None}):
+        with pytest.raises(daskscope.ConfigurationError, match="no token"):
+            daskscope.list_events()
+
+
+def test_what_is_not_there_is_told_apart_from_what_a_service_does_not_know(
+    filled: ServiceProcess,
+) -> None:
+    for cluster in ("no-such", "no/such", "..", "", "no%2Fsuch?x=1"):
+        with pytest.raises(daskscope.NotFound):
+            daskscope.list_computations(cluster)
+    # What a later version asks for.
+    with pytest.raises(daskscope.ServiceTooOld, match="upgrade"):
+        api._items("budgets", None, since="1 day")
+    with pytest.raises(daskscope.ServiceTooOld, match="budget is not a parameter"):
+        api._items("clusters", None, since="1 day", budget="much")
+    with dask.config.set({"daskscope.endpoint": f"{filled.url}/static"}):
+        with pytest.raises(daskscope.ServiceError, match=r"daskscope\.endpoint") as error:
+            daskscope.list_clusters()
+    assert type(error.value) is daskscope.ServiceError
+
+
+def test_no_answer_is_told_apart() -> None:
+    for endpoint in (f"http://127.0.0.1:{free_port()}", "http://nowhere.invalid"):
+        with dask.config.set({"daskscope.endpoint": endpoint}):
+            with pytest.raises(daskscope.ServiceUnreachable, match="no answer") as error:
+                daskscope.list_clusters()
+        assert error.value.status is None
+
+
+def test_a_password_in_netrc_does_not_take_the_token_s_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login ada password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert daskscope.list_clusters()
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "daskscope_service.cli", "list", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ
+        | {
+            "DASK_DASKSCOPE__ENDPOINT": dask.config.get("daskscope.endpoint"),
+            "DASK_DASKSCOPE__TOKEN": dask.config.get("daskscope.token"),
+        }
+        | environment,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_command_prints_a_table_for_people_and_lines_for_programs(name: str) -> None:
+    table = run(name, "--since", "all")
+    assert table.returncode == 0, table.stderr
+    head, *lines = table.stdout.splitlines()
+    assert head.isupper()
+    printed = run(name, "--since", "all", "--json")
+    rows = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert len(rows) == len(lines) > 1
+    assert set(rows[0]) == set(typing.get_type_hints(LISTS[name][1]))
+
+
+def test_the_command_says_that_there_is_more_and_what_went_wrong() -> None:
+    some = run("computations", "--limit", "2")
+    assert len(some.stdout.splitlines()) == 3
+    assert "--limit" in some.stderr
+    wrong = run("clusters", DASK_DASKSCOPE__TOKEN="dsk_wrong")
+    assert wrong.returncode == 1
+    assert "No such token" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_a_table_holds_nothing_that_a_terminal_would_obey(filled: ServiceProcess) -> None:
+    name = "\x1b]0;mine\x07\nevil"
+    token = filled.token(workspace="client-evil")
+    assert post(filled.url, token, make_beat(make_cluster(name=name))).ok
+    found = run("clusters", DASK_DASKSCOPE__TOKEN=filled.token(["read"], "client-evil"))
+    assert len(found.stdout.splitlines()) == 2
+    assert "\x1b" not in found.stdout
+    assert "evil" in found.stdout
