@@ -60,6 +60,8 @@ class Recorder:
     ) -> None:
         self.requests: list[Request] = []
         self.refused = 0
+        #: Of the last request that was answered with a status as told to.
+        self.last_refused = b""
         self.misbehave: Callable[[str], Misbehaviour] = lambda path: None
         #: A body that holds these bytes is answered with 400.
         self.misbehave_on: bytes | None = None
@@ -127,6 +129,7 @@ class Recorder:
             how(handler)
             return
         if isinstance(how, int):
+            self.last_refused = body
             self._count_refused()
             self._answer(handler, how, b'{"title": "told to", "detail": "told to misbehave"}')
             return

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from distributed import Client, LocalCluster
 
@@ -160,6 +161,23 @@ def test_a_service_that_finds_beats_too_large_gets_smaller_ones(
         lambda: sum(row.completed for row in recorder.computations().values()) == 12,
         "all computations",
     )
+
+
+def test_a_service_that_is_away_is_tried_with_a_few_rows(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(events__allow=["mine"])
+    recorder.misbehave = _heartbeats(503)
+    for number in range(100):
+        client.log_event("mine", number)
+
+    def tried_with_few() -> bool:
+        body = recorder.last_refused
+        return bool(body) and len(msgspec.json.decode(body, type=protocol.Heartbeat).events) == 25
+
+    recorder.wait_for(tried_with_few, "a beat with 25 of the events")
+    recorder.misbehave = lambda path: None
+    recorder.wait_for(lambda: len(recorder.events()) == 100, "all events")
 
 
 @pytest.mark.own_cluster
