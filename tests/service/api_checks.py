@@ -25,6 +25,15 @@ ENGINE = open_database(
 )
 
 
+#: What there is, as test_openapi.py reported it.
+KNOWN = {
+    "cluster_id": os.environ["TEST_CLUSTER"],
+    "computation_id": "c1",
+    "profile_id": "p1",
+    "fingerprint": "1:abc",
+}
+
+
 class Stored:
     """How many rows the workspace had after the request before."""
 
@@ -38,10 +47,14 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         Stored.rows = count_rows(ENGINE, WORKSPACE)
     if case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
         return
+    for name in case.path_parameters or {}:
+        case.path_parameters[name] = KNOWN.get(name, case.path_parameters[name])
     query = case.query or {}
     query.pop("cursor", None)  # not of an answer before
     if "since" in query:
         query.pop("until", None)  # not later
+    if case.path == "/api/v1/commands" and case.method == "POST":
+        case.body["cluster"] = KNOWN["cluster_id"]
     if case.path == "/api/v1/heartbeats":
         case.body = whole(case.body)
         for code in case.body.get("code", ()):

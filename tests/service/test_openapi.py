@@ -144,8 +144,10 @@ def test_whatever_is_asked_the_service_does_as_the_document_says(
 ) -> None:
     """schemathesis, with all its checks: the same requests each time, some two thousand."""
     workspace = "openapi"
-    token = local_service.token(workspace=workspace)
-    assert post(local_service.url, token, full_beat()).ok
+    scopes: Any = ("ingest", "read", "admin")
+    token = local_service.token(scopes, workspace)
+    beat = full_beat()
+    assert post(local_service.url, token, beat).ok
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run"),
         f"{local_service.url}/api/v1/openapi.json",
@@ -157,6 +159,7 @@ def test_whatever_is_asked_the_service_does_as_the_document_says(
         "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(ROOT)]),
         "SCHEMATHESIS_HOOKS": "tests.service.api_checks",
         "TEST_WORKSPACE": workspace,
+        "TEST_CLUSTER": beat.cluster.id,
         "TEST_DATA_DIR": str(local_service.data_dir),
         "TEST_DATABASE_URL": local_service.database_url,
     }
