@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import requests
 from sqlalchemy import Engine
@@ -53,7 +53,7 @@ class ServiceProcess:
         port: int | None = None,
         authority: Path | None = None,
         database_url: str = "",
-        **settings: object,
+        **settings: Any,
     ) -> None:
         self.data_dir = data_dir
         self.port = port or free_port()
@@ -83,7 +83,12 @@ class ServiceProcess:
         """The service's database, opened a second time."""
         if self._engine is None:
             self._engine = open_database(
-                Settings(data_dir=self.data_dir, database_url=self.database_url, port=self.port)
+                Settings(
+                    data_dir=self.data_dir,
+                    database_url=self.database_url,
+                    port=self.port,
+                    code_keys=self._settings.get("code_keys", ()),
+                )
             )
         return self._engine
 
@@ -122,7 +127,8 @@ class ServiceProcess:
         for name, value in options.items():
             setting = _SETTINGS[name]
             if not option(setting):  # a secret
-                environment[setting.metadata["variable"]] = str(value)
+                text = ",".join(value) if isinstance(value, tuple) else str(value)
+                environment[setting.metadata["variable"]] = text
                 continue
             for one in value if isinstance(value, tuple) else (value,):
                 command += [option(setting), str(one)]

@@ -8,7 +8,8 @@ from daskscope_service import request_log
 from daskscope_service.accounts import access
 from daskscope_service.api import commands, health, heartbeats, metrics, openapi, otlp, reads
 from daskscope_service.commands.outbox import Outbox
-from daskscope_service.db.engine import open_database
+from daskscope_service.db import key_register
+from daskscope_service.db.engine import alone, open_database
 from daskscope_service.forwarded import Forwarded
 from daskscope_service.ingest.body import drain
 from daskscope_service.ingest.heartbeat import BeatStore
@@ -41,12 +42,15 @@ def create_app(settings: Settings) -> Flask:
     Raises
     ------
     ConfigurationError
-        The database cannot be opened, or is of another revision than this code needs.
+        The database cannot be opened, or is of another revision than this code needs, or a key
+        that users' code in it is encrypted with is missing.
     """
     app = Flask("daskscope_service", static_folder=None)
     app.config["SETTINGS"] = settings
     engine = open_database(settings)
     engine.hide_parameters = True  # rows hold what users sent: errors in the log must not tell them
+    with alone(engine) as connection:
+        key_register.check(connection)
     instruments = Instruments()
     instruments.registry.register(metrics.DatabaseCollector(engine))
     writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)

@@ -61,7 +61,8 @@ def serve(**options: Any) -> None:
     with extra("service"):
         from daskscope_service import logs
         from daskscope_service.accounts import sign_in
-        from daskscope_service.db.engine import DEFAULT_WORKSPACE, upgrade_database
+        from daskscope_service.db import key_register, sealing
+        from daskscope_service.db.engine import DEFAULT_WORKSPACE, alone, upgrade_database
         from daskscope_service.server import check
         from daskscope_service.server import serve as run
     settings = Settings.from_environment(**options)
@@ -70,6 +71,9 @@ def serve(**options: Any) -> None:
     if settings.migrate == "apply":
         say_upgrade(upgrade_database(settings))
     with database(options) as (_, engine):
+        with alone(engine) as connection:
+            key_register.check(connection)
+        keys = sealing.keys_of(engine.dialect).source
         link = sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
     # The database is closed again: its connections must not pass into the serving process.
     data = "in the database given" if settings.database_url else settings.data_dir
@@ -77,6 +81,7 @@ def serve(**options: Any) -> None:
     click.echo(f"daskscope {__version__} on {settings.url}")
     click.echo(f"  sign in  {link}  (works for one hour)")
     click.echo(f"  data     {data}")
+    click.echo(f"  keys     {keys}  (users' code is encrypted with them: keep a copy)")
     click.echo(f"  tokens   daskscope token create --label NAME{same_data}")
     sys.stdout.flush()
     run(settings)

@@ -16,6 +16,9 @@ from typing import Any
 
 from daskscope.errors import ConfigurationError
 
+#: Bytes of a key that users' code is encrypted with.
+KEY_BYTES = 32
+
 
 def _setting(default: Any, variable: str, help: str) -> Any:
     return field(default=default, metadata={"variable": variable, "help": help})
@@ -99,6 +102,17 @@ class Settings:
             "Default: no one may read it.",
         },
     )
+    code_keys: tuple[str, ...] = field(
+        default=(),
+        repr=False,
+        metadata={
+            "variable": "DASKSCOPE_CODE_KEYS",
+            "option": "",
+            "help": "Keys with which users' code is encrypted in the database, newest first, with "
+            "commas: 64 hex digits each, as 'openssl rand -hex 32' makes. Default: those in the "
+            "file code.keys in the data folder, which is made at the first start.",
+        },
+    )
     log_format: str = field(
         default="text",
         metadata={
@@ -158,6 +172,11 @@ class Settings:
                 "DASKSCOPE_METRICS_TOKEN has less than 16 characters, which can be guessed; "
                 "'openssl rand -hex 32' makes one"
             )
+        for place, key in enumerate(self.code_keys, 1):
+            try:
+                parse_key(key)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"DASKSCOPE_CODE_KEYS, key {place}: {error}") from None
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise ConfigurationError(
@@ -207,6 +226,26 @@ class Settings:
         if overrides:
             raise TypeError(f"no such settings: {', '.join(overrides)}")
         return cls(**values)
+
+
+def parse_key(text: str) -> bytes:
+    """Return the key that ``text`` spells.
+
+    Raises
+    ------
+    ConfigurationError
+        It is none. The message does not repeat it.
+    """
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise ConfigurationError(
+            f"a key of code has {2 * KEY_BYTES} hex digits, and this has not; "
+            f"'openssl rand -hex {KEY_BYTES}' makes one"
+        )
+    return key
 
 
 def option(setting: dataclasses.Field[Any]) -> str:

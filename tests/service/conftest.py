@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from daskscope_service.db import schema
-from daskscope_service.db.engine import open_database, upgrade_database, writing
+from daskscope_service.db import key_register, schema
+from daskscope_service.db.engine import alone, open_database, upgrade_database, writing
 from daskscope_service.settings import Settings
 from tests.postgresql import PostgresServer, find_binaries
 from tests.service_process import ServiceProcess
@@ -82,6 +82,8 @@ def engine(tmp_path: Path, new_database: NewDatabase) -> Iterator[Engine]:
     settings = Settings(data_dir=tmp_path / "data", database_url=new_database())
     upgrade_database(settings)
     engine = open_database(settings)
+    with alone(engine) as connection:
+        key_register.check(connection)
     yield engine
     engine.dispose()
 

@@ -42,7 +42,10 @@ def two(
     """Two processes, started at the same moment on a database that was empty."""
     url = postgresql.url(postgresql.create())
     first, second = (
-        ServiceProcess(tmp_path_factory.mktemp("service"), database_url=url) for _ in range(2)
+        ServiceProcess(
+            tmp_path_factory.mktemp("service"), database_url=url, code_keys=("c0de" * 16,)
+        )
+        for _ in range(2)
     )
     with ThreadPoolExecutor() as pool:
         starting = [pool.submit(service.start) for service in (first, second)]

@@ -21,7 +21,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from daskscope.errors import ConfigurationError
-from daskscope_service.db import revisions
+from daskscope_service.db import revisions, sealing
+from daskscope_service.db.keys import Keys
 from daskscope_service.db.revisions import Position
 from daskscope_service.db.schema import workspace
 from daskscope_service.db.statements import Upsert
@@ -36,8 +37,9 @@ _BUSY_SECONDS = 10.0
 #: Seconds after its last use that a connection to PostgreSQL is asked whether it still is one.
 _PING_SECONDS = 1.0
 
-#: The number of PostgreSQL's advisory lock that a process holds while it applies revisions.
-_UPGRADE_LOCK = 0x6461736B_73636F70  # "daskscop"
+#: The number of PostgreSQL's advisory lock that a process holds while it does what no two may
+#: do at once.
+_ALONE_LOCK = 0x6461736B_73636F70  # "daskscop"
 
 
 def open_database(settings: Settings) -> Engine:
@@ -68,13 +70,14 @@ def upgrade_database(settings: Settings, *, to: str | None = None) -> Position:
         As :func:`open_database`, but not for a database that is older.
     """
     with _opened(settings, make=True) as engine:
-        with writing(engine) as connection:  # on SQLite, this waits for the write lock
+        with alone(engine) as connection:
             if connection.dialect.name == "postgresql":
                 _check_encoding(connection)
-                connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
             before = revisions.upgrade(connection, to)
         if before.state in ("newer", "unnumbered"):
             raise _refusal(engine, before)
+        if before.leaves_code and engine.dialect.name == "sqlite":
+            _write_anew(engine)
         engine.dispose()
     return before
 
@@ -110,6 +113,15 @@ def writing(engine: Engine) -> Iterator[Connection]:
     with engine.connect().execution_options(daskscope_writes=True) as connection:
         with connection.begin():
             yield connection
+
+
+@contextmanager
+def alone(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes, of which there is one at a time, whatever the processes."""
+    with writing(engine) as connection:  # on SQLite, this waits for the write lock
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_ALONE_LOCK)))
+        yield connection
 
 
 def make_workspace(connection: Connection, name: str) -> None:
@@ -156,6 +168,7 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
                 "application_name": "daskscope",
             }
         engine = create_engine(url, **options)
+        sealing.attach(engine.dialect, Keys(settings))
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _set_up_sqlite)
         else:
@@ -179,6 +192,15 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
             f"cannot open the database {_address(url)}: {reason}; "
             "see DASKSCOPE_DATA_DIR and DASKSCOPE_DATABASE_URL"
         ) from error
+
+
+def _write_anew(engine: Engine) -> None:
+    # What was deleted or replaced stays in SQLite's file until its room is used again.
+    connection = engine.raw_connection()  # for not within a transaction
+    try:
+        connection.cursor().execute("VACUUM")
+    finally:
+        connection.close()
 
 
 def _refusal(engine: Engine, found: Position) -> ConfigurationError:

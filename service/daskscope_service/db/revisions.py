@@ -14,6 +14,9 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 
 from daskscope_service.db.schema import metadata
 
+#: The revision from which on users' code is encrypted.
+SEALED_SINCE = "0005"
+
 #: The command that applies what is missing.
 COMMAND = "daskscope database upgrade"
 
@@ -28,6 +31,11 @@ class Position:
     state: Literal["empty", "older", "current", "newer", "unnumbered"]
     at: str | None
     newest: str
+
+    @property
+    def leaves_code(self) -> bool:
+        """Whether it may hold code in clear, or remains of it, even after an upgrade."""
+        return self.state == "older" and self.at is not None and self.at < SEALED_SINCE
 
     @property
     def sentence(self) -> str:

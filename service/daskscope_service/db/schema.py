@@ -4,6 +4,9 @@ Times are seconds since the Unix epoch, UTC. Ids are text. Whole numbers have 64
 wire. Every row of user data carries its workspace, first in its key, so that no query can reach
 over the border by accident.
 
+What users' programs say, and may quote code of theirs, is sealed: encrypted. Names, numbers and
+times are in clear.
+
 What is changed here needs a revision in ``migrations/versions``: see CONTRIBUTING.md.
 """
 
@@ -24,6 +27,8 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+
+from daskscope_service.db.sealing import Sealed, SealedJSON
 
 metadata = MetaData()
 
@@ -116,6 +121,15 @@ audit_entry = Table(
     Column("workspace", String),  # None: of no workspace, or of all
     Column("address", String),  # None: not by the network
     Index("audit_entry_by_time", "at"),
+)
+
+code_key = Table(
+    "code_key",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("made_at", Float, nullable=False),
+    Column("retired_at", Float),  # None: in use
+    Column("hash_secret", LargeBinary, nullable=False),  # the same in all rows, sealed by each
 )
 
 # --- what heartbeats bring ------------------------------------------------------------------------
@@ -225,8 +239,8 @@ failure = Table(
     Column("seq", BigInteger, nullable=False),
     Column("type", String, nullable=False),
     Column("function", String, nullable=False),
-    Column("message", Text),
-    Column("traceback", Text),
+    Column("message", Sealed),
+    Column("traceback", Sealed),
     Column("count", BigInteger, nullable=False),
     Column("first_at", Float, nullable=False),
     Column("last_at", Float, nullable=False),
@@ -256,7 +270,7 @@ worker_loss = Table(
     Column("memory_limit", BigInteger),
     Column("nanny_memory", BigInteger),
     Column("tasks", JSON, nullable=False),
-    Column("log", JSON, nullable=False),  # JSON null: refused, or it never came
+    Column("log", SealedJSON, nullable=False),  # JSON null: refused, or it never came
 )
 
 activity = Table(
@@ -280,7 +294,7 @@ profile = Table(
     Column("stopped_at", Float, nullable=False),
     Column("workers", BigInteger, nullable=False),
     Column("seconds", Float, nullable=False),
-    Column("lines", JSON, nullable=False),
+    Column("lines", SealedJSON, nullable=False),
     Column("parent", JSON, nullable=False),
     Column("line", JSON, nullable=False),
     Column("samples", JSON, nullable=False),
@@ -334,7 +348,7 @@ event = Table(
     Column("seq", BigInteger, nullable=False),
     Column("at", Float, nullable=False),
     Column("topic", String, nullable=False),
-    Column("message", Text, nullable=False),
+    Column("message", Sealed, nullable=False),
     Column("cut", Boolean, nullable=False),
     Index("event_by_time", "workspace", "at", "id"),
 )
@@ -343,9 +357,9 @@ code = Table(
     "code",
     metadata,
     Column("workspace", String, primary_key=True),
-    Column("hash", String, primary_key=True),
+    Column("hash", String, primary_key=True),  # keyed: see key_register.hasher
     Column("file", String, nullable=False),
-    Column("text", Text, nullable=False),
+    Column("text", Sealed, nullable=False),
     Column("first_line", BigInteger, nullable=False),
     Column("cut", Boolean, nullable=False),
 )
@@ -388,7 +402,7 @@ span = Table(
     Column("started_at", Float, nullable=False),
     Column("stopped_at", Float, nullable=False),
     Column("status", String, nullable=False),  # "unset", "ok" or "error"
-    Column("attributes", JSON, nullable=False),
+    Column("attributes", SealedJSON, nullable=False),
     Index("span_by_time", "workspace", "cluster", "started_at"),
 )
 
@@ -396,13 +410,13 @@ log_record = Table(
     "log_record",
     metadata,
     Column("workspace", String, primary_key=True),
-    Column("id", String, primary_key=True),  # hash of the content: sent twice is kept once
+    Column("id", String, primary_key=True),  # keyed hash of the content: sent twice is kept once
     Column("cluster", String, nullable=False),
     Column("at", Float, nullable=False),
     Column("severity", BigInteger, nullable=False),  # OpenTelemetry's severity number
     Column("event_name", String, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("attributes", JSON, nullable=False),
+    Column("body", Sealed, nullable=False),
+    Column("attributes", SealedJSON, nullable=False),
     Column("trace_id", String),
     Column("span_id", String),
     Index("log_by_time", "workspace", "cluster", "at"),

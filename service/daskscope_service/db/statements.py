@@ -13,6 +13,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import PoolProxiedConnection
 
+from daskscope_service.db.key_register import key_in_use
+from daskscope_service.db.sealing import Sealed, SealedJSON, seal
+
 #: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
 _ROWS_AT_ONCE = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 _MOST_PARAMETERS = 30_000
@@ -68,6 +71,11 @@ class Upsert:
             for index, name in enumerate(self.columns)
             if isinstance(table.c[name].type, Float)
         }
+        self._sealed = {
+            index
+            for index, name in enumerate(self.columns)
+            if isinstance(table.c[name].type, Sealed | SealedJSON)
+        }
         self._in_columns = engine.dialect.name == "postgresql"
         if self._in_columns:
             arrays = (
@@ -87,15 +95,32 @@ class Upsert:
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write ``rows``: tuples in the order of ``columns``, JSON columns as JSON text.
 
+        Columns that are sealed take text, or JSON text, and are encrypted here. Raises KeyMissing
+        where this process lacks the key.
+
         Past SQLAlchemy, which would cost more than the database does. Raises its errors all the
         same.
         """
         if not rows:
             return
+        if self._sealed:
+            rows = self._seal(connection, rows)
         if self._in_columns:
             self._run_in_columns(connection, rows)
         else:
             self._run_together(connection, rows)
+
+    def _seal(
+        self, connection: Connection, rows: Sequence[tuple[Any, ...]]
+    ) -> list[tuple[Any, ...]]:
+        key = key_in_use(connection)
+        return [
+            tuple(
+                seal(key, value.encode()) if index in self._sealed and value is not None else value
+                for index, value in enumerate(row)
+            )
+            for row in rows
+        ]
 
     def _run_in_columns(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         # One parameter for each column, an array in binary, takes PostgreSQL half as long as a

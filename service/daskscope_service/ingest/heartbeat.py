@@ -7,14 +7,16 @@ successor is harmless: a row gives way only to one of the same or a later beat.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from sqlalchemy import Engine, Table, bindparam
 
-from daskscope.protocol import PROTOCOL, Heartbeat, code_hash
+from daskscope.protocol import PROTOCOL, CodeFrame, Heartbeat, code_hash
 from daskscope_service.db import schema
+from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.beat_schema import make_decoder
@@ -25,6 +27,9 @@ _MAJOR = PROTOCOL.partition(".")[0]
 
 #: How many hashes one query asks for: databases bound the number of parameters.
 _HASHES_AT_ONCE = 500
+
+#: Hashes that are remembered as they are stored.
+_HASHES_KEPT = 4096
 
 #: The character NUL in JSON; a backslash before it that is itself escaped does not count.
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
@@ -95,6 +100,9 @@ class BeatStore:
         self._activity = _latest(engine, schema.activity)
         self._profile = _latest(engine, schema.profile)
         self._shutdown = _latest(engine, schema.shutdown)
+        with engine.connect() as connection:
+            # The same few again and again: a loop names its code in each beat.
+            self._keyed = lru_cache(_HASHES_KEPT)(hasher(connection))
         self._code = Upsert(engine, schema.code)
         self._known_code = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
             schema.code.c.hash.in_(bindparam("hashes", expanding=True))
@@ -125,7 +133,7 @@ class BeatStore:
                 (
                     *key, c.id, seq, c.status, c.user, c.started_at, c.stopped_at, c.tasks,
                     c.completed, c.erred, c.retried, _json(c.states), _json(c.seconds),
-                    _json(c.frames), _json(c.spans), c.trace_id, c.cancelled,
+                    self._frames(c.frames), _json(c.spans), c.trace_id, c.cancelled,
                     _json(c.annotations), c.graph_bytes,
                 )
                 for c in beat.computations
@@ -181,12 +189,14 @@ class BeatStore:
             ]
         if beat.code:
             rows[self._code] = [
-                (workspace, c.hash, c.file, c.text, c.first_line, c.cut) for c in beat.code
+                (workspace, self._keyed(c.hash), c.file, c.text, c.first_line, c.cut)
+                for c in beat.code
             ]
         return rows
 
     def _missing(self, workspace: str, hashes: Iterable[str]) -> tuple[str, ...]:
-        wanted = sorted(hashes)
+        by_key = {self._keyed(hash): hash for hash in hashes}
+        wanted = list(by_key)
         known: set[str] = set()
         if wanted:
             with self._engine.connect() as connection:
@@ -196,7 +206,21 @@ class BeatStore:
                         "hashes": wanted[first : first + _HASHES_AT_ONCE],
                     }
                     known.update(connection.execute(self._known_code, some).scalars())
-        return tuple(hash for hash in wanted if hash not in known)
+        return tuple(sorted(by_key[key] for key in wanted if key not in known))
+
+    def _frames(self, frames: Sequence[CodeFrame] | None) -> str:
+        if not frames:
+            return _json(frames)
+        return _json(
+            [
+                {
+                    "file": frame.file,
+                    "line": frame.line,
+                    "code": None if frame.code is None else self._keyed(frame.code),
+                }
+                for frame in frames
+            ]
+        )
 
 
 def _cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from sqlalchemy import Engine, Table
 
 from daskscope import names
 from daskscope_service.db import schema
+from daskscope_service.db.key_register import hasher
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.beat_schema import MAX_CLUSTER_ID
 from daskscope_service.ingest.writer import Writer
@@ -72,6 +73,8 @@ class LogStore:
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._writer = writer
         self._upsert = _upsert(engine, schema.log_record)
+        with engine.connect() as connection:
+            self._keyed = hasher(connection)
 
     def keep(self, request: ExportLogsServiceRequest, workspace: str) -> Outcome:
         """Store the records of ``request`` for good. Raises what :meth:`Writer.write` raises."""
@@ -82,7 +85,7 @@ class LogStore:
             for scope in group.scope_logs:
                 for record in scope.log_records:
                     if record.time_unix_nano or record.observed_time_unix_nano:
-                        rows.append(_log_row(record, workspace, cluster))
+                        rows.append(_log_row(record, workspace, cluster, self._keyed))
                     else:
                         rejected += 1
         self._writer.write({self._upsert: rows})
@@ -149,12 +152,14 @@ def _span_row(span: Span, workspace: str, cluster: str) -> tuple[Any, ...]:
     )
 
 
-def _log_row(record: LogRecord, workspace: str, cluster: str) -> tuple[Any, ...]:
+def _log_row(
+    record: LogRecord, workspace: str, cluster: str, keyed: Callable[[str], str]
+) -> tuple[Any, ...]:
     attributes = _object(record.attributes)
     content = cluster.encode() + b"\n" + record.SerializeToString(deterministic=True)
     return (
         workspace,
-        hashlib.sha256(content).hexdigest(),
+        keyed(hashlib.sha256(content).hexdigest()),
         cluster,
         (record.time_unix_nano or record.observed_time_unix_nano) / 1e9,
         record.severity_number,

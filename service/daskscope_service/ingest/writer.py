@@ -6,6 +6,7 @@ are committed. Only then does it acknowledge them.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -17,9 +18,12 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
 from daskscope_service.db.engine import writing
+from daskscope_service.db.key_register import KeyMissing
 from daskscope_service.db.statements import Upsert
 from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
+
+logger = logging.getLogger(__name__)
 
 #: Seconds that a request waits for a place. A burst is written within it; if it is not enough, the
 #: disk has come to a stand, and the thread is wanted elsewhere.
@@ -97,13 +101,16 @@ class Writer:
         Raises
         ------
         Problem
-            503 if the database failed, for example because its disk is full.
+            503 if the database failed, for example because its disk is full, or if the key that
+            encrypts code is missing.
         """
         batch = _Batch(rows)
         self._waiting.put(batch)
         batch.done.acquire()
         if batch.error is None:
             return
+        if isinstance(batch.error, KeyMissing):
+            raise _unavailable("The service lacks the key that encrypts code.") from batch.error
         if _is_outage(batch.error):
             raise _unavailable("The database cannot be written at the moment.") from batch.error
         raise batch.error
@@ -146,6 +153,8 @@ class Writer:
             self._commit(group)
         except Exception as error:  # whatever it is, it must reach the request, not end the thread
             if len(group) == 1:
+                if isinstance(error, KeyMissing):
+                    logger.error("nothing that may be code can be kept: %s", error)
                 group[0].error = error
                 return
             # One bad batch must not take the others with it: each alone.

@@ -42,7 +42,8 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
     """Return one computation with its task groups, failures and code, or None if there is no such.
 
     Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where it is not
-    kept. ``frames`` itself is None where the cluster's settings refuse to send code.
+    kept; and ``unreadable`` where it cannot be decrypted: see :meth:`Scope.items`. ``frames``
+    itself is None where the cluster's settings refuse to send code.
     """
     query = _with_cluster(scope).where(computation.c.cluster == cluster_id, computation.c.id == id)
     found = scope.items(query)
@@ -66,6 +67,8 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
         source = sources.get(frame["code"], {})
         for name in ("text", "first_line", "cut"):
             frame[name] = source.get(name)
+        if "unreadable" in source:
+            frame["unreadable"] = source["unreadable"]
     return item
 
 
@@ -105,7 +108,7 @@ def _calling_line(item: Item, sources: dict[str, Item]) -> str | None:
         return None
     frame = item["frames"][-1]
     source = sources.get(frame["code"])
-    if source is None:
+    if source is None or source["text"] is None:
         return None
     lines = source["text"].split("\n")
     place = frame["line"] - source["first_line"]

@@ -87,6 +87,8 @@ def one_exception(scope: Scope, fingerprint: str) -> Item | None:
         **totals,
         "samples": samples,
     }
+    if "unreadable" in samples[0]:
+        group["unreadable"] = samples[0]["unreadable"]
     _add_users(scope, Selection(), [group])
     return group
 

@@ -11,11 +11,21 @@ from typing import Any
 
 import msgspec
 from flask import current_app, g, request
-from sqlalchemy import BigInteger, Connection, FromClause, Select, cast, func, tuple_
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    FromClause,
+    RowMapping,
+    Select,
+    cast,
+    func,
+    tuple_,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
 from daskscope_service.db.engine import current_engine
 from daskscope_service.db.rows import select_in
+from daskscope_service.db.sealing import Unreadable
 
 #: Rows of a list that one request gets at most.
 MOST_ROWS = 1000
@@ -39,12 +49,19 @@ class Scope:
         return select_in(self.workspace, table, *columns)
 
     def items(self, query: Select[Any]) -> list[Item]:
-        """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``."""
-        return [
-            # SQLAlchemy's names are a kind of str of its own.
-            {str(key): value for key, value in row.items() if key not in ("workspace", "seq")}
-            for row in self.connection.execute(query).mappings()
-        ]
+        """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``.
+
+        What cannot be decrypted is None, and then the row has ``unreadable``: by column, what it
+        is in place of readable, in words.
+        """
+        return [_item(row) for row in self.connection.execute(query).mappings()]
+
+
+def _item(row: RowMapping) -> Item:
+    # SQLAlchemy's names are a kind of str of its own.
+    item = {str(key): value for key, value in row.items() if key not in ("workspace", "seq")}
+    unreadable = {key: str(why) for key, why in item.items() if isinstance(why, Unreadable)}
+    return item | dict.fromkeys(unreadable) | {"unreadable": unreadable} if unreadable else item
 
 
 @contextmanager

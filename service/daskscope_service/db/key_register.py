@@ -1,0 +1,139 @@
+"""What the database knows of its keys: their ids, which one is in use, and what checks them.
+
+Each row holds the same secret, sealed with the row's key: so it tells whether a key is the right
+one. With that secret, hashes of code are made anew before they are stored. Whoever has the database
+alone could otherwise try guesses: hash some code, and see whether it is there.
+
+A key that was used and is being replaced is *retired*: nothing is sealed with it any more. Its row
+goes once nothing is sealed with it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+
+from sqlalchemy import Connection, delete, insert, select
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.db.keys import Key
+from daskscope_service.db.schema import code_key as table
+from daskscope_service.db.sealing import Unreadable, keys_of, seal, unseal
+
+_SECRET_BYTES = 32
+
+_NONE_YET = "the database names no key of code yet; 'daskscope serve' makes the first"
+
+# Held until the transaction ends: on PostgreSQL, whoever retires the key waits for all that seal.
+_in_use = select(table.c.id).where(table.c.retired_at.is_(None)).with_for_update(read=True)
+
+
+class KeyMissing(ConfigurationError):
+    """A key that is needed is not among those of this process."""
+
+
+def check(connection: Connection) -> None:
+    """See that this process has all keys that the database names; name the first one if it is new.
+
+    In a transaction that writes and that no other process does the same in: ``engine.alone``.
+
+    Raises
+    ------
+    KeyMissing
+        It lacks one, or has another of that id. The message says what to do.
+    ConfigurationError
+        The file of keys cannot be read or made.
+    """
+    keys = keys_of(connection.dialect)
+    found = registered(connection)
+    hash_secret = secrets.token_bytes(_SECRET_BYTES)
+    for id, (sealed, _) in found.items():
+        if keys.find(id) is None:
+            raise _missing(connection, id)
+        hash_secret = _unsealed(connection, sealed)
+    if all(retired for _, retired in found.values()):
+        _register(connection, keys.newest or keys.make(), hash_secret)
+
+
+def registered(connection: Connection) -> dict[str, tuple[bytes, bool]]:
+    """Return, by the ids of the keys, the sealed secret and whether the key is retired."""
+    columns = (table.c.id, table.c.hash_secret, table.c.retired_at)
+    return {
+        id: (sealed, retired_at is not None)
+        for id, sealed, retired_at in connection.execute(select(*columns).order_by(table.c.made_at))
+    }
+
+
+def key_in_use(connection: Connection) -> Key:
+    """Return the key to seal with. It stays the one until the transaction ends.
+
+    Raises
+    ------
+    KeyMissing
+        This process does not have it.
+    """
+    # If it was waited for, it is not in use any more: the next look sees the one that is.
+    id = connection.execute(_in_use).scalar() or connection.execute(_in_use).scalar()
+    if id is None:
+        raise KeyMissing(_NONE_YET)
+    key = keys_of(connection.dialect).find(id)
+    if key is None:
+        raise _missing(connection, id)
+    return key
+
+
+def use(connection: Connection, key: Key) -> None:
+    """Put ``key`` into use and retire those that were. The transaction is as for :func:`check`."""
+    secret = _hash_secret(connection)
+    connection.execute(
+        table.update().where(table.c.retired_at.is_(None)).values(retired_at=time.time())
+    )
+    forget(connection, key.id)
+    _register(connection, key, secret)
+
+
+def forget(connection: Connection, id: str) -> bool:
+    """Take the key of that id out of the register; tell whether it was there."""
+    return connection.execute(delete(table).where(table.c.id == id)).rowcount > 0
+
+
+def hasher(connection: Connection) -> Callable[[str], str]:
+    """Return the function that makes what is stored in place of a hash of code.
+
+    Raises KeyMissing where this process lacks the key, or there is none yet.
+    """
+    return keyed_by(_hash_secret(connection))
+
+
+def keyed_by(secret: bytes) -> Callable[[str], str]:
+    """Return the function that hashes a text with ``secret``, to 64 hex digits."""
+    return lambda text: hmac.digest(secret, text.encode(), "sha256").hex()
+
+
+def _register(connection: Connection, key: Key, hash_secret: bytes) -> None:
+    row = {"id": key.id, "made_at": time.time(), "hash_secret": seal(key, hash_secret)}
+    connection.execute(insert(table).values(row))
+
+
+def _hash_secret(connection: Connection) -> bytes:
+    for sealed, _ in registered(connection).values():
+        return _unsealed(connection, sealed)
+    raise KeyMissing(_NONE_YET)
+
+
+def _unsealed(connection: Connection, sealed: bytes) -> bytes:
+    found = unseal(keys_of(connection.dialect), sealed)
+    if isinstance(found, Unreadable):
+        raise KeyMissing(f"what checks the keys of code cannot be read, it is {found}")
+    return found
+
+
+def _missing(connection: Connection, id: str) -> KeyMissing:
+    keys = keys_of(connection.dialect)
+    have = "which has others" if keys.newest else "which has none"
+    return KeyMissing(
+        f"code in the database is encrypted with the key {id}. It is not in {keys.source}, "
+        f"{have}. Put it back from your copy, or copy it from the machine that made it"
+    )

@@ -1,0 +1,160 @@
+"""The keys of this process: with which it encrypts users' code, and reads what was encrypted.
+
+They come from ``DASKSCOPE_CODE_KEYS`` or, where that is not set, from a file in the data folder.
+Which of them is in use is said by the database: see :mod:`.key_register`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.settings import KEY_BYTES, Settings, parse_key
+
+#: The file's name in the data folder.
+FILE = "code.keys"
+
+_HEAD = "# Users' code in the database is encrypted with these keys, newest first. Keep a copy.\n"
+_ID_BYTES = 4
+
+
+class Key:
+    """One key. ``id`` is its readable name, 8 hex digits, which tells nothing of it."""
+
+    __slots__ = ("cipher", "id")
+
+    def __init__(self, secret: bytes) -> None:
+        self.id = hashlib.sha256(b"daskscope code key\n" + secret).hexdigest()[: 2 * _ID_BYTES]
+        # Of one that is used so often, a nonce may come twice by chance: AES-GCM would then give
+        # away both texts, and this tells no more than whether they are the same.
+        self.cipher = AESGCMSIV(secret)
+
+
+class Keys:
+    """The keys that one process has, newest first."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._file = None if settings.code_keys else settings.data_dir / FILE
+        self._stamp: object = None
+        self._keys: dict[str, Key] = {}
+        if settings.code_keys:
+            self._take(parse_key(text) for text in settings.code_keys)
+
+    @property
+    def source(self) -> str:
+        """Where they come from, in words."""
+        return "DASKSCOPE_CODE_KEYS" if self._file is None else str(self._file)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that they are kept in; None if they are given by the environment."""
+        return self._file
+
+    @property
+    def newest(self) -> Key | None:
+        """The first of them, or None if there is none.
+
+        Raises
+        ------
+        ConfigurationError
+            The file cannot be read, or holds something else.
+        """
+        self._read()
+        return next(iter(self._keys.values()), None)
+
+    def find(self, id: str) -> Key | None:
+        """Return the key of that id, or None. The file is read again if it has changed.
+
+        Raises as :attr:`newest`.
+        """
+        if id not in self._keys:
+            self._read()
+        return self._keys.get(id)
+
+    def make(self) -> Key:
+        """Put a new key before the others in the file, which is made with mode 0600.
+
+        It is on the disk on return: what is encrypted with it can be read after a crash. Two
+        processes must not do so at once: the caller sees to it.
+
+        Raises
+        ------
+        ConfigurationError
+            The file cannot be written, or the keys are those of the environment.
+        """
+        if self._file is None:
+            raise ConfigurationError(
+                "put a new key before the others in DASKSCOPE_CODE_KEYS, with a comma between "
+                "them; 'openssl rand -hex 32' makes one"
+            )
+        secret = secrets.token_bytes(KEY_BYTES)
+        try:
+            before = self._file.read_text() if self._file.exists() else _HEAD
+            lines = before.splitlines(keepends=True)
+            place = next(
+                (n for n, line in enumerate(lines) if not line.startswith("#")), len(lines)
+            )
+            lines.insert(place, secret.hex() + "\n")
+            _replace(self._file, "".join(lines))
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write the keys of code to {self._file}: {error.strerror}; give them by "
+                "DASKSCOPE_CODE_KEYS, or another folder by DASKSCOPE_DATA_DIR"
+            ) from error
+        self._read()
+        return self._keys[Key(secret).id]
+
+    def _read(self) -> None:
+        if self._file is None:
+            return
+        try:
+            found = self._file.stat()
+            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if stamp == self._stamp:
+                return
+            lines = self._file.read_text().splitlines()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot read the keys of code in {self._file}: {error.strerror}"
+            ) from error
+        try:
+            self._take(parse_key(line.strip()) for line in lines if _holds_key(line))
+        except ValueError as error:
+            raise ConfigurationError(f"{self._file}: {error}") from None
+        self._stamp = stamp
+
+    def _take(self, found: Iterable[bytes]) -> None:
+        keys = (Key(secret) for secret in found)
+        self._keys = {key.id: key for key in keys}
+
+
+def _holds_key(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith("#")
+
+
+def _replace(file: Path, text: str) -> None:
+    # Whole or not at all, and on the disk before anything is encrypted with what is in it.
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(descriptor)
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
