@@ -7,6 +7,7 @@ On the wire a time is text, ISO 8601 in UTC; in Python it is an aware datetime. 
 times are called ``at`` or ``…_at``, and no others are. Durations are seconds, sizes bytes. None
 says that something was not measured, or not sent. Fields may be added, so pass over those that you
 do not know. What is kept as a cluster sent it, its environment for one, may lack some.
+What is kept encrypted, by a key that the service lacks, is None; ``unreadable`` says so, by field.
 """
 
 from __future__ import annotations
@@ -114,7 +115,12 @@ class Cluster(TypedDict):
     url: str
 
 
-class WorkerLoss(TypedDict):
+class _Encrypted(TypedDict, total=False):
+    # Missing where everything could be read: by field, why it could not, to follow "it is".
+    unreadable: dict[str, str]
+
+
+class WorkerLoss(_Encrypted):
     """A worker that left.
 
     ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix.
@@ -212,7 +218,7 @@ class CodeFrame(TypedDict):
     code: str | None
 
 
-class CodeFrameDetail(CodeFrame):
+class CodeFrameDetail(CodeFrame, _Encrypted):
     """A frame with the lines around it, the first of which is number ``first_line`` of the file.
 
     They are None where they are not kept.
@@ -285,7 +291,7 @@ class TaskGroup(TypedDict):
     types: dict[str, int]
 
 
-class Failure(TypedDict):
+class Failure(_Encrypted):
     """Equal exceptions of one computation.
 
     ``fingerprint`` is the same for the same failure on every cluster. ``message`` and ``traceback``
@@ -321,7 +327,7 @@ class ComputationDetail(_Computation):
     failures: list[Failure]
 
 
-class _ExceptionGroup(TypedDict):
+class _ExceptionGroup(_Encrypted):
     fingerprint: str
     type: str
     function: str
@@ -350,8 +356,11 @@ class ExceptionDetail(_ExceptionGroup):
     samples: list[FailureSample]
 
 
-class Event(TypedDict):
-    """An allow-listed event. ``message`` is JSON text; ``cut`` says that there was more of it."""
+class Event(_Encrypted):
+    """An allow-listed event. ``message`` is JSON text, or "" where it is ``unreadable``.
+
+    ``cut`` says that there was more of it.
+    """
 
     cluster: str
     cluster_name: str
@@ -392,11 +401,12 @@ class ProfileLine(TypedDict):
     text: str | None
 
 
-class ProfileDetail(Profile):
+class ProfileDetail(Profile, _Encrypted):
     """Where the workers' threads were: a tree in columns.
 
     Node ``i`` is a call of ``lines[line[i]]`` below node ``parent[i]`` (-1: a root), seen
-    ``samples[i]`` times, its callees included. A parent stands before its children.
+    ``samples[i]`` times, its callees included. A parent stands before its children. Where they are
+    ``unreadable``, all lines are empty.
     """
 
     lines: list[ProfileLine]

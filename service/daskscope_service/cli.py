@@ -1,4 +1,6 @@
-"""The command line: ``daskscope serve | list | token | user | audit | database | demo | explain``.
+"""The command line.
+
+``daskscope serve | list | token | user | audit | keys | database | demo | explain``
 
 Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
 missing instead of failing to start.
@@ -18,6 +20,7 @@ from daskscope.version import __version__
 from daskscope_service.audit_command import audit
 from daskscope_service.command_line import database, extra, settings_options
 from daskscope_service.database_commands import database_group, say_upgrade
+from daskscope_service.key_commands import key_group
 from daskscope_service.list_commands import list_group
 from daskscope_service.settings import Settings
 from daskscope_service.user_commands import user_group
@@ -238,6 +241,7 @@ cli.add_command(user_group)
 cli.add_command(list_group)
 cli.add_command(audit)
 cli.add_command(database_group)
+cli.add_command(key_group)
 
 
 def _time(seconds: float) -> str:

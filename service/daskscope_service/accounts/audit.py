@@ -30,6 +30,8 @@ Action = Literal[
     "user enabled",
     "password changed",
     "role changed",
+    "key changed",
+    "key forgotten",
     "shutdown asked for",
     "shutdown called off",
 ]

@@ -14,6 +14,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -28,6 +29,15 @@ _NONE_YET = "the database names no key of code yet; 'daskscope serve' makes the 
 
 # Held until the transaction ends: on PostgreSQL, whoever retires the key waits for all that seal.
 _in_use = select(table.c.id).where(table.c.retired_at.is_(None)).with_for_update(read=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key that the database names: put into use at ``made_at``; the secret as it sealed it."""
+
+    made_at: float
+    retired: bool
+    hash_secret: bytes
 
 
 class KeyMissing(ConfigurationError):
@@ -49,21 +59,19 @@ def check(connection: Connection) -> None:
     keys = keys_of(connection.dialect)
     found = registered(connection)
     hash_secret = secrets.token_bytes(_SECRET_BYTES)
-    for id, (sealed, _) in found.items():
+    for id, entry in found.items():
         if keys.find(id) is None:
             raise _missing(connection, id)
-        hash_secret = _unsealed(connection, sealed)
-    if all(retired for _, retired in found.values()):
+        hash_secret = _unsealed(connection, entry.hash_secret)
+    if all(entry.retired for entry in found.values()):
         _register(connection, keys.newest or keys.make(), hash_secret)
 
 
-def registered(connection: Connection) -> dict[str, tuple[bytes, bool]]:
-    """Return, by the ids of the keys, the sealed secret and whether the key is retired."""
-    columns = (table.c.id, table.c.hash_secret, table.c.retired_at)
-    return {
-        id: (sealed, retired_at is not None)
-        for id, sealed, retired_at in connection.execute(select(*columns).order_by(table.c.made_at))
-    }
+def registered(connection: Connection) -> dict[str, Entry]:
+    """Return what the register has, by the ids of the keys."""
+    columns = (table.c.made_at, table.c.retired_at.is_not(None), table.c.hash_secret)
+    rows = connection.execute(select(table.c.id, *columns).order_by(table.c.made_at))
+    return {id: Entry(*rest) for id, *rest in rows}
 
 
 def key_in_use(connection: Connection) -> Key:
@@ -118,8 +126,8 @@ def _register(connection: Connection, key: Key, hash_secret: bytes) -> None:
 
 
 def _hash_secret(connection: Connection) -> bytes:
-    for sealed, _ in registered(connection).values():
-        return _unsealed(connection, sealed)
+    for entry in registered(connection).values():
+        return _unsealed(connection, entry.hash_secret)
     raise KeyMissing(_NONE_YET)
 
 
@@ -135,5 +143,6 @@ def _missing(connection: Connection, id: str) -> KeyMissing:
     have = "which has others" if keys.newest else "which has none"
     return KeyMissing(
         f"code in the database is encrypted with the key {id}. It is not in {keys.source}, "
-        f"{have}. Put it back from your copy, or copy it from the machine that made it"
+        f"{have}. Put it back from your copy, or copy it from the machine that made it; if it is "
+        f"lost for good, so is that code, and 'daskscope keys forget {id}' lets the rest go on"
     )

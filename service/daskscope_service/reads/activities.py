@@ -38,4 +38,8 @@ def one_profile(scope: Scope, cluster_id: str, id: str) -> Item | None:
     found = scope.items(
         scope.select(profile).where(profile.c.cluster == cluster_id, profile.c.id == id)
     )
+    if found and "unreadable" in found[0]:
+        # Each node names one of the lines, so there must be some.
+        empty = {"file": "", "function": "", "line": 0, "text": None}
+        found[0]["lines"] = [empty] * (max(found[0]["line"], default=-1) + 1)
     return found[0] if found else None

@@ -14,7 +14,7 @@ MOST_SHUTDOWNS = 50
 
 
 def list_events(scope: Scope, selection: Selection) -> Page:
-    """Return events by time. ``message`` is JSON text."""
+    """Return events by time. ``message`` is JSON text, "" where it is unreadable."""
     query = scope.select(event, *event.c, cluster.c.name.label("cluster_name")).join(
         cluster,
         and_(cluster.c.workspace == event.c.workspace, cluster.c.id == event.c.cluster),
@@ -23,7 +23,10 @@ def list_events(scope: Scope, selection: Selection) -> Page:
         query = query.where(cluster.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(event.c.cluster == selection.cluster)
-    return page(scope, query, selection, event.c.at, "id", "cluster")
+    found = page(scope, query, selection, event.c.at, "id", "cluster")
+    for item in found.items:
+        item["message"] = item["message"] or ""
+    return found
 
 
 def list_worker_losses(scope: Scope, cluster_id: str) -> list[Item]:

@@ -1,0 +1,219 @@
+"""Replaces the key that users' code is encrypted with, while services run.
+
+The new key is put into use first: from then on nothing is sealed with the others. Then what they
+sealed is sealed anew, in small transactions; at the end they leave the register. Wherever it is cut
+off, everything can be read, and the next run goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    LargeBinary,
+    MetaData,
+    RowMapping,
+    Table,
+    and_,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.accounts import audit
+from daskscope_service.db import key_register, schema
+from daskscope_service.db.engine import alone, writing
+from daskscope_service.db.keys import Key
+from daskscope_service.db.sealing import (
+    MARK_BYTES,
+    Sealed,
+    SealedJSON,
+    Unreadable,
+    keys_of,
+    mark,
+    seal,
+    unseal,
+)
+
+#: Rows that one transaction changes: services wait for it, on SQLite, before they can write.
+_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The key that is in use from now on, and whether an earlier run had put it there."""
+
+    key: Key
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """So many rows have been seen to since the step before; why values could not be read."""
+
+    rows: int
+    unreadable: list[Unreadable]
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The columns of ``table`` that are sealed, as the ciphertext that they hold."""
+
+    table: Table
+    primary: list[Any]
+    columns: list[Any]
+
+    def of_others(self, key: Key) -> ColumnElement[bool]:
+        return or_(
+            *(
+                and_(column.is_not(None), func.substr(column, 1, MARK_BYTES) != mark(key))
+                for column in self.columns
+            )
+        )
+
+
+def begin(engine: Engine) -> Start:
+    """Put a new key into use: the first of those given, or one that is made and put into the file.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none to put into use, or a key is missing. The message says what to do.
+    """
+    with alone(engine) as connection:
+        key_register.check(connection)
+        keys = keys_of(engine.dialect)
+        found = key_register.registered(connection)
+        newest = keys.newest
+        if newest is not None and newest.id in found and not found[newest.id].retired:
+            if len(found) > 1:
+                return Start(newest, resumed=True)
+            newest = None
+        key = newest or keys.make()
+        key_register.use(connection, key)
+        audit.write(connection, "key changed", detail=f"code is encrypted with {key.id}")
+    return Start(key, resumed=False)
+
+
+def outstanding(engine: Engine, key: Key) -> int:
+    """Return the number of rows that hold something that others than ``key`` sealed."""
+    with engine.connect() as connection:
+        return sum(
+            connection.execute(
+                select(func.count()).select_from(values.table).where(values.of_others(key))
+            ).scalar_one()
+            for values in _all_values()
+        )
+
+
+def renew(engine: Engine, key: Key) -> Iterator[Step]:
+    """Seal with ``key``, which is in use, what others sealed; yield now and then how it goes.
+
+    Raises
+    ------
+    ConfigurationError
+        Meanwhile, another key was put into use.
+    """
+    for values in _all_values():
+        query = (
+            select(*values.primary, *values.columns)
+            .where(values.of_others(key))
+            .order_by(*values.primary)
+            .limit(_AT_ONCE)
+        )
+        part = query
+        while True:
+            with engine.connect() as connection:
+                rows = connection.execute(part).mappings().all()
+            if not rows:
+                break
+            began = time.monotonic()
+            with writing(engine) as connection:
+                _still_in_use(connection, key)
+                unreadable = [why for row in rows for why in _renew(connection, key, values, row)]
+            yield Step(len(rows), unreadable)
+            time.sleep(time.monotonic() - began)  # for as long as services had to wait
+            last = tuple_(*(rows[-1][column.name] for column in values.primary))
+            part = query.where(tuple_(*values.primary) > last)
+
+
+def finish(engine: Engine, key: Key) -> list[str]:
+    """Take out of the register the keys that nothing is sealed with any more; return their ids.
+
+    Raises as :func:`renew`.
+    """
+    with alone(engine) as connection:
+        _still_in_use(connection, key)
+        gone = [id for id, found in key_register.registered(connection).items() if id != key.id]
+        for id in gone:
+            key_register.forget(connection, id)
+            audit.write(connection, "key changed", detail=f"nothing is encrypted with {id}")
+    return gone
+
+
+def forget(engine: Engine, id: str) -> None:
+    """Give up what is sealed with the key of that id, which is lost.
+
+    Raises
+    ------
+    ConfigurationError
+        The key is not lost, or the database does not name it.
+    """
+    with alone(engine) as connection:
+        keys = keys_of(engine.dialect)
+        if keys.find(id) is not None:
+            raise ConfigurationError(
+                f"the key {id} is not lost, it is in {keys.source}: 'daskscope keys rotate' "
+                "replaces it"
+            )
+        if not key_register.forget(connection, id):
+            names = ", ".join(key_register.registered(connection)) or "none"
+            raise ConfigurationError(f"the database names no key {id}; it names {names}")
+        audit.write(connection, "key forgotten", detail=id)
+
+
+def _all_values() -> Iterator[_Values]:
+    # Of all workspaces alike: what is read here is only written back.
+    for table in schema.metadata.sorted_tables:
+        sealed = [c.name for c in table.columns if isinstance(c.type, Sealed | SealedJSON)]
+        raw = table.to_metadata(MetaData())
+        for name in sealed:
+            raw.c[name].type = LargeBinary()
+        if sealed:
+            yield _Values(raw, list(raw.primary_key), [raw.c[name] for name in sealed])
+
+
+def _renew(
+    connection: Connection, key: Key, values: _Values, row: RowMapping
+) -> Iterator[Unreadable]:
+    new: dict[str, bytes] = {}
+    for column in values.columns:
+        before = row[column.name]
+        if before is None or before.startswith(mark(key)):
+            continue
+        value = unseal(keys_of(connection.dialect), before)
+        if isinstance(value, Unreadable):
+            yield value
+        else:
+            new[column.name] = seal(key, value)
+    if new:
+        # A service may have replaced the row since it was read; it did so with the key in use.
+        read = [*values.primary, *(values.table.c[name] for name in new)]
+        same = [column == row[column.name] for column in read]
+        connection.execute(update(values.table).where(*same).values(new))
+
+
+def _still_in_use(connection: Connection, key: Key) -> None:
+    if key_register.key_in_use(connection).id != key.id:
+        raise ConfigurationError(
+            f"the key {key.id} is being replaced already, by another run; let that one go on"
+        )
