@@ -104,6 +104,7 @@ def test_otlp_is_answered_429_while_the_queue_is_full(
         request = ExportLogsServiceRequest()
         request.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=10**18)
         body = request.SerializeToString()
+        assert sender.post("logs", b"").ok  # which notes that the token is used: a write, too
         with ThreadPoolExecutor() as pool:
             with standstill(service.engine):
                 waiting = [pool.submit(sender.post, "logs", body) for _ in range(2)]
