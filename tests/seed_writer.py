@@ -194,6 +194,7 @@ class SeedWriter:
             last_at=self._now + last,
             worker="tcp://10.4.12.7:41023",
             retried=0,
+            user=self._clusters[where[0]]["user"],
         )
 
     def loss(
@@ -283,6 +284,7 @@ class SeedWriter:
             line=[0, 1],
             samples=[62_500, 40_100],
             cut=False,
+            user=self._clusters[cluster]["user"],
         )
 
     def event(self, cluster: str, id: str, topic: str, message: Any, at: float) -> None:
@@ -295,6 +297,7 @@ class SeedWriter:
             topic=topic,
             message=json.dumps(message),
             cut=False,
+            user=self._clusters[cluster]["user"],
         )
 
     def series(self, cluster: str, since: float, until: float, workers: int) -> None:

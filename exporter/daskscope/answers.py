@@ -419,8 +419,9 @@ class Line(TypedDict):
     """One time series. ``times`` are milliseconds since 1970-01-01 UTC; ``values`` go with them.
 
     ``kind`` is gauge, counter (a running total) or rate (per second). ``field`` is ``value``, or of
-    histograms ``count``, ``sum``, or a bucket's upper bound. A step in which nothing was measured
-    has no point.
+    histograms ``count``, ``sum``, or a bucket's upper bound. A gauge's value is the mean of its
+    step, of a long one perhaps of its last 12 points alone; a counter's its last total. A step in
+    which nothing was measured has no point.
     """
 
     attributes: dict[str, str]

@@ -246,8 +246,13 @@ failure = Table(
     Column("last_at", Float, nullable=False),
     Column("worker", String),
     Column("retried", BigInteger, nullable=False),
+    Column("user", String, nullable=False),  # the cluster's
     Index("failure_by_time", "workspace", "last_at", "fingerprint"),
-    Index("failure_by_fingerprint", "workspace", "fingerprint", "last_at"),
+    # Groups are made of it alone: rows are large.
+    Index(
+        "failure_by_fingerprint",
+        *("workspace", "fingerprint", "last_at", "user", "cluster", "count", "first_at"),
+    ),
     Index("failure_by_cluster", "workspace", "cluster", "fingerprint", "last_at"),
 )
 
@@ -299,8 +304,10 @@ profile = Table(
     Column("line", JSON, nullable=False),
     Column("samples", JSON, nullable=False),
     Column("cut", Boolean, nullable=False),
+    Column("user", String, nullable=False),  # the cluster's
     Index("profile_by_start", "workspace", "started_at", "id"),
     Index("profile_by_cluster", "workspace", "cluster", "started_at", "id"),
+    Index("profile_by_user", "workspace", "user", "started_at", "id"),
 )
 
 shutdown = Table(
@@ -350,7 +357,10 @@ event = Table(
     Column("topic", String, nullable=False),
     Column("message", Sealed, nullable=False),
     Column("cut", Boolean, nullable=False),
+    Column("user", String, nullable=False),  # the cluster's
     Index("event_by_time", "workspace", "at", "id"),
+    Index("event_by_cluster", "workspace", "cluster", "at", "id"),
+    Index("event_by_user", "workspace", "user", "at", "id"),
 )
 
 code = Table(

@@ -177,7 +177,7 @@ def _execute(connection: Connection, sql: str, parameters: Sequence[Any]) -> Non
 
 
 class Lookup:
-    """A SELECT of one row, compiled once, for what every request asks.
+    """A SELECT of few rows, compiled once, for what every request asks.
 
     Past SQLAlchemy's connection, which costs six times what the query does. So it returns what the
     driver does: do not ask it for columns whose type SQLAlchemy converts, such as JSON.
@@ -191,6 +191,10 @@ class Lookup:
 
     def first(self, engine: Engine, **parameters: Any) -> tuple[Any, ...] | None:
         """Return the first row, or None. ``parameters`` are those of the statement, by name."""
+        return next(iter(self.all(engine, **parameters)), None)
+
+    def all(self, engine: Engine, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Return all rows. ``parameters`` are those of the statement, by name."""
         order = self._order
         connection: PoolProxiedConnection | None = None
         try:
@@ -199,9 +203,9 @@ class Lookup:
             cursor.execute(
                 self._sql, parameters if order is None else [parameters[name] for name in order]
             )
-            row: tuple[Any, ...] | None = cursor.fetchone()
+            rows = cursor.fetchall()
             cursor.close()
-            return row
+            return list(rows)
         except self._error as error:
             if connection is not None:
                 connection.invalidate()  # a server that was restarted has left it behind

@@ -9,24 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, Table, bindparam
+from sqlalchemy import BindParameter, Engine, Table, bindparam
 
 from daskscope.protocol import PROTOCOL, CodeFrame, Heartbeat, code_hash
 from daskscope_service.db import schema
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.statements import Upsert
+from daskscope_service.db.statements import Lookup, Upsert
 from daskscope_service.ingest.beat_schema import make_decoder
 from daskscope_service.ingest.writer import Rows, Writer
 from daskscope_service.problems import Problem
 
 _MAJOR = PROTOCOL.partition(".")[0]
 
-#: How many hashes one query asks for: databases bound the number of parameters.
-_HASHES_AT_ONCE = 500
+#: The places for hashes in the query for code: hardly a call stack has more. One statement for any
+#: number of them is one that databases have prepared.
+_PLACES = tuple(f"hash{number}" for number in range(8))
 
 #: Hashes that are remembered as they are stored.
 _HASHES_KEPT = 4096
@@ -104,8 +106,12 @@ class BeatStore:
             # The same few again and again: a loop names its code in each beat.
             self._keyed = lru_cache(_HASHES_KEPT)(hasher(connection))
         self._code = Upsert(engine, schema.code)
-        self._known_code = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
-            schema.code.c.hash.in_(bindparam("hashes", expanding=True))
+        places: list[BindParameter[str]] = [bindparam(name) for name in _PLACES]
+        self._known_code = Lookup(
+            engine.dialect,
+            select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
+                schema.code.c.hash.in_(places)
+            ),
         )
 
     def keep(self, beat: Heartbeat, workspace: str, now: float) -> tuple[str, ...]:
@@ -125,6 +131,7 @@ class BeatStore:
     def _rows(self, beat: Heartbeat, workspace: str, now: float) -> Rows:
         key = (workspace, beat.cluster.id)
         seq = beat.seq
+        user = beat.cluster.user
         rows: dict[Upsert, list[tuple[Any, ...]]] = {
             self._cluster: [_cluster_row(beat, workspace, now)]
         }
@@ -153,7 +160,7 @@ class BeatStore:
                 (
                     *key, f.computation or "", f.fingerprint, seq, f.type, f.function, f.message,
                     f.traceback, f.count, f.first_at, f.last_at, f.worker,
-                    f.retried,
+                    f.retried, user,
                 )
                 for f in beat.failures
             ]  # fmt: skip
@@ -168,7 +175,7 @@ class BeatStore:
             ]  # fmt: skip
         if beat.events:
             rows[self._event] = [
-                (*key, e.id, seq, e.at, e.topic, e.message, e.cut) for e in beat.events
+                (*key, e.id, seq, e.at, e.topic, e.message, e.cut, user) for e in beat.events
             ]
         if beat.activities:
             rows[self._activity] = [
@@ -179,6 +186,7 @@ class BeatStore:
                 (
                     *key, p.id, seq, p.started_at, p.stopped_at, p.workers, p.seconds,
                     _json(p.lines), _json(p.parent), _json(p.line), _json(p.samples), p.cut,
+                    user,
                 )
                 for p in beat.profiles
             ]  # fmt: skip
@@ -198,14 +206,11 @@ class BeatStore:
         by_key = {self._keyed(hash): hash for hash in hashes}
         wanted = list(by_key)
         known: set[str] = set()
-        if wanted:
-            with self._engine.connect() as connection:
-                for first in range(0, len(wanted), _HASHES_AT_ONCE):
-                    some = {
-                        "workspace": workspace,
-                        "hashes": wanted[first : first + _HASHES_AT_ONCE],
-                    }
-                    known.update(connection.execute(self._known_code, some).scalars())
+        for first in range(0, len(wanted), len(_PLACES)):
+            some = wanted[first : first + len(_PLACES)]
+            places = dict(zip_longest(_PLACES, some, fillvalue=some[0]))
+            rows = self._known_code.all(self._engine, workspace=workspace, **places)
+            known.update(hash for (hash,) in rows)
         return tuple(sorted(by_key[key] for key in wanted if key not in known))
 
     def _frames(self, frames: Sequence[CodeFrame] | None) -> str:

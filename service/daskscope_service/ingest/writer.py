@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 #: disk has come to a stand, and the thread is wanted elsewhere.
 _PATIENCE = 0.5
 
-#: Seconds that the writer waits for more to come, unless only one request holds a place: one commit
-#: for many costs less than one for each.
+#: Seconds that the writer waits at most for all that hold a place: one commit for many costs less
+#: than one for each.
 _GATHER = 0.002
 
 #: Rows by the statement that writes them.
@@ -138,8 +138,9 @@ class Writer:
     def _take(self) -> tuple[list[_Batch], bool]:
         group: list[_Batch] = []
         batch = self._waiting.get()
-        if self._held > 1:
-            time.sleep(_GATHER)
+        until = time.monotonic() + _GATHER
+        while self._waiting.qsize() + 1 < self._held and time.monotonic() < until:
+            time.sleep(_GATHER / 4)
         while batch is not None:
             group.append(batch)
             try:

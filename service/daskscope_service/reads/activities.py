@@ -27,7 +27,7 @@ def list_profiles(scope: Scope, selection: Selection) -> Page:
         and_(cluster.c.workspace == profile.c.workspace, cluster.c.id == profile.c.cluster),
     )
     if selection.user is not None:
-        query = query.where(cluster.c.user == selection.user)
+        query = query.where(profile.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(profile.c.cluster == selection.cluster)
     return page(scope, query, selection, profile.c.started_at, "id", "cluster")
@@ -35,8 +35,9 @@ def list_profiles(scope: Scope, selection: Selection) -> Page:
 
 def one_profile(scope: Scope, cluster_id: str, id: str) -> Item | None:
     """Return one profile, a tree in columns as in the protocol; None where there is no such."""
+    columns = [column for column in profile.c if column is not profile.c.user]
     found = scope.items(
-        scope.select(profile).where(profile.c.cluster == cluster_id, profile.c.id == id)
+        scope.select(profile, *columns).where(profile.c.cluster == cluster_id, profile.c.id == id)
     )
     if found and "unreadable" in found[0]:
         # Each node names one of the lines, so there must be some.

@@ -26,6 +26,8 @@ _CLUSTER_COLUMNS = (
     "workers",
 )
 
+_OF_FAILURE = [column for column in failure.c if column is not failure.c.user]
+
 
 def list_computations(scope: Scope, selection: Selection) -> Page:
     """Return computations by the time they started."""
@@ -56,7 +58,7 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
         .order_by(task_group.c.started_at.is_(None), task_group.c.started_at, task_group.c.name)
     )
     item["failures"] = scope.items(
-        scope.select(failure)
+        scope.select(failure, *_OF_FAILURE)
         .where(failure.c.cluster == cluster_id, failure.c.computation == id)
         .order_by(failure.c.first_at, failure.c.fingerprint)
     )

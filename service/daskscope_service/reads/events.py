@@ -7,6 +7,8 @@ from sqlalchemy import and_
 from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
 
+_OF_EVENT = [column for column in event.c if column is not event.c.user]
+
 #: Worker losses of one cluster that are shown, the newest first.
 MOST_LOSSES = 200
 #: Shutdowns of one cluster that are shown, the newest first.
@@ -15,12 +17,12 @@ MOST_SHUTDOWNS = 50
 
 def list_events(scope: Scope, selection: Selection) -> Page:
     """Return events by time. ``message`` is JSON text, "" where it is unreadable."""
-    query = scope.select(event, *event.c, cluster.c.name.label("cluster_name")).join(
+    query = scope.select(event, *_OF_EVENT, cluster.c.name.label("cluster_name")).join(
         cluster,
         and_(cluster.c.workspace == event.c.workspace, cluster.c.id == event.c.cluster),
     )
     if selection.user is not None:
-        query = query.where(cluster.c.user == selection.user)
+        query = query.where(event.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(event.c.cluster == selection.cluster)
     found = page(scope, query, selection, event.c.at, "id", "cluster")

@@ -23,12 +23,11 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
     users, ``message`` is that of the last one, None where it was not sent.
     """
     last_at = func.max(failure.c.last_at)
+    # Only what is in an index: the rows themselves are large, and they are looked up for few.
     query = _chosen(
         scope.select(
             failure,
             failure.c.fingerprint,
-            func.min(failure.c.type).label("type"),
-            func.min(failure.c.function).label("function"),
             total(failure.c.count).label("count"),
             func.count(failure.c.cluster.distinct()).label("clusters"),
             func.min(failure.c.first_at).label("first_at"),
@@ -46,9 +45,11 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
         .limit(selection.limit + 1)
         .subquery("groups")
     )
-    query = select(
-        groups, _of_the_last(scope, "message", groups), _of_the_last(scope, "traceback", groups)
-    ).order_by(groups.c.last_at.desc(), groups.c.fingerprint.desc())
+    of_last = (
+        _of_the_last(scope, column, groups)
+        for column in ("type", "function", "message", "traceback")
+    )
+    query = select(groups, *of_last).order_by(groups.c.last_at.desc(), groups.c.fingerprint.desc())
     found = cut(scope.items(query), selection.limit, "last_at", "fingerprint")
     _add_users(scope, selection, found.items)
     return found
@@ -57,12 +58,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
 def one_exception(scope: Scope, fingerprint: str) -> Item | None:
     """Return one group with its newest ``samples``, or None where the workspace has no such."""
     samples = scope.items(
-        scope.select(
-            failure,
-            *failure.c,
-            cluster.c.name.label("cluster_name"),
-            cluster.c.user,
-        )
+        scope.select(failure, *failure.c, cluster.c.name.label("cluster_name"))
         .join(cluster, _ITS_CLUSTER)
         .where(failure.c.fingerprint == fingerprint)
         .order_by(failure.c.last_at.desc())
@@ -106,7 +102,7 @@ def _of_the_last(scope: Scope, column: str, groups: Subquery) -> Label[Any]:
 
 def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
     if selection.user is not None:
-        query = query.join(cluster, _ITS_CLUSTER).where(cluster.c.user == selection.user)
+        query = query.where(failure.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(failure.c.cluster == selection.cluster)
     if selection.since is not None:
@@ -117,18 +113,11 @@ def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
 
 
 def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
-    # Apart from the join, so that it starts from the few groups and not from all clusters.
-    pairs = (
-        _chosen(scope.select(failure, failure.c.fingerprint, failure.c.cluster), selection)
+    query = (
+        _chosen(scope.select(failure, failure.c.fingerprint, failure.c.user), selection)
         .where(failure.c.fingerprint.in_([group["fingerprint"] for group in groups]))
         .distinct()
-        .subquery("pairs")
-    )
-    query = (
-        scope.select(cluster, pairs.c.fingerprint, cluster.c.user)
-        .join(pairs, cluster.c.id == pairs.c.cluster)
-        .distinct()
-        .order_by(cluster.c.user)
+        .order_by(failure.c.user)
     )
     users: dict[str, list[str]] = {}
     for fingerprint, user in scope.connection.execute(query):

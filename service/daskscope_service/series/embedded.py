@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import Engine, case, func, select
+from sqlalchemy import BigInteger, Engine, Select, case, func, literal, select, true
 
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import point, series
-from daskscope_service.series.store import Line, widened
+from daskscope_service.series.store import MOST_AVERAGED, Line, widened
 
 #: Lines of one metric that a query returns at most; labels are bounded where they are made.
 MOST_LINES = 300
+
+#: Milliseconds of a step up to which it is quicker to read all points than to look for some.
+_LONG_STEP = 120_000
 
 
 class EmbeddedSeries:
@@ -24,13 +29,13 @@ class EmbeddedSeries:
         self, workspace: str, cluster: str, metric: str, since: float, until: float, step: float
     ) -> list[Line]:
         """Return the lines of ``metric``; see :meth:`SeriesStore.query`."""
-        bucket_ms = widened(since, until, step)
         which = (
             select_in(workspace, series)
             .where(series.c.cluster == cluster, series.c.metric == metric)
             .order_by(series.c.attributes, series.c.field)
             .limit(MOST_LINES)
         )
+        times = range(int(since * 1000), int(until * 1000), widened(since, until, step))
         with self._engine.connect() as connection:
             lines = {
                 row.id: Line(
@@ -38,26 +43,72 @@ class EmbeddedSeries:
                 )
                 for row in connection.execute(which)
             }
-            if not lines:
-                return []
-            counters = [key for key, line in lines.items() if line.kind == "counter"]
-            bucket = point.c.time - point.c.time % bucket_ms
-            # A total only grows, so its greatest value in a step is its last.
-            value = case(
-                (point.c.series.in_(counters), func.max(point.c.value)),
-                else_=func.avg(point.c.value),
-            )
-            points = (
-                select(point.c.series, bucket, value)
-                .where(
-                    point.c.series.in_(list(lines)),
-                    point.c.time >= int(since * 1000),
-                    point.c.time < int(until * 1000),
-                )
-                .group_by(point.c.series, bucket)
-                .order_by(point.c.series, bucket)
-            )
-            for key, time, number in connection.execute(points):
-                lines[key].times.append(time)
-                lines[key].values.append(number)
+            for query in _queries(lines, times):
+                for key, time, number in connection.execute(query):
+                    if number is not None:
+                        lines[key].times.append(time)
+                        lines[key].values.append(number)
         return [line for line in lines.values() if line.times]
+
+
+def _queries(lines: dict[int, Line], times: range) -> Iterator[Select[Any]]:
+    """Return queries of a series' id, a step's begin and its value."""
+    counters = [key for key, line in lines.items() if line.kind == "counter"]
+    gauges = [key for key, line in lines.items() if line.kind != "counter"]
+    if times.step <= _LONG_STEP:
+        yield _grouped(list(lines), counters, times)
+        return
+    if counters:
+        yield _sampled(counters, times, 1)  # its last total
+    if gauges:
+        yield _sampled(gauges, times, MOST_AVERAGED)
+
+
+def _grouped(ids: Sequence[int], counters: Sequence[int], times: range) -> Select[Any]:
+    step = point.c.time - point.c.time % times.step
+    # A total only grows, so its greatest value in a step is its last.
+    value = case(
+        (point.c.series.in_(counters), func.max(point.c.value)), else_=func.avg(point.c.value)
+    )
+    return (
+        select(point.c.series, step, value)
+        .where(point.c.series.in_(ids), point.c.time >= times.start, point.c.time < times.stop)
+        .group_by(point.c.series, step)
+        .order_by(point.c.series, step)
+    )
+
+
+def _sampled(ids: Sequence[int], times: range, most: int) -> Select[Any]:
+    """Return the means of the last ``most`` points in each step: few, however many there are."""
+    width, stop = times.step, times.stop
+    aligned = times.start - times.start % width
+    first = select(
+        literal(aligned, BigInteger).label("time"),
+        literal(times.start, BigInteger).label("begin"),
+        literal(min(aligned + width, stop), BigInteger).label("end"),
+    ).cte("step", recursive=True)
+    later = select(
+        first.c.time + width,
+        first.c.time + width,
+        case((first.c.time + 2 * width < stop, first.c.time + 2 * width), else_=stop),
+    ).where(first.c.time + width < stop)
+    steps = first.union_all(later)
+    last = (
+        select(point.c.value)
+        .where(
+            point.c.series == series.c.id,
+            point.c.time >= steps.c.begin,
+            point.c.time < steps.c.end,
+        )
+        .order_by(point.c.time.desc())
+        .limit(most)
+        .correlate(series, steps)
+        .subquery()
+    )
+    mean = select(func.avg(last.c.value)).scalar_subquery()
+    return (
+        select(series.c.id, steps.c.time, mean)
+        .select_from(series.join(steps, true()))
+        .where(series.c.id.in_(ids))
+        .order_by(series.c.id, steps.c.time)
+    )

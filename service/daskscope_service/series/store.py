@@ -8,6 +8,9 @@ from typing import Protocol
 #: No line that a store returns has many more points than this: a chart has no more pixels.
 MOST_POINTS = 500
 
+#: Points of a step that its mean is of, at most: the last ones. A week takes no longer than a day.
+MOST_AVERAGED = 12
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -34,6 +37,7 @@ class SeriesStore(Protocol):
     ) -> list[Line]:
         """Return the lines of ``metric``, one point per ``step`` seconds: mean, or last total.
 
+        Of a long step with many points, the mean may be of its last :data:`MOST_AVERAGED` alone.
         ``since`` and ``until`` are seconds since the Unix epoch. A store may widen ``step`` so that
         a line stays within :data:`MOST_POINTS`.
         """
