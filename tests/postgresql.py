@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -37,10 +38,12 @@ class PostgresServer:
     """A server with databases that :meth:`create` makes. Use it in a with-statement.
 
     As root it runs as the user ``postgres``, which Debian's package makes: it refuses to be root.
+    Unless ``durable``, it would lose data in a crash of the machine.
     """
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, *, durable: bool = False) -> None:
         self._binaries = binaries
+        self._settings = {} if durable else _QUICKER
         # Not in pytest's folder, which other users cannot enter; and a socket's path is short.
         self._folder = Path(tempfile.mkdtemp(prefix="daskscope-postgresql-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,6 +66,12 @@ class PostgresServer:
         self.stop()
         shutil.rmtree(self._folder)
 
+    @property
+    def pid(self) -> int:
+        """The server's process; those that work for clients are its children."""
+        assert self._process is not None
+        return self._process.pid
+
     def url(self, database: str) -> str:
         """Return the address of ``database``."""
         return f"postgresql+psycopg://daskscope@/{database}?host={self._folder}"
@@ -76,7 +85,11 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start the server and return once it answers."""
-        settings = {"listen_addresses": "", "unix_socket_directories": self._folder} | _QUICKER
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": self._folder,
+            **self._settings,
+        }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with Path(self._folder, "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -104,6 +117,19 @@ class PostgresServer:
             self._process.wait(_STOP_SECONDS)
         finally:
             self._process.kill()
+
+    def crash(self) -> None:
+        """Kill the server and all that work for clients, wherever they are: no one tidies up."""
+        family = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        self.stop("KILL")
+        for pid in map(int, family):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        # The next server does not start while one of the last is there.
+        deadline = time.monotonic() + _STOP_SECONDS
+        while any(Path(f"/proc/{pid}").exists() for pid in family):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def _execute(self, statement: str) -> None:
         engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from tests.bench import exporter, first_data, snapshot, soak
-from tests.bench.results import as_data, table
+from tests.bench import exporter, first_data, service, service_tables, snapshot, soak
+from tests.bench.results import as_data, of_machine, table
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("what", type=click.Choice(["all", "exporter", "soak"]), default="all")
+@click.argument("what", type=click.Choice(["all", "exporter", "soak", "service"]), default="all")
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -38,12 +38,35 @@ from tests.bench.results import as_data, table
     help="Tasks of the soak.",
 )
 @click.option(
+    "--scale",
+    type=click.FloatRange(0.02, 10),
+    default=1.0,
+    show_default=True,
+    help="Of the service's stock: 1 is 10,000 clusters, beside a tenth of them.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    help="How long the service is under load in each of its rounds, which are a quarter of "
+    "--rounds.",
+)
+@click.option(
     "--json",
     "record",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write all that was measured to this file, too.",
 )
-def bench(what: str, rounds: int, tasks: int, soak_tasks: int, record: Path | None) -> None:
+def bench(
+    what: str,
+    rounds: int,
+    tasks: int,
+    soak_tasks: int,
+    scale: float,
+    seconds: float,
+    record: Path | None,
+) -> None:
     """Measure what daskscope promises of its speed, beside the goal.
 
     \b
@@ -54,14 +77,21 @@ def bench(what: str, rounds: int, tasks: int, soak_tasks: int, record: Path | No
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
 
-    The first takes some five minutes as it is, the second half an hour. Ratios compare rounds that
-    ran side by side, so other work on the machine widens the quartiles but does not move the median
-    much; figures of two machines do not compare. Results go to standard output, progress beside it.
+    service   heartbeats and metric points per second that are committed before they are
+              acknowledged, and how long pages and lists take, with 10,000 clusters, a million
+              computations and ten million points, and with a tenth of that; on SQLite and, where
+              its server is installed, on PostgreSQL. As tables in Markdown
+
+    The first takes some five minutes as it is, the second half an hour, the third a quarter of one
+    and three gigabytes of the disk. Ratios compare rounds that ran side by side, so other work on
+    the machine widens the quartiles but does not move the median much; figures of two machines do
+    not compare. Results go to standard output, progress beside it.
 
     \b
     A quick look:
       ./dev bench exporter --rounds 8
       ./dev bench soak --soak-tasks 50000
+      ./dev bench service --scale 0.05 --rounds 8 --seconds 2
     For the record:
       ./dev bench --json figures.json
     """
@@ -83,6 +113,16 @@ def bench(what: str, rounds: int, tasks: int, soak_tasks: int, record: Path | No
         figures, measured["soak"] = soak.measure(soak_tasks, _tell)
         click.echo(f"{soak_tasks:,} tasks, half of them while the service is gone")
         click.echo(table(figures))
+    if what in ("all", "service"):
+        of_service: service_tables.BySize = {}
+        clusters = round(10_000 * scale)
+        for number in (clusters // 10, clusters):
+            of_service[number] = service.measure(
+                number, rounds=max(rounds // 4, 1), seconds=seconds, asks=rounds, tell=_tell
+            )
+        measured["service"] = of_machine() | {"by clusters": of_service}
+        click.echo(f"{service_tables.overview(of_service)}\n")
+        click.echo(service_tables.questions(of_service))
     if record is not None:
         record.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
 

@@ -71,13 +71,16 @@ def table(figures: Iterable[Figure]) -> str:
 
 def record(figures: Iterable[Figure], **more: Any) -> dict[str, Any]:
     """Return the figures, and what they were measured on, as plain data."""
+    return {**of_machine(), "figures": as_data(figures), **more}
+
+
+def of_machine() -> dict[str, Any]:
+    """Return what figures were measured on, as plain data."""
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "packages": {name: version(name) for name in ("dask", "distributed", "opentelemetry-sdk")},
-        "figures": as_data(figures),
-        **more,
     }
 
 

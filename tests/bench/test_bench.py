@@ -47,6 +47,25 @@ def test_the_soak_loses_nothing_while_the_service_is_gone(tmp_path: Path) -> Non
     assert measured["done"]["completed"] + measured["done"]["erred"] == 8_000
 
 
+@pytest.mark.timeout(300)
+def test_the_service_is_measured_beside_its_goals(tmp_path: Path) -> None:
+    record = tmp_path / "figures.json"
+    arguments = ["service", "--scale", "0.02", "--rounds", "2", "--seconds", "0.3"]
+
+    result = CliRunner().invoke(bench, [*arguments, "--json", str(record)], catch_exceptions=False)
+
+    assert result.exit_code == 0, result.output
+    rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line}
+    assert "≥ 1,500 on SQLite" in rows["heartbeats/s"]
+    assert "≤ 26 on SQLite" in rows["bytes on disk per point"]
+    assert "≤ 100" in rows["slowest page or list, p95, ms"]
+    assert {"metric points/s", "clusters", "API series, all of a long life"} <= set(rows)
+    measured = json.loads(record.read_text())["service"]["by clusters"]
+    assert set(measured) == {"20", "200"}
+    for kind in measured["200"].values():
+        assert min(kind["beats"]) > 0
+
+
 @pytest.mark.parametrize(("ours", "verdict"), [([1.0, 1.01, 9.0], "PASS"), ([1.1, 1.1], "over")])
 def test_the_median_is_held_against_the_goal(ours: list[float], verdict: str) -> None:
     figure = Figure.of_ratios("loop", ours, [1.0] * len(ours), goal=1.02)
