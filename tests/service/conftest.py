@@ -31,15 +31,21 @@ def standstill(engine: Engine) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgresServer]:
-    """A PostgreSQL server."""
+def postgresql_binaries() -> Path:
+    """The folder of an installed PostgreSQL server."""
     binaries = find_binaries()
     if binaries is None:
         why = "no PostgreSQL server is installed (Debian's package postgresql)"
         if "CI" in os.environ:
             pytest.fail(why)
         pytest.skip(why)
-    with PostgresServer(binaries) as server:
+    return binaries
+
+
+@pytest.fixture(scope="session")
+def postgresql(postgresql_binaries: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL server."""
+    with PostgresServer(postgresql_binaries) as server:
         yield server
 
 

@@ -21,6 +21,7 @@ from sqlalchemy import select
 
 from daskscope.protocol import encode
 from daskscope_service.db import schema
+from tests.postgresql import PostgresServer
 from tests.service.beats import make_beat, make_cluster, make_event, post
 from tests.service.conftest import NewDatabase, standstill
 from tests.service_process import ServiceProcess
@@ -67,6 +68,7 @@ class Sender:
                     if answer.status_code == 200:
                         self.acknowledged.append(event.id)
                         break
+                    time.sleep(0.01)
 
 
 @contextmanager
@@ -143,12 +145,40 @@ def test_killed_at_random_moments_it_loses_nothing_and_keeps_nothing_twice(
         for _ in range(pytestconfig.getoption("kills")):
             until_more(senders)
             time.sleep(chance.random() * 0.05)  # somewhere in a beat
-            for pid in (*children(service.pid), service.pid):
-                os.kill(pid, signal.SIGKILL)
-            service.stop("KILL")
+            kill(service)
             service.start()
         until_more(senders)
     check_kept(service, senders)
+
+
+def test_with_the_database_server_killed_at_random_moments_it_loses_nothing_either(
+    tmp_path: Path, postgresql_binaries: Path, pytestconfig: pytest.Config
+) -> None:
+    chance = random.Random(7)
+    with PostgresServer(postgresql_binaries) as server:
+        url = server.url(server.create())
+        with ServiceProcess(tmp_path, database_url=url, log_level="error") as service:
+            with load(service, again=True) as senders:
+                for _ in range(pytestconfig.getoption("kills")):
+                    until_more(senders)
+                    time.sleep(chance.random() * 0.05)
+                    both = chance.random() < 0.3
+                    if both:
+                        kill(service)
+                    server.crash()
+                    time.sleep(chance.random() * 0.2)  # meanwhile no one answers the service
+                    server.start()
+                    if both:
+                        service.start()
+                until_more(senders)
+            assert set().union(*(sender.answers for sender in senders)) <= {200, 429, 503}
+            check_kept(service, senders)
+
+
+def kill(service: ServiceProcess) -> None:
+    for pid in (*children(service.pid), service.pid):
+        os.kill(pid, signal.SIGKILL)
+    service.stop("KILL")
 
 
 def children(pid: int) -> list[int]:
