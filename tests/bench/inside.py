@@ -40,9 +40,12 @@ async def close(dask_scheduler: Scheduler) -> float:
 
 
 def count_signals(dask_scheduler: Scheduler) -> None:
-    """Count spans and log records from now on, as they are queued for OTLP or dropped."""
+    """Count spans and log records as they are queued for OTLP or dropped.
+
+    To be called before the plugin comes: the first one tells of the cluster.
+    """
     made: Counter[str] = Counter()
-    dask_scheduler.plugins[NAME].bench_made = made  # type: ignore[attr-defined]
+    dask_scheduler.bench_made = made  # type: ignore[attr-defined]
     take = Backlog.take
 
     def counted(self: Backlog, item: object) -> bool:
@@ -54,8 +57,8 @@ def count_signals(dask_scheduler: Scheduler) -> None:
 
 def signals_and_drops(dask_scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int]]:
     """Return how many there were since :func:`count_signals`, and what the plugin has dropped."""
-    plugin = dask_scheduler.plugins[NAME]
-    return dict(plugin.bench_made), dict(plugin.drops)  # type: ignore[attr-defined]
+    made = dask_scheduler.bench_made  # type: ignore[attr-defined]
+    return dict(made), dict(dask_scheduler.plugins[NAME].drops)  # type: ignore[attr-defined]
 
 
 def rss(dask_scheduler: Scheduler) -> int:

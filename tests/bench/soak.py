@@ -58,12 +58,12 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
         ours = parts.enter_context(cluster(Path(folder, "ours")))
         other = parts.enter_context(cluster(Path(folder, "other")))
         beside = parts.enter_context(ThreadPoolExecutor(1))
+        ours.run_on_scheduler(count_signals)
         registration = daskscope.register(
             ours, endpoint=service.url, token=service.token(), interval="1s", events__allow=["soak"]
         )
         if registration.problem is not None:
             raise RuntimeError(registration.problem)
-        ours.run_on_scheduler(count_signals)
         done = Books()
         rss: list[float] = []
         control: list[float] = []
