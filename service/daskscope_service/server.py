@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from typing import Any
 
 from flask import Flask
@@ -148,4 +149,6 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
+    while True:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)  # a process that is still starting does not hear it

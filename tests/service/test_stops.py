@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -24,7 +26,7 @@ from daskscope_service.db import schema
 from tests.postgresql import PostgresServer
 from tests.service.beats import make_beat, make_cluster, make_event, post
 from tests.service.conftest import NewDatabase, standstill
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, free_port
 
 SENDERS = 6
 SECRET = "a secret to read the metrics with"
@@ -149,6 +151,22 @@ def test_killed_at_random_moments_it_loses_nothing_and_keeps_nothing_twice(
             service.start()
         until_more(senders)
     check_kept(service, senders)
+
+
+def test_killed_while_it_starts_it_leaves_no_process_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "daskscope_service.cli", "serve", "--data-dir", str(tmp_path)]
+    service = subprocess.Popen(
+        [*command, "--port", str(free_port())], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    with service:
+        while not (serving := children(service.pid)):
+            assert service.poll() is None
+            time.sleep(0.001)
+        service.kill()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while any(Path(f"/proc/{pid}").exists() for pid in serving):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_with_the_database_server_killed_at_random_moments_it_loses_nothing_either(
