@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
+from tests.seed_asked import command, decision, policy, target
 from tests.seed_texts import FEATURES, KILLED_TRACEBACK, PARSE_TRACEBACK, TRAIN, VALUE_TRACEBACK
 from tests.seed_writer import GIB, SeedWriter
 
@@ -160,13 +161,24 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     writer.loss(running, "w2", "features-worker-03", "closed", True, -1200, 0, 2.1 * GIB)
     writer.loss(lost, "w3", "tcp://10.4.12.7:41023", "lost connection", False, -9150, 3, None)
     writer.shutdown(stopped, "s1", "closing", -26_381, "idle for 1 h")
-    writer.command(
-        running, "s2", "tomas", -1800, "The night is over.", called_off_by="maria.lindqvist"
+    command(
+        writer, running, "s2", "tomas", -1800, "The night is over.", called_off_by="maria.lindqvist"
     )
     writer.shutdown(
         running, "s2", "called off", -1790, "maria.lindqvist called it off. We need it."
     )
-    writer.command(running, "s3", "policy nights", -20, "It was idle for 42 min.")
+    command(writer, running, "s3", "policy nights", -20, "It was idle for 42 min.")
+    target(writer, "the team's channel", "slack://a/b/c", sent_at=-420.0)
+    target(writer, "on call", "jsons://hooks.example.org/x", sent_at=-90_000.0,
+                  failure="Failed to send JSON POST notification: error=503")  # fmt: skip
+    policy(writer, "nights", 1800, begins="20:00", ends="06:00", time_zone="Europe/Berlin")
+    policy(
+        writer, "forgotten notebooks", 14_400, "notice", users=["jupyter-*"], tags={"stage": "*"}
+    )
+    policy(writer, "every cluster of the interactive environment of research", 600, enabled=False)
+    decision(writer, running, "nights", -20, "Idle for 42 min; policy 'nights' shuts down after "
+                    "30 min between 20:00 and 06:00 Europe/Berlin; it is 23:12 there, so it is "
+                    "asked to shut down.")  # fmt: skip
     writer.activity(stopped, "", idle=41_000.0, unattributed=310.0)
     writer.activity(stopped, "read-parquet", thread_cpu=30_000.0, transfer=1_200.0)
     writer.activity(running, "", idle=31_000.0, paused=12.0, unattributed=2_310.0, transfer=6_150.0)

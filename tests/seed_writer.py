@@ -24,7 +24,7 @@ class SeedWriter:
 
     def __init__(self, workspace: str, now: float) -> None:
         self._workspace = workspace
-        self._now = now
+        self.now = now
         self._rows: dict[Table, Rows] = {}
         self._clusters: dict[str, dict[str, Any]] = {}
         self._chance = random.Random(7)
@@ -35,7 +35,8 @@ class SeedWriter:
             for table, rows in self._rows.items():
                 connection.execute(insert(table), rows)
 
-    def _add(self, table: Table, **values: Any) -> None:
+    def add(self, table: Table, **values: Any) -> None:
+        """Add a row of the workspace."""
         self._rows.setdefault(table, []).append({"workspace": self._workspace, **values})
 
     def cluster(
@@ -55,7 +56,7 @@ class SeedWriter:
     ) -> str:
         last = stopped if stopped is not None else heard if heard is not None else -3.0
         self._clusters[id] = {"user": user}
-        self._add(
+        self.add(
             schema.cluster,
             id=id,
             seq=100,
@@ -63,8 +64,8 @@ class SeedWriter:
             kind=kind,
             user=user,
             host=host,
-            started_at=self._now + started,
-            stopped_at=None if stopped is None else self._now + stopped,
+            started_at=self.now + started,
+            stopped_at=None if stopped is None else self.now + stopped,
             interval=10.0,
             environment={
                 "python": "3.12.7",
@@ -83,10 +84,10 @@ class SeedWriter:
                 },
             },
             tags=tags or {},
-            first_seen_at=self._now + started + 1,
+            first_seen_at=self.now + started + 1,
             # What runs keeps running for as long as a slow walk through all pages takes.
-            last_seen_at=self._now + (3600 if stopped is None and heard is None else last),
-            status_at=self._now + last,
+            last_seen_at=self.now + (3600 if stopped is None and heard is None else last),
+            status_at=self.now + last,
             workers=0 if stopped is not None else workers,
             threads=0 if stopped is not None else workers * 4,
             memory_used=0 if stopped is not None else int(workers * 9.3 * GIB),
@@ -111,7 +112,7 @@ class SeedWriter:
 
     def code(self, file: str, first_line: int, text: str, cut: bool = False) -> tuple[str, str]:
         hash = code_hash(file, first_line, cut, text)
-        self._add(schema.code, hash=hash, file=file, text=text, first_line=first_line, cut=cut)
+        self.add(schema.code, hash=hash, file=file, text=text, first_line=first_line, cut=cut)
         return file, hash
 
     def computation(
@@ -138,25 +139,25 @@ class SeedWriter:
         groups, totals = task_groups(id, status, tasks, share)
         for group in groups:
             ran = group["completed"] > 0
-            started_at = self._now + started + 0.01 * groups.index(group)
-            self._add(
+            started_at = self.now + started + 0.01 * groups.index(group)
+            self.add(
                 schema.task_group,
                 cluster=cluster,
                 computation=id,
                 seq=100,
                 **group,
                 started_at=started_at if ran else None,
-                stopped_at=None if stopped is None or not ran else self._now + stopped,
+                stopped_at=None if stopped is None or not ran else self.now + stopped,
             )
-        self._add(
+        self.add(
             schema.computation,
             cluster=cluster,
             id=id,
             seq=100,
             status=status,
             user=self._clusters[cluster]["user"],
-            started_at=self._now + started,
-            stopped_at=None if stopped is None else self._now + stopped,
+            started_at=self.now + started,
+            stopped_at=None if stopped is None else self.now + stopped,
             **totals,
             retried=4 if status == "running" else 0,
             frames=frames,
@@ -179,7 +180,7 @@ class SeedWriter:
         count: int,
         last: float,
     ) -> None:
-        self._add(
+        self.add(
             schema.failure,
             cluster=where[0],
             computation=where[1],
@@ -190,8 +191,8 @@ class SeedWriter:
             message=message,
             traceback=traceback,
             count=count,
-            first_at=self._now + last - 40,
-            last_at=self._now + last,
+            first_at=self.now + last - 40,
+            last_at=self.now + last,
             worker="tcp://10.4.12.7:41023",
             retried=0,
             user=self._clusters[where[0]]["user"],
@@ -208,20 +209,20 @@ class SeedWriter:
         processing: int,
         memory: float | None,
     ) -> None:
-        self._add(
+        self.add(
             schema.worker_loss,
             cluster=cluster,
             id=id,
             seq=100,
             address="tcp://10.4.12.7:41023",
             name=name,
-            at=self._now + at,
+            at=self.now + at,
             reason=reason,
             expected=expected,
             processing=processing,
             memory_used=None if memory is None else int(memory),
             lifetime=3104.0,
-            last_seen_at=self._now + at - 0.6,
+            last_seen_at=self.now + at - 0.6,
             memory_limit=16 * GIB,
             nanny_memory=None if expected else int(15.4 * GIB),
             tasks={"read-parquet": processing} if processing else {},
@@ -231,49 +232,30 @@ class SeedWriter:
         )
 
     def shutdown(self, cluster: str, id: str, state: str, at: float, detail: str) -> None:
-        self._add(
+        self.add(
             schema.shutdown,
             cluster=cluster,
             id=id,
             seq=100,
             requested_by="idle.timeout",
             state=state,
-            at=self._now + at,
-            closes_at=self._now + at + 30,
+            at=self.now + at,
+            closes_at=self.now + at + 30,
             detail=detail,
-        )
-
-    def command(
-        self, cluster: str, id: str, who: str, at: float, reason: str, called_off_by: str = ""
-    ) -> None:
-        asked = self._now + at
-        self._add(
-            schema.command,
-            cluster=cluster,
-            id=id,
-            requested_by=who,
-            requested_at=asked,
-            reason=reason,
-            even_if_busy=False,
-            expires_at=asked + 3600,
-            delivered_at=asked + 5,
-            called_off_by=called_off_by or None,
-            called_off_at=asked + 9 if called_off_by else None,
-            called_off_reason="We need it." if called_off_by else None,
         )
 
     def activity(self, cluster: str, prefix: str, **seconds: float) -> None:
         named = {name.replace("_", "-"): value for name, value in seconds.items()}
-        self._add(schema.activity, cluster=cluster, prefix=prefix, seq=100, seconds=named)
+        self.add(schema.activity, cluster=cluster, prefix=prefix, seq=100, seconds=named)
 
     def profile(self, cluster: str, id: str, at: float) -> None:
-        self._add(
+        self.add(
             schema.profile,
             cluster=cluster,
             id=id,
             seq=100,
-            started_at=self._now + at,
-            stopped_at=self._now + at + 60,
+            started_at=self.now + at,
+            stopped_at=self.now + at + 60,
             workers=24,
             seconds=812.5,
             lines=[
@@ -288,12 +270,12 @@ class SeedWriter:
         )
 
     def event(self, cluster: str, id: str, topic: str, message: Any, at: float) -> None:
-        self._add(
+        self.add(
             schema.event,
             cluster=cluster,
             id=id,
             seq=100,
-            at=self._now + at,
+            at=self.now + at,
             topic=topic,
             message=json.dumps(message),
             cut=False,
@@ -335,14 +317,14 @@ class SeedWriter:
             attributes = {metric.attributes[0]: value} if value is not None else {}
             number = self._series_id(cluster, metric, attributes)
             self._rows.setdefault(schema.point, []).extend(
-                {"series": number, "time": round((self._now + t) * 1000), "value": v}
+                {"series": number, "time": round((self.now + t) * 1000), "value": v}
                 for t, v in zip(times, values, strict=True)
             )
 
     def _series_id(self, cluster: str, metric: names.Metric, attributes: dict[str, str]) -> int:
         # Far above what the service hands out by itself, and apart for each workspace.
         number = 1_000_000 + self._chance.randrange(10**9)
-        self._add(
+        self.add(
             schema.series,
             id=number,
             cluster=cluster,

@@ -73,6 +73,7 @@ class Cluster(TypedDict):
     ``worker_seconds`` is by state: busy, idle, paused. ``idle_seconds`` is None while it works,
     ``held_by`` what keeps it from being idle or from being closed. ``drops`` counts what the plugin
     had to leave out, by kind. ``failures`` counts exceptions. ``url`` is its page.
+    ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
     """
 
     id: str
@@ -101,6 +102,7 @@ class Cluster(TypedDict):
     held_by: dict[str, int]
     cost: float | None
     idle_cost: float | None
+    idle_timeout: float | None
     prices: Prices | None
     scheduler: SchedulerLoad | None
     gpu: Gpu | None
@@ -436,3 +438,71 @@ class Lines(TypedDict):
     """The lines of one metric of one cluster."""
 
     items: list[Line]
+
+
+class IdlePolicy(TypedDict):
+    """What is done about clusters that are idle for ``after`` seconds; ``sentence`` says it.
+
+    ``users`` and ``tags`` are patterns of the clusters that it means; ``begins`` and ``ends`` are
+    HH:MM in ``time_zone``, None where it works all day.
+    """
+
+    id: str
+    name: str
+    after: float
+    action: Literal["notice", "shutdown"]
+    users: list[str]
+    tags: dict[str, str]
+    begins: str | None
+    ends: str | None
+    time_zone: str
+    enabled: bool
+    sentence: str
+    changed_at: datetime
+    changed_by: str
+
+
+class PolicyDecision(TypedDict):
+    """What an idle policy did about a cluster, and why; ``command`` is the shutdown's id."""
+
+    id: str
+    cluster: str
+    policy: str
+    policy_name: str
+    at: datetime
+    outcome: Literal["notice", "shutdown"]
+    sentence: str
+    command: str | None
+
+
+class NotificationTarget(TypedDict):
+    """Whom notifications go to, by a ``service`` such as ``slack``. Its address is not told.
+
+    ``failure`` says why the last message was not taken, None where it was.
+    """
+
+    id: str
+    name: str
+    service: str
+    kinds: list[
+        Literal["idle", "computation failed", "worker lost", "cluster silent", "budget passed"]
+    ]
+    changed_at: datetime
+    changed_by: str
+    sent_at: datetime | None
+    failed_at: datetime | None
+    failure: str | None
+
+
+class Sent(TypedDict):
+    """Whether a message was taken; ``failure`` says why not."""
+
+    sent: bool
+    failure: str | None
+
+
+class Budget(TypedDict):
+    """What the clusters that start in a month of UTC may cost; None where there is no budget."""
+
+    amount: float | None
+    currency: str | None

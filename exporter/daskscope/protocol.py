@@ -77,6 +77,7 @@ class Cluster:
     scheduler's, whoever registered.
     ``deployment`` says what the environment tells of where it runs: names such as ``slurm.job.id``,
     ``k8s.pod.name``, ``gateway.cluster.name``. ``prices`` are None where none are set.
+    ``idle_timeout`` is the user's own setting, after which the cluster closes itself.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Cluster:
     workspace: str | None = None
     deployment: dict[str, str] = dataclasses.field(default_factory=dict)
     prices: Prices | None = None
+    idle_timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

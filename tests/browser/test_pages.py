@@ -14,6 +14,12 @@ PAGES = (
     "sign-in",
     "account",
     "shutdown",
+    "policies",
+    "policies-owned",
+    "policies-empty",
+    "notifications",
+    "notifications-owned",
+    "notifications-empty",
     "first-run",
     "missing",
     "clusters",
@@ -43,6 +49,8 @@ def _path(site: Site, name: str) -> str:
             return "/sign-in"
         case "account":
             return "/account"
+        case "policies" | "notifications":
+            return f"/{kind}"
         case "shutdown":
             return f"/clusters/{seeded.running}/shutdown"
         case "first" | "clusters":
@@ -77,7 +85,12 @@ def test_page_shows_without_trouble(
     scheme: Literal["light", "dark"],
     javascript: bool,
 ) -> None:
-    token = {"sign-in": None, "first-run": site.empty_token}.get(name, site.token)
+    token = {
+        "sign-in": None,
+        "first-run": site.empty_token,
+        "policies-empty": site.empty_token,
+        "notifications-empty": site.empty_token,
+    }.get(name, site.token)
     with watched(
         browser,
         site.service.url,
@@ -86,6 +99,8 @@ def test_page_shows_without_trouble(
             "account": site.user,
             "shutdown": site.owner,
             "cluster-owned": site.owner,
+            "policies-owned": site.owner,
+            "notifications-owned": site.owner,
         }.get(name),
         width=width,
         scheme=scheme,

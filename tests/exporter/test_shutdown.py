@@ -182,6 +182,12 @@ def test_an_actor_at_work_keeps_the_cluster(
     _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
 
 
+def test_the_service_is_told_when_it_closes_itself(register: Register, recorder: Recorder) -> None:
+    register(idle__timeout="1h")
+    beats = recorder.wait_for(lambda: recorder.beats[:1], "a beat")
+    assert beats[0].cluster.idle_timeout == 3600.0
+
+
 # --- because the service asks ---------------------------------------------------------------------
 
 

@@ -15,10 +15,11 @@ from daskscope_service.accounts import sessions, sign_in, tokens, users
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
 from daskscope_service.application import close_app, create_app
-from daskscope_service.commands import shutdowns
+from daskscope_service.commands import policies, shutdowns
 from daskscope_service.commands.shutdowns import Wish
 from daskscope_service.db import schema
 from daskscope_service.db.engine import upgrade_database, writing
+from daskscope_service.insight.idle_policy import Policy
 from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_cluster, post
 from tests.service.people import make_user as add_user
@@ -35,6 +36,7 @@ EVERYONE = SESSIONS | READERS | SENDERS | REFUSED
 
 #: Who may change something in the workspace.
 ACTORS = frozenset({"member", "owner", "other workspace's owner", "link"})
+OWNERS = ACTORS - {"member"}
 
 #: Stands in every answer that tells of the workspace's cluster, and not in its address.
 TELLTALE = "not-for-other-workspaces"
@@ -72,6 +74,28 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /clusters/<cluster_id>/shutdown": ACTORS,
     "POST /clusters/<cluster_id>/shutdown": ACTORS,
     "POST /clusters/<cluster_id>/commands/<command_id>/call-off": ACTORS,
+    "GET /api/v1/policies": SESSIONS | READERS,
+    "GET /api/v1/policies/<policy_id>": SESSIONS | READERS,
+    "GET /api/v1/decisions": SESSIONS | READERS,
+    "POST /api/v1/policies": OWNERS,
+    "PUT /api/v1/policies/<policy_id>": OWNERS,
+    "DELETE /api/v1/policies/<policy_id>": OWNERS,
+    "GET /policies": SESSIONS,
+    "POST /policies": OWNERS,
+    "GET /policies/<policy_id>": OWNERS,
+    "POST /policies/<policy_id>": OWNERS,
+    "POST /policies/<policy_id>/remove": OWNERS,
+    "GET /api/v1/targets": SESSIONS | READERS,
+    "GET /api/v1/budget": SESSIONS | READERS,
+    "PUT /api/v1/budget": OWNERS,
+    "POST /api/v1/targets": OWNERS,
+    "POST /api/v1/targets/<target_id>/test": OWNERS,
+    "DELETE /api/v1/targets/<target_id>": OWNERS,
+    "GET /notifications": SESSIONS,
+    "POST /notifications": OWNERS,
+    "POST /notifications/<target_id>/test": OWNERS,
+    "POST /notifications/<target_id>/remove": OWNERS,
+    "POST /notifications/budget": OWNERS,
     "GET /": SESSIONS,
     "GET /clusters/<cluster_id>": SESSIONS,
     "GET /clusters/<cluster_id>/computations": SESSIONS,
@@ -89,6 +113,17 @@ ALLOWED: dict[str, frozenset[str]] = {
 FOUND = {
     "POST /clusters/<cluster_id>/shutdown": (303, 409),  # 409: one is under way
     "POST /clusters/<cluster_id>/commands/<command_id>/call-off": (303,),
+    # Without a body; and the first who may removes it.
+    "PUT /api/v1/policies/<policy_id>": (400, 404),
+    "DELETE /api/v1/policies/<policy_id>": (204, 404),
+    "GET /api/v1/policies/<policy_id>": (200, 404),
+    "GET /policies/<policy_id>": (200, 404),
+    "POST /policies/<policy_id>": (400, 404),
+    "POST /policies/<policy_id>/remove": (303, 404),
+    "POST /api/v1/targets/<target_id>/test": (404,),
+    "DELETE /api/v1/targets/<target_id>": (404,),
+    "POST /notifications/<target_id>/test": (404,),
+    "POST /notifications/<target_id>/remove": (404,),
 }
 
 
@@ -100,6 +135,7 @@ class World:
     workspace: str
     cluster: str
     command: str
+    policy: str
 
     def address(self, route: str) -> str:
         """Return the address of what is in the workspace, for a pattern of addresses."""
@@ -108,6 +144,8 @@ class World:
             ("<computation_id>", "c1"),
             ("<profile_id>", "p1"),
             ("<command_id>", self.command),
+            ("<policy_id>", self.policy),
+            ("<target_id>", "none"),
             ("<fingerprint>", "1:abc"),
             ("<id_hash>", "00" * 32),
             ("<path:filename>", "icon.svg"),
@@ -130,7 +168,9 @@ def world(shared_service: ServiceProcess) -> World:
         command, _ = shutdowns.ask(
             connection, workspace, cluster, Wish(reason=TELLTALE), actor="someone"
         )
-    return World(shared_service, workspace, cluster, command)
+        kept = Policy("y1", TELLTALE, 3600.0, "notice")
+        policies.keep(connection, workspace, kept, actor="someone", address=None)
+    return World(shared_service, workspace, cluster, command, kept.id)
 
 
 def enter(world: World, who: str) -> requests.Session:

@@ -382,6 +382,7 @@ class Observer:
             workspace=self._settings.workspace,
             prices=self._settings.prices,
             deployment=deployment(),
+            idle_timeout=self._settings.idle_timeout,
         )
 
     def _status(

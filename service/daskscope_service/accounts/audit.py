@@ -34,6 +34,12 @@ Action = Literal[
     "key forgotten",
     "shutdown asked for",
     "shutdown called off",
+    "policy made",
+    "policy changed",
+    "policy removed",
+    "target made",
+    "target removed",
+    "budget changed",
 ]
 
 #: Who acts where no one has signed in: someone with the command line and the database.

@@ -172,6 +172,7 @@ cluster = Table(
     Column("gpu", JSON, nullable=False),  # JSON null: no worker reports one
     Column("cost", Float),
     Column("idle_cost", Float),
+    Column("idle_timeout", Float),  # of its own settings, in seconds; None: none set
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
 )
@@ -344,6 +345,83 @@ command = Table(
     Index("command_by_time", "workspace", "requested_at", "id"),
     Index("command_by_cluster", "workspace", "cluster", "requested_at"),
     Index("command_by_expiry", "workspace", "expires_at"),
+)
+
+policy = Table(
+    "policy",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("after", Float, nullable=False),  # seconds of idleness
+    Column("action", String, nullable=False),  # "notice" or "shutdown"
+    Column("users", JSON, nullable=False),  # patterns of names; []: of everyone
+    Column("tags", JSON, nullable=False),  # patterns by tag, all of which must fit
+    Column("begins", String),  # "20:00", local time; None: all day
+    Column("ends", String),
+    Column("time_zone", String, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("changed_at", Float, nullable=False),
+    Column("changed_by", String, nullable=False),
+    UniqueConstraint("workspace", "name"),
+)
+
+# What a policy did about a cluster, and why.
+decision = Table(
+    "decision",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("cluster", String, nullable=False),
+    Column("policy", String, nullable=False),
+    Column("policy_name", String, nullable=False),  # as it was then
+    Column("at", Float, nullable=False),
+    Column("outcome", String, nullable=False),  # "notice" or "shutdown"
+    Column("sentence", Text, nullable=False),
+    Column("command", String),  # the shutdown that was asked for
+    Index("decision_by_cluster", "workspace", "cluster", "at"),
+)
+
+# What notifications tell of; the id is made of what happened, so that it is written down once.
+notice = Table(
+    "notice",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("cluster", String, nullable=False),  # "": of none
+    Column("found_at", Float, nullable=False),
+    Column("sentence", Text, nullable=False),
+    Column("path", String, nullable=False),  # of the page that shows it
+    Index("notice_by_time", "workspace", "found_at"),
+)
+
+notification_target = Table(
+    "notification_target",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("address", Sealed, nullable=False),  # a secret
+    Column("kinds", JSON, nullable=False),
+    Column("changed_at", Float, nullable=False),
+    Column("changed_by", String, nullable=False),
+    Column("told_until", Float, nullable=False),  # of the notices: those found up to then
+    Column("next_at", Float, nullable=False),  # no message before
+    Column("sent_at", Float),
+    Column("failed_at", Float),
+    Column("failure", Text),
+    UniqueConstraint("workspace", "name"),
+)
+
+budget = Table(
+    "budget",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("amount", Float, nullable=False),  # for the clusters that start in a month of UTC
+    Column("currency", String, nullable=False),
+    Column("changed_at", Float, nullable=False),
+    Column("changed_by", String, nullable=False),
 )
 
 event = Table(

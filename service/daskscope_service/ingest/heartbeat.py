@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import BindParameter, Engine, Table, bindparam
@@ -22,6 +23,7 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Lookup, Upsert
 from daskscope_service.ingest.beat_schema import make_decoder
 from daskscope_service.ingest.writer import Rows, Writer
+from daskscope_service.insight.notice import computation_failed, worker_lost
 from daskscope_service.problems import Problem
 
 _MAJOR = PROTOCOL.partition(".")[0]
@@ -32,6 +34,9 @@ _PLACES = tuple(f"hash{number}" for number in range(8))
 
 #: Hashes that are remembered as they are stored.
 _HASHES_KEPT = 4096
+
+#: Seconds for which it is news that something went wrong.
+_NEWS = 86400.0
 
 #: The character NUL in JSON; a backslash before it that is itself escaped does not count.
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
@@ -106,6 +111,7 @@ class BeatStore:
             # The same few again and again: a loop names its code in each beat.
             self._keyed = lru_cache(_HASHES_KEPT)(hasher(connection))
         self._code = Upsert(engine, schema.code)
+        self._notice = Upsert(engine, schema.notice)
         places: list[BindParameter[str]] = [bindparam(name) for name in _PLACES]
         self._known_code = Lookup(
             engine.dialect,
@@ -195,6 +201,8 @@ class BeatStore:
                 (*key, s.id, seq, s.requested_by, s.state, s.at, s.closes_at, s.detail)
                 for s in beat.shutdowns
             ]
+        if notices := _notices(beat, workspace, now):
+            rows[self._notice] = notices
         if beat.code:
             rows[self._code] = [
                 (workspace, self._keyed(c.hash), c.file, c.text, c.first_line, c.cut)
@@ -228,6 +236,28 @@ class BeatStore:
         )
 
 
+def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...]]:
+    """Return what notifications are to tell of: news, and not what a spool has kept for long."""
+    id = beat.cluster.id
+    rows = [
+        (
+            workspace, f"computation failed:{id}:{c.id}", "computation failed", id, now,
+            computation_failed(c, beat.cluster), f"/clusters/{id}/computations/{quote(c.id, '')}",
+        )
+        for c in beat.computations
+        if c.status == "erred" and c.stopped_at is not None and c.stopped_at > now - _NEWS
+    ]  # fmt: skip
+    rows += [
+        (
+            workspace, f"worker lost:{id}:{w.id}", "worker lost", id, now,
+            worker_lost(w, beat.cluster), f"/clusters/{id}",
+        )
+        for w in beat.worker_losses
+        if not w.expected and w.at > now - _NEWS
+    ]  # fmt: skip
+    return rows
+
+
 def _cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:
     c, s = beat.cluster, beat.status
     return (
@@ -236,7 +266,7 @@ def _cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]
         s.memory_used, s.memory_limit, _json(s.worker_seconds), _json(s.tasks), s.clients,
         s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, _json(beat.drops),
         _json(c.deployment), _json(c.prices), _json(s.held_by), _json(s.scheduler), _json(s.gpu),
-        s.cost, s.idle_cost,
+        s.cost, s.idle_cost, c.idle_timeout,
     )  # fmt: skip
 
 

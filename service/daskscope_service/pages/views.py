@@ -21,6 +21,7 @@ from daskscope_service.reads.clusters import list_clusters, one_cluster
 from daskscope_service.reads.computations import list_computations, one_computation
 from daskscope_service.reads.events import list_events, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
+from daskscope_service.reads.policies import decisions_on, policies_for
 from daskscope_service.reads.scope import Item, Selection, encode_cursor, reading
 from daskscope_service.reads.shutdowns import shutdowns_of
 from daskscope_service.settings import Settings
@@ -81,6 +82,7 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         losses = list_worker_losses(scope, cluster_id)
         shutdowns = shutdowns_of(scope, cluster_id)
         activities = list_activities(scope, cluster_id)
+        policies, decisions = policies_for(scope, found), decisions_on(scope, cluster_id)
     since, until = _charted(found, SPANS[span])
     store = current_app.extensions["daskscope.series"]
     return _page(
@@ -92,6 +94,8 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
         events=events,
         losses=losses,
         shutdowns=shutdowns,
+        policies=policies,
+        decisions=decisions,
         may_shut_down=may_act(g.session, "member"),
         thread_seconds=all_together(activities),
         span=span,

@@ -1,0 +1,157 @@
+"""What an idle policy means for a cluster at a moment, and why, in words.
+
+Pure functions. ``cluster`` has the columns of its table; times are seconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from daskscope_service.insight.wording import duration
+
+Action = Literal["notice", "shutdown"]
+
+#: What comes of it. The first two are done, for the others there is nothing to do now.
+Outcome = Literal[
+    "notice", "shutdown", "off", "gone", "at work", "not yet", "other hours", "own setting", "done"
+]
+
+
+class UnknownTimeZone(ValueError):
+    """There is no time zone of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is done about clusters that are idle for ``after`` seconds.
+
+    It means the clusters of ``users`` (patterns, of which one must fit; none: everyone) that have
+    all of ``tags`` (patterns by tag). It works from ``begins`` to ``ends``, ``HH:MM`` in
+    ``time_zone``, over midnight where the end is the earlier one; all day where they are None.
+    """
+
+    id: str
+    name: str
+    after: float
+    action: Action
+    users: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    begins: str | None = None
+    ends: str | None = None
+    time_zone: str = "UTC"
+    enabled: bool = True
+
+    def means(self, cluster: Mapping[str, Any]) -> bool:
+        """Tell whether it is about ``cluster`` at all."""
+        fits_user = not self.users or any(fnmatchcase(cluster["user"], one) for one in self.users)
+        tags = cluster["tags"]
+        return fits_user and all(
+            name in tags and fnmatchcase(tags[name], pattern) for name, pattern in self.tags.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a policy comes to. ``sentence`` tells the policy, the facts and what follows."""
+
+    outcome: Outcome
+    sentence: str
+
+    @property
+    def acts(self) -> bool:
+        """Whether there is something to do."""
+        return self.outcome in ("notice", "shutdown")
+
+
+def decide(
+    policy: Policy,
+    cluster: Mapping[str, Any],
+    *,
+    status: str,
+    acted_at: float | None,
+    now: float,
+) -> Decision:
+    """Return what ``policy`` comes to for ``cluster``, which it means.
+
+    ``status`` is ``running``, ``lost`` or ``stopped``; ``acted_at`` is when the policy last did
+    something about the cluster. It acts once for as long as the cluster stays idle.
+    """
+    says = f"policy {policy.name!r} {rule(policy)}"
+    idle = cluster["idle_seconds"]
+    if status != "running":
+        return Decision("gone", f"{_capital(says)}, but the cluster is {status}.")
+    if not policy.enabled:
+        return Decision("off", f"{_capital(says)}, but is switched off.")
+    if idle is None:
+        return Decision("at work", f"At work; {says}.")
+    began = f"Idle for {duration(idle)}; {says}"
+    own = cluster["idle_timeout"]
+    if policy.action == "shutdown" and own is not None and own <= policy.after:
+        return Decision(
+            "own setting",
+            f"{began}; its own idle.timeout of {duration(own)} is stricter, so that is left to it.",
+        )
+    if idle < policy.after:
+        left = duration(policy.after - idle)
+        return Decision("not yet", f"{began}, so in {left} at the earliest.")
+    if acted_at is not None and acted_at >= cluster["last_seen_at"] - idle:
+        return Decision("done", f"{began}; that was done, once for this idleness.")
+    if policy.begins is not None and policy.ends is not None:
+        try:
+            clock = local_time(now, policy.time_zone)
+        except UnknownTimeZone:
+            return Decision("other hours", f"{began}, which is no time zone here: nothing is done.")
+        began += f"; it is {clock} there"
+        if not in_hours(clock, policy.begins, policy.ends):
+            return Decision("other hours", f"{began}, so nothing is done now.")
+    if policy.action == "notice":
+        return Decision("notice", f"{began}, so notice is given.")
+    return Decision("shutdown", f"{began}, so it is asked to shut down.")
+
+
+def in_hours(clock: str, begins: str, ends: str) -> bool:
+    """Tell whether ``clock`` lies from ``begins`` to before ``ends``, all ``HH:MM``.
+
+    Over midnight where the end is the earlier one; always where they are the same.
+    """
+    if begins < ends:
+        return begins <= clock < ends
+    return begins <= clock or clock < ends
+
+
+def local_time(now: float, time_zone: str) -> str:
+    """Return what the clocks show in ``time_zone``, as ``HH:MM``.
+
+    Raises
+    ------
+    UnknownTimeZone
+        There is none of this name.
+    """
+    return datetime.fromtimestamp(now, _zone(time_zone)).strftime("%H:%M")
+
+
+@cache
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError):  # one that is not there, a folder, not a name
+        raise UnknownTimeZone(name) from None
+
+
+def rule(policy: Policy) -> str:
+    """Return what ``policy`` does in words: ``shuts down after 30 min``."""
+    does = "shuts down" if policy.action == "shutdown" else "gives notice"
+    hours = ""
+    if policy.begins is not None and policy.ends is not None:
+        hours = f" between {policy.begins} and {policy.ends} {policy.time_zone}"
+    return f"{does} after {duration(policy.after)}{hours}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

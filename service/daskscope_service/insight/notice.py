@@ -1,0 +1,62 @@
+"""What notifications say: sentences about what happened, and one message of many of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from daskscope_service.insight.wording import duration, money, number, plural
+
+Kind = Literal["idle", "computation failed", "worker lost", "cluster silent", "budget passed"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: Lines of one message; the others are counted.
+MOST_LINES = 20
+
+
+def computation_failed(computation: Any, cluster: Any) -> str:
+    """Return the sentence about a computation that erred. Both are of a beat."""
+    lasted = computation.stopped_at - computation.started_at
+    return (
+        f"A computation of {computation.user} on {cluster.name} failed after {duration(lasted)}: "
+        f"{plural(computation.erred, 'task run')} erred, {number(computation.completed)} of "
+        f"{plural(computation.tasks, 'task')} done."
+    )
+
+
+def worker_lost(loss: Any, cluster: Any) -> str:
+    """Return the sentence about a worker that was lost. Both are of a beat."""
+    had = f", with {plural(loss.processing, 'task')} on it" if loss.processing else ""
+    return f"{cluster.name} lost the worker {loss.name}: {loss.reason}{had}."
+
+
+def cluster_silent(cluster: Mapping[str, Any], silence: float) -> str:
+    """Return the sentence about a cluster that is not heard any more."""
+    return (
+        f"{cluster['name']} of {cluster['user']} fell silent {duration(silence)} ago, without "
+        "saying that it stopped."
+    )
+
+
+def budget_passed(spent: float, amount: float, currency: str, month: str) -> str:
+    """Return the sentence about a month's budget that is used up."""
+    return (
+        f"The clusters of {month} have cost {money(spent, currency)}, an estimate: more than the "
+        f"budget of {money(amount, currency)}."
+    )
+
+
+def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> tuple[str, str]:
+    """Return title and text of one message about ``notices``, each with its link.
+
+    ``url`` is where users reach the service.
+    """
+    counts = Counter(notice["kind"] for notice in notices)
+    told = ", ".join(
+        kind if count == 1 else f"{number(count)} × {kind}" for kind, count in counts.items()
+    )
+    lines = [f"{notice['sentence']}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]]
+    if len(notices) > MOST_LINES:
+        lines.append(f"And {number(len(notices) - MOST_LINES)} more: {url}/")
+    return f"daskscope, {workspace}: {told}", "\n\n".join(lines)

@@ -1,0 +1,1 @@
+"""Notifications: what is worth telling, whom, and how it gets there."""

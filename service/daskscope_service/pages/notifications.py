@@ -1,0 +1,123 @@
+"""The page of the notifications: whom they go to, and the month's budget."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from flask import Blueprint, g, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import acting_as, may_act, signed_in
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.insight.notice import KINDS
+from daskscope_service.notify import targets as kept
+from daskscope_service.notify.budgets import Budget, budget_of, set_budget
+from daskscope_service.notify.sending import NotSent, UnfitAddress, send
+from daskscope_service.problems import Problem
+
+blueprint = Blueprint("notifications", __name__)
+
+_CURRENCY = re.compile(r"[A-Z]{3}")
+
+
+@blueprint.get("/notifications")
+@signed_in
+def notifications() -> ResponseReturnValue:
+    """Show the targets of the workspace, and to owners a form for another one."""
+    return _page()
+
+
+@blueprint.post("/notifications")
+@acting_as("owner")
+def add() -> ResponseReturnValue:
+    """Keep a target."""
+    name = _said("name")[:80]
+    kinds = [kind for kind in KINDS if kind in request.form.getlist("kinds")]
+    try:
+        if not name or not kinds:
+            raise UnfitAddress("A target needs a name, and something to be told of.")
+        with writing(current_engine()) as connection:
+            kept.add(
+                connection,
+                g.workspace,
+                name=name,
+                address=_said("address"),
+                kinds=kinds,
+                actor=g.actor,
+                client=request.remote_addr,
+            )
+    except (UnfitAddress, kept.TooMany) as error:
+        return _page(400, str(error))
+    except kept.NameTaken:
+        return _page(409, f"There is another target {name}.")
+    return redirect("/notifications", code=303)
+
+
+@blueprint.post("/notifications/<target_id>/remove")
+@acting_as("owner")
+def remove(target_id: str) -> ResponseReturnValue:
+    """Remove a target."""
+    with writing(current_engine()) as connection:
+        if not kept.remove(
+            connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
+        ):
+            raise _missing(target_id)
+    return redirect("/notifications", code=303)
+
+
+@blueprint.post("/notifications/<target_id>/test")
+@acting_as("owner")
+def test(target_id: str) -> ResponseReturnValue:
+    """Send a message to a target, now."""
+    with current_engine().connect() as connection:
+        address = kept.address_of(connection, g.workspace, target_id)
+    if address is None:
+        raise _missing(target_id)
+    try:
+        send(address, f"daskscope, {g.workspace}: a test", f"{g.actor} tries this target out.")
+    except NotSent as error:
+        return _page(wrong=f"The test was not sent: {error}.")
+    return _page(done="The test was sent.")
+
+
+@blueprint.post("/notifications/budget")
+@acting_as("owner")
+def change_budget() -> ResponseReturnValue:
+    """Set the budget; an empty amount removes it."""
+    budget = None
+    if amount := _said("amount"):
+        try:
+            budget = Budget(float(amount), _said("currency").upper())
+        except ValueError:
+            return _page(400, f"{amount!r} is not an amount of money.")
+        if not 0 < budget.amount <= 1e12 or not _CURRENCY.fullmatch(budget.currency):
+            return _page(400, "A budget is an amount above 0 and a currency, such as 500 EUR.")
+    with writing(current_engine()) as connection:
+        set_budget(connection, g.workspace, budget, actor=g.actor, client=request.remote_addr)
+    return redirect("/notifications", code=303)
+
+
+def _page(status: int = 200, wrong: str | None = None, done: str | None = None) -> tuple[str, int]:
+    with current_engine().connect() as connection:
+        targets = kept.list_targets(connection, g.workspace)
+        budget = budget_of(connection, g.workspace)
+    page = render_template(
+        "notifications.html",
+        now=time.time(),
+        targets=targets,
+        budget=budget,
+        kinds=KINDS,
+        wrong=wrong,
+        done=done,
+        may_change=may_act(g.session, "owner"),
+    )
+    return page, status
+
+
+def _said(name: str) -> str:
+    return request.form.get(name, "").replace("\0", "").strip()
+
+
+def _missing(target_id: str) -> Problem:
+    return Problem(404, f"This workspace has no target {target_id}.", title="Not found")

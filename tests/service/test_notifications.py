@@ -1,0 +1,265 @@
+"""Notifications: what is told, to whom, how often, and what of it no one gets to see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import requests
+from sqlalchemy import delete, select, update
+
+from daskscope.protocol import Prices
+from daskscope_service.accounts import audit
+from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
+from daskscope_service.insight.notice import KINDS, MOST_LINES, message
+from daskscope_service.notify.rounds import notify
+from tests.service.beats import (
+    make_cluster,
+    make_computation,
+    make_status,
+    make_worker_loss,
+)
+from tests.service.test_commands import Workspace, workspace
+from tests.service.test_policies import idle_beat, owner, send
+from tests.service.webhook import Webhook
+
+__all__ = ["owner", "workspace"]  # fixtures
+
+
+@pytest.fixture
+def webhook(workspace: Workspace) -> Iterator[Webhook]:
+    with Webhook() as webhook:
+        yield webhook
+        with writing(workspace.service.engine) as connection:  # no one listens any more
+            target = schema.notification_target
+            connection.execute(delete(target).where(target.c.workspace == workspace.name))
+
+
+def add(
+    workspace: Workspace, owner: requests.Session, address: str, expected: int = 201, **fields: Any
+) -> dict[str, Any]:
+    answer = owner.post(
+        f"{workspace.service.url}/api/v1/targets",
+        json={"name": "the team", "address": address} | fields,
+        timeout=30,
+    )
+    assert answer.status_code == expected, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def shown(workspace: Workspace) -> dict[str, Any]:
+    """Return what is told of the only target."""
+    (found,) = workspace.get("targets")["items"]
+    return dict(found)
+
+
+def let_time_pass(workspace: Workspace) -> None:
+    """Let the pause be over, and what was found be old enough to be told."""
+    target, notice = schema.notification_target, schema.notice
+    with writing(workspace.service.engine) as connection:
+        ours = target.c.workspace == workspace.name
+        connection.execute(update(target).where(ours).values(next_at=0.0))
+        before = connection.execute(select(target.c.told_until).where(ours)).scalar_one()
+        connection.execute(
+            update(notice)
+            .where(notice.c.workspace == workspace.name, notice.c.found_at > before)
+            .values(found_at=before + 0.001)
+        )
+        past = time.time() - 60
+        connection.execute(
+            update(notice).where(notice.c.workspace == workspace.name)
+            .values(found_at=notice.c.found_at - (before - past))
+        )  # fmt: skip
+        connection.execute(update(target).where(ours).values(told_until=past))
+
+
+def erred(id: str = "c1", **fields: Any) -> Any:
+    return make_computation(id, status="erred", stopped_at=time.time(), erred=3, **fields)
+
+
+def rounds(workspace: Workspace) -> int:
+    """Do rounds as four processes would, at once; return how many messages they sent."""
+    with ThreadPoolExecutor(4) as pool:
+        engine = workspace.service.engine
+        return sum(pool.map(lambda _: notify(engine, "https://x", 60.0, 0.0), range(4)))
+
+
+def test_what_happens_together_is_told_together_with_links_and_once(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    workspace.beat(computations=(erred("before"),))
+    add(workspace, owner, webhook.address)
+    lost = make_worker_loss(expected=False, reason="out of memory", name="worker-3", processing=2)
+    news: dict[str, Any] = {"computations": (erred("c/1"), erred("c2")), "worker_losses": (lost,)}
+    for _ in range(2):  # a beat may come twice
+        workspace.beat(**news)
+    said = webhook.wait(1)
+    assert said["title"] == f"daskscope, {workspace.name}: 2 × computation failed, worker lost"
+    url = f"{workspace.service.url}/clusters/{workspace.cluster.id}"
+    for line in (
+        "A computation of ada on nightly failed after",
+        f"{url}/computations/c%2F1",
+        f"{url}/computations/c2",
+        f"nightly lost the worker worker-3: out of memory, with 2 tasks on it.\n{url}",
+    ):
+        assert line in said["message"]
+    assert "before" not in said["message"]
+    assert shown(workspace)["sent_at"] is not None
+    # What is told already is not told again, by no one.
+    workspace.beat(**news)
+    let_time_pass(workspace)
+    assert rounds(workspace) == 0
+    assert len(webhook.told) == 1
+
+
+def test_between_two_messages_is_a_pause_and_one_process_sends_what_has_come(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    add(workspace, owner, webhook.address)
+    workspace.beat(computations=(erred("c1"),))
+    webhook.wait(1)
+    workspace.beat(computations=(erred("c2"),))
+    workspace.beat(computations=(erred("c3"),))
+    target = schema.notification_target
+    with workspace.service.engine.connect() as connection:
+        next_at = connection.execute(
+            select(target.c.next_at).where(target.c.workspace == workspace.name)
+        ).scalar_one()
+    assert next_at > time.time() + 60
+    assert rounds(workspace) == 0
+    let_time_pass(workspace)
+    rounds(workspace)
+    said = webhook.wait(2)
+    assert said["title"].endswith(": 2 × computation failed")
+
+
+def test_a_message_that_is_not_taken_is_told_of_and_tried_again(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    webhook.status = 500
+    add(workspace, owner, webhook.address)
+    workspace.beat(computations=(erred(),))
+    deadline = time.monotonic() + 60
+    while shown(workspace)["failure"] is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert "500" in shown(workspace)["failure"]
+    assert "s3cr3t" not in shown(workspace)["failure"]
+    assert webhook.refused == 1
+    page = owner.get(f"{workspace.service.url}/notifications", timeout=30).text
+    assert shown(workspace)["failure"] in page
+    webhook.status = 200
+    workspace.beat(computations=(erred("c2"),))
+    let_time_pass(workspace)
+    rounds(workspace)
+    assert webhook.wait(1)["title"].endswith(": 2 × computation failed")
+    assert shown(workspace)["failure"] is None
+
+
+def test_silence_idleness_and_a_budget_that_is_passed_are_told(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    priced = make_cluster(prices=Prices("EUR", {"thread": 1.0}), started_at=time.time())
+    workspace.beat(priced, status=make_status(cost=60.5))
+    api = f"{workspace.service.url}/api/v1"
+    budget = {"amount": 60, "currency": "EUR"}
+    assert owner.put(f"{api}/budget", json=budget, timeout=30).json() == budget
+    assert workspace.get("budget") == budget
+    add(workspace, owner, webhook.address)
+    silent = make_cluster(name="adhoc")
+    workspace.beat(silent)
+    with writing(workspace.service.engine) as connection:
+        connection.execute(
+            update(schema.cluster)
+            .where(schema.cluster.c.id == silent.id)
+            .values(last_seen_at=time.time() - 600)
+        )
+    send(workspace, owner, action="notice")
+    idle_beat(workspace)
+    deadline = time.monotonic() + 60
+    while len("".join(told["title"] for told in webhook.told).split(", ")) < 5:
+        assert time.monotonic() < deadline, webhook.told
+        let_time_pass(workspace)
+        rounds(workspace)
+    text = "\n".join(told["message"] for told in webhook.told)
+    assert "adhoc of ada fell silent 10 min" in text
+    assert "have cost 60.50 EUR, an estimate: more than the budget of 60.00 EUR." in text
+    assert "Idle for 42 min; policy 'nights' gives notice after 30 min" in text
+    assert text.count("adhoc of ada fell silent") == text.count("have cost") == 1
+
+
+def test_a_target_hears_of_what_it_wants_to_hear(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    add(workspace, owner, webhook.address, kinds=["worker lost"])
+    lost = make_worker_loss(id="w1", expected=False)
+    closed = make_worker_loss(id="w2", expected=True, name="closed")
+    workspace.beat(computations=(erred(),), worker_losses=(lost, closed))
+    assert webhook.wait(1)["title"].endswith(": worker lost")
+    assert "closed" not in webhook.told[0]["message"]
+
+
+def test_no_one_gets_to_see_an_address(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    target = add(workspace, owner, webhook.address)
+    assert target["service"] == "json"
+    text = owner.get(f"{workspace.service.url}/notifications", timeout=30).text
+    assert "the team" in text
+    kept = [str(entry) for entry in audit.newest(workspace.service.engine, 50)]
+    for told in (str(target), str(workspace.get("targets")), text, *kept):
+        assert "s3cr3t" not in told
+    assert "s3cr3t" not in workspace.service.output
+    assert any("the team" in entry for entry in kept)
+
+
+def test_a_test_says_whether_it_was_sent(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    target = add(workspace, owner, webhook.address)
+    by_api = f"{workspace.service.url}/api/v1/targets/{target['id']}"
+    by_page = f"{workspace.service.url}/notifications/{target['id']}"
+    assert owner.post(f"{by_api}/test", timeout=30).json() == {"sent": True, "failure": None}
+    assert "a test" in webhook.wait(1)["title"]
+    assert "The test was sent." in owner.post(f"{by_page}/test", timeout=30).text
+    webhook.wait(2)
+    webhook.status = 403
+    answer = owner.post(f"{by_api}/test", timeout=30).json()
+    assert answer["sent"] is False
+    assert "403" in answer["failure"]
+    assert "403" in owner.post(f"{by_page}/test", timeout=30).text
+    assert owner.delete(by_api, timeout=30).status_code == 204
+    assert owner.post(f"{by_api}/test", timeout=30).status_code == 404
+
+
+def test_what_is_no_address_of_a_service_is_refused(
+    workspace: Workspace, owner: requests.Session
+) -> None:
+    for address, said in (
+        ("https://example.org/hook", "not a service"),
+        ("syslog://localhost", "not a service"),
+        ("dbus://x", "not a service"),
+        ("slack://", "begins with"),
+        ("slack://short", "is not how"),
+        ("maria@example.org", "begins with"),
+    ):
+        problem = add(workspace, owner, address, 400)
+        assert said in problem["detail"]
+        assert problem["field"] == "$.address"
+    url = f"{workspace.service.url}/notifications"
+    form = {"name": "x", "address": "slack://short", "kinds": list(KINDS)}
+    assert "is not how" in owner.post(url, data=form, timeout=30).text
+    assert workspace.get("targets")["items"] == []
+
+
+def test_a_message_of_very_many_counts_those_that_it_leaves_out() -> None:
+    one = {"kind": "worker lost", "sentence": "It is gone.", "path": "/clusters/x"}
+    title, text = message([one] * 1000, "team", "https://d.example")
+    assert title == "daskscope, team: 1,000 × worker lost"
+    assert text.count("It is gone.\nhttps://d.example/clusters/x") == MOST_LINES
+    assert text.endswith("And 980 more: https://d.example/")
