@@ -13,7 +13,7 @@ What is kept encrypted, by a key that the service lacks, is None; ``unreadable``
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Generic, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from daskscope.protocol import ComputationStatus, ShutdownState
 
@@ -42,6 +42,19 @@ class Prices(TypedDict, total=False):
 
     currency: str
     per_hour: dict[str, float]
+
+
+#: Whose prices they are: those of the cluster's own settings, or of its workspace's.
+PriceSource = Literal["cluster", "workspace"]
+
+
+class WorkspacePrices(TypedDict):
+    """What an hour costs, for clusters whose own settings say nothing; no ``currency``: nothing."""
+
+    currency: str | None
+    per_hour: dict[str, float]
+    changed_at: datetime | None
+    changed_by: str | None
 
 
 class SchedulerLoad(TypedDict, total=False):
@@ -74,6 +87,7 @@ class Cluster(TypedDict):
     ``held_by`` what keeps it from being idle or from being closed. ``drops`` counts what the plugin
     had to leave out, by kind. ``failures`` counts exceptions. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
+    Costs are estimates by ``prices``: its own, or where it has none, its workspace's.
     """
 
     id: str
@@ -104,6 +118,7 @@ class Cluster(TypedDict):
     idle_cost: float | None
     idle_timeout: float | None
     prices: Prices | None
+    price_source: PriceSource | None
     scheduler: SchedulerLoad | None
     gpu: Gpu | None
     tags: dict[str, str]
@@ -329,6 +344,34 @@ class ComputationDetail(_Computation):
     failures: list[Failure]
 
 
+class Span(_Encrypted):
+    """One span. ``status`` is error where a task raised an exception.
+
+    ``attributes`` have the names that docs/telemetry.md lists.
+    """
+
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    started_at: datetime
+    stopped_at: datetime
+    status: Literal["unset", "ok", "error"]
+    attributes: dict[str, Any] | None
+
+
+class Trace(TypedDict):
+    """A computation's spans: its own, then its task groups', then those of some of their tasks.
+
+    Of each group some tasks have a span: some that failed, the slowest, and a few others.
+    ``dask.task_group.sampled`` of the group's attributes counts them. ``more`` says that there are
+    further ones. ``trace_id`` is None where the computation has no trace.
+    """
+
+    trace_id: str | None
+    spans: list[Span]
+    more: bool
+
+
 class _ExceptionGroup(_Encrypted):
     fingerprint: str
     type: str
@@ -373,6 +416,28 @@ class Event(_Encrypted):
     cut: bool
 
 
+class LogRecord(_Encrypted):
+    """A log record, as OpenTelemetry has it. ``body`` and ``attributes`` may be ``unreadable``.
+
+    ``level`` is what ``severity``, its number, is called, "" where it is 0: not told. ``user`` and
+    ``cluster_name`` are the cluster's, None where no heartbeat told of it; ``cluster`` is "" where
+    the record named none.
+    """
+
+    cluster: str
+    cluster_name: str | None
+    user: str | None
+    id: str
+    at: datetime
+    level: Literal["trace", "debug", "info", "warning", "error", "fatal", ""]
+    severity: int
+    event_name: str
+    body: str | None
+    attributes: dict[str, Any] | None
+    trace_id: str | None
+    span_id: str | None
+
+
 class Profile(TypedDict):
     """When the workers' threads were sampled, and how many thread-seconds that stands for.
 
@@ -386,6 +451,26 @@ class Profile(TypedDict):
     workers: int
     seconds: float
     cut: bool
+
+
+class Usage(TypedDict):
+    """What one user's clusters came to in one week, from Monday in UTC.
+
+    ``up_seconds`` is how long clusters were up, ``thread_seconds`` threads times time, of which
+    ``idle_seconds`` without a task. Costs are estimates in the currency of ``prices``; clusters of
+    other prices are another item, and so are those without, and those that have the workspace's.
+    """
+
+    user: str
+    week_started_at: datetime
+    clusters: int
+    up_seconds: float
+    thread_seconds: float
+    idle_seconds: float
+    prices: Prices | None
+    price_source: PriceSource | None
+    cost: float | None
+    idle_cost: float | None
 
 
 class ProfileSummary(Profile):
@@ -422,8 +507,8 @@ class Line(TypedDict):
 
     ``kind`` is gauge, counter (a running total) or rate (per second). ``field`` is ``value``, or of
     histograms ``count``, ``sum``, or a bucket's upper bound. A gauge's value is the mean of its
-    step, of a long one perhaps of its last 12 points alone; a counter's its last total. A step in
-    which nothing was measured has no point.
+    step, where it is ``sampled`` of the step's last 12 points alone; a counter's its last total. A
+    step in which nothing was measured has no point.
     """
 
     attributes: dict[str, str]
@@ -432,6 +517,7 @@ class Line(TypedDict):
     unit: str
     times: list[int]
     values: list[float]
+    sampled: bool
 
 
 class Lines(TypedDict):
@@ -506,3 +592,107 @@ class Budget(TypedDict):
 
     amount: float | None
     currency: str | None
+
+
+KeptKind = Literal[
+    "clusters",
+    "computations",
+    "failures",
+    "events",
+    "profiles",
+    "spans",
+    "logs",
+    "series-full",
+    "series-5min",
+    "series",
+]
+
+
+class KeptFor(TypedDict):
+    """For how many ``days`` a kind of data is kept, ``what`` it is; None: for ever.
+
+    ``own`` says that the workspace has set it; else it is as the ``default`` says.
+    """
+
+    kind: KeptKind
+    days: int | None
+    default: int
+    own: bool
+    what: str
+
+
+class Retention(TypedDict):
+    """For how long the workspace keeps what. ``next_at``: about when older data is removed.
+
+    It is None where the service does not do so by itself.
+    """
+
+    kinds: list[KeptFor]
+    next_at: datetime | None
+
+
+TokenScope = Literal["ingest", "read", "admin"]
+MemberRole = Literal["owner", "member", "viewer"]
+
+
+class Token(TypedDict):
+    """A token without its secret. ``made_by`` is None where it is not known."""
+
+    id: str
+    label: str
+    scopes: list[TokenScope]
+    state: Literal["active", "expired", "revoked"]
+    made_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class NewToken(Token):
+    """A token that was just made. ``token`` is what a program shows; it is told only this once."""
+
+    token: str
+
+
+class Revoked(TypedDict):
+    """How many tokens were revoked."""
+
+    revoked: int
+
+
+class Workspace(TypedDict):
+    """A workspace, and what who asks is there."""
+
+    id: str
+    role: MemberRole
+
+
+class Member(TypedDict):
+    """Someone in a workspace. ``user`` is their id; ``active`` tells that they may sign in."""
+
+    user: str
+    name: str
+    display_name: str
+    role: MemberRole
+    active: bool
+
+
+class Invitation(TypedDict):
+    """An open invitation, without its link."""
+
+    id: str
+    name: str
+    role: MemberRole
+    made_by: str
+    created_at: datetime
+    expires_at: datetime
+
+
+class NewInvitation(TypedDict):
+    """An invitation that was just made. ``url`` is the link to give away, told only this once."""
+
+    id: str
+    name: str
+    role: MemberRole
+    url: str

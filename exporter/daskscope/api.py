@@ -124,7 +124,7 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
     ConfigurationError
         There is no token.
     AccessDenied
-        The token is not of scope ``admin``.
+        The token is not of scope ``admin``, or its user is no member of the workspace.
     NotFound
         The workspace has no such cluster.
     ServiceUnreachable, ServiceError
@@ -136,6 +136,28 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
         url = f"{chosen.endpoint}/api/v1/commands"
         found = _answer(session, "POST", url, "id", auth=_Bearer(chosen), json=body)
     return cast(ShutdownCommand, _with_datetimes(found))
+
+
+def make_report(cluster_id: str, computation_id: str | None = None, *, code: bool = False) -> str:
+    """Return the page of a cluster, or of a computation, as one HTML file to send to someone.
+
+    Users' code, and tracebacks and log lines that may quote it, are in it with ``code`` alone. The
+    service's audit log says that it was made. Raises as :func:`list_computations`.
+    """
+    chosen = _chosen()
+    path = "/".join(
+        f"{kind}/{quote(id, safe='')}"
+        for kind, id in (("clusters", cluster_id), ("computations", computation_id))
+        if id is not None
+    )
+    with requests.Session() as session:
+        return _asked(
+            session,
+            "GET",
+            f"{chosen.endpoint}/api/v1/{path}/report",
+            auth=_Bearer(chosen),
+            params={"code": "true" if code else "false"},
+        ).text
 
 
 def _chosen() -> Settings:
@@ -186,6 +208,15 @@ def _answer(
     session: requests.Session, method: str, url: str, expected: str, **sent: Any
 ) -> dict[str, Any]:
     """Return an answer that has the field ``expected``."""
+    response = _asked(session, method, url, **sent)
+    answer = _document(response)
+    if expected not in answer:
+        raise ServiceError(f"{url} answers, but is not a daskscope service", response.status_code)
+    return answer
+
+
+def _asked(session: requests.Session, method: str, url: str, **sent: Any) -> requests.Response:
+    """Return an answer that says that all is well."""
     try:
         response = session.request(method, url, timeout=TIMEOUT, **sent)
     except requests.RequestException as error:
@@ -193,15 +224,9 @@ def _answer(
             f"no answer from {url}: {error.__class__.__name__}; does the service run, and is "
             "daskscope.endpoint right?"
         ) from error
-    try:
-        answer = response.json()
-    except ValueError:
-        answer = None
     if response.ok:
-        if isinstance(answer, dict) and expected in answer:
-            return answer
-        raise ServiceError(f"{url} answers, but is not a daskscope service", response.status_code)
-    problem = answer if isinstance(answer, dict) else {}
+        return response
+    problem = _document(response)
     detail = problem.get("detail") or problem.get("title") or response.reason or "no reason given"
     if problem.get("reason") in _NOT_KNOWN:
         raise ServiceTooOld(
@@ -214,6 +239,14 @@ def _answer(
     if kind is NotFound and not problem:
         raise ServiceError(f"{url} is not there: is daskscope.endpoint right?", 404)
     raise kind(f"{detail} (HTTP {response.status_code} from {url})", response.status_code)
+
+
+def _document(response: requests.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else {}
 
 
 def _moment(since: Since) -> datetime | None:

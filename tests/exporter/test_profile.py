@@ -17,7 +17,6 @@ import dask.config
 import pytest
 from distributed import Client, LocalCluster, wait
 from distributed.metrics import time
-from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 from daskscope import running as running_module
@@ -81,6 +80,12 @@ def all_samples(recorder: Recorder) -> int:
     return missed + sum(map(roots, profiles(recorder)))
 
 
+def all_that_workers_have(client: Client) -> int:
+    """Dask's own question, from no time on: with one it may mean more, where a clock went back."""
+    samples: int = client.profile()["count"]
+    return samples
+
+
 def test_the_busiest_function_of_all_workers_is_the_heaviest(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
@@ -103,12 +108,10 @@ def test_the_busiest_function_of_all_workers_is_the_heaviest(
 def test_windows_hold_every_sample_once(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
-    begin = time()
     register(profile__interval="300ms")
     on_both(client, spin, 2.5)
 
-    # Dask's own question, over all of it at once.
-    whole = client.profile(start=begin)["count"]
+    whole = all_that_workers_have(client)
     recorder.wait_for(lambda: all_samples(recorder) >= whole, "all samples")
     beats = len(recorder.beats)
     recorder.wait_for(lambda: len(recorder.beats) > beats + 5, "more beats")
@@ -120,26 +123,25 @@ def test_windows_hold_every_sample_once(
         assert row.stopped_at <= following.started_at
 
 
-@pytest.mark.xfail(
-    not hasattr(Scheduler, "_transition_memory_erred"),
-    reason="with an older Dask the two counts often differ, by up to a half: not explained yet",
-)
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines for a machine slower than anyone's who waits for a cluster to close."""
+    monkeypatch.setattr(profile_module, "WORKER_DEADLINE", 20.0)
+    monkeypatch.setattr(profile_module, "CLOSE_DEADLINE", 20.0)
+    monkeypatch.setattr(running_module, "PROFILE_DEADLINE", 20.0)
+    monkeypatch.setattr(running_module, "CLOSE_DEADLINE", 40.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_the_last_window_is_told_with_the_goodbye(
-    client: Client,
-    register: Register,
-    recorder: Recorder,
-    monkeypatch: pytest.MonkeyPatch,
+    client: Client, register: Register, recorder: Recorder
 ) -> None:
-    # This machine may be slower than anyone's who waits for a cluster to close.
-    monkeypatch.setattr(profile_module, "CLOSE_DEADLINE", 10.0)
-    monkeypatch.setattr(running_module, "PROFILE_DEADLINE", 10.0)
     register(interval="1h", profile__interval="1h")
     on_both(client, spin, 0.5)
     client.run_on_scheduler(_end)
 
-    (row,) = recorder.wait_for(lambda: profiles(recorder), "the profile")
-    assert recorder.beats[-1].phase == "stop"
-    assert all_samples(recorder) == client.profile(start=row.started_at)["count"]
+    recorder.wait_for(lambda: recorder.beats[-1].phase == "stop", "the goodbye")
+    assert all_samples(recorder) == all_that_workers_have(client) > 0
 
 
 async def _end(dask_scheduler: Any) -> None:
@@ -247,6 +249,7 @@ def of_scheduler(cluster: LocalCluster, drops: Counter[str]) -> Profiles:
     return Profiles(cluster.scheduler, first=0.0, interval=60.0, drops=drops)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_worker_that_has_left_costs_nothing_but_itself(
     client: Client, cluster: LocalCluster
 ) -> None:
@@ -257,11 +260,40 @@ def test_a_worker_that_has_left_costs_nothing_but_itself(
     assert window is not None
     ours.read(replace(window, threads={"tcp://127.0.0.1:9": 1, **window.threads}))
 
-    (row,) = ours.take()
-    assert row.workers == 2
-    assert samples_of(row, "nap") > 0
-    assert drops == {"worker profile": 1}
+    rows = ours.take()
+    assert {row.workers for row in rows} <= {2}
+    # On a busy machine the first heartbeats set new workers' clocks back, and what cannot be asked
+    # for any more is counted.
+    of_both = sum(map(roots, rows)) + drops["profile sample"]
+    assert of_both == all_that_workers_have(client) > 0
+    assert drops["worker profile"] == 1
     assert ours.take() == ()
+
+
+@pytest.mark.usefixtures("patient")
+def test_nothing_is_counted_twice_where_a_workers_clock_went_back(
+    client: Client, cluster: LocalCluster
+) -> None:
+    drops = Counter[str]()
+    ours = of_scheduler(cluster, drops)
+    on_both(client, nap, 1.0)
+    client.run(_set_back_the_last_busy_cycle)
+    window = ours.window(1.0, last=True)
+    assert window is not None
+    ours.read(window)
+
+    (row,) = ours.take()
+    assert roots(row) > 0
+    assert drops["profile sample"] > 0
+    assert roots(row) + drops["profile sample"] == all_that_workers_have(client)
+
+
+def _set_back_the_last_busy_cycle(dask_worker: Any) -> None:
+    history = dask_worker.profile_history
+    busy = [place for place, (_, profile) in enumerate(history) if profile["count"]]
+    assert len(busy) > 2
+    first_ended_at, _ = history[busy[0]]
+    history[busy[-1]] = (first_ended_at + 0.001, history[busy[-1]][1])
 
 
 def test_where_there_are_many_workers_they_take_turns(

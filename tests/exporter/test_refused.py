@@ -26,7 +26,8 @@ from daskscope.report.spool import read_records
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import PATIENCE, Recorder
 
-Workload = Callable[[Client], None]
+#: What it returns keeps a task of the planted key on the scheduler.
+Workload = Callable[[Client], object]
 
 #: What a switch refuses.
 CODE = "planted-in-code"
@@ -174,6 +175,7 @@ def run(client):
     client.log_event("planted", secret)
     wait(spun)
     client.submit(the_last, ARGUMENT).result()
+    return spun
 """
 
 
@@ -236,8 +238,9 @@ def everything_that_left(
             wait_for_worker_logs(client)
         # Whatever the switch says, the client sends its code to the scheduler.
         with dask.config.set({"distributed.diagnostics.computations.nframes": 2}):
-            workload(client)
+            spun = workload(client)
         assert client.run_on_scheduler(_keys), "nothing was there to be refused"
+        del spun
         if chosen.get("disabled"):
             assert not folder.exists()
             return Left({}, recorder.bytes.decode("latin-1"))

@@ -42,6 +42,8 @@ MAX_WAITING = 10
 FEW_CALLS, MANY_CALLS = 500, 2_000
 #: Samples that one answer may hold: fewer and more of them are asked for as the answers turn out.
 FEWEST_SAMPLES, MOST_SAMPLES = 50, 5_000
+#: How often the samples of the last window are counted, and asked for, until both agree.
+COUNTED_AGAIN = 3
 #: How many times rarer than told a worker may look, for want of time, before it is not believed.
 MAX_SLOWDOWN = 4.0
 #: Seconds by which a worker's clock may be off for a while.
@@ -180,10 +182,7 @@ class Profiles:
         """Read one worker. Return until when it has been read."""
         read_until = self._read_until.get(address, window.started_at)
         async with rpc(address, connection_args=self._connection_args) as worker:
-            answer = await worker.profile_metadata(
-                start=read_until - MAX_SKEW, stop=window.stopped_at + MAX_SKEW
-            )
-            cycles = _after(read_until, answer["counts"])
+            cycles = await _ended_after(read_until, worker, window)
             # With the last that ended Dask would add the one that runs: it waits for its successor.
             ended = list(
                 takewhile(lambda cycle: window.last or cycle[0] <= window.stopped_at, cycles[:-1])
@@ -195,9 +194,31 @@ class Profiles:
                 else:
                     # Times that went back: these are other cycles.
                     self._drops["profile sample"] += samples
-            if window.last and cycles:
-                self._add(tree, await worker.profile(start=cycles[-1][0]))
-        return ended[-1][0] if ended else read_until
+            read_until = ended[-1][0] if ended else read_until
+            if window.last:
+                await self._ask_for_rest(read_until, worker, window, tree)
+        return read_until
+
+    async def _ask_for_rest(
+        self, read_until: float, worker: Any, window: Window, tree: CallTree
+    ) -> None:
+        """Read all after ``read_until``, the cycle that runs with it.
+
+        Dask gives that one only together with the last that ended, and may mean others where times
+        went back. So the samples are counted first; a worker at work may have taken one more since.
+        """
+        for _ in range(COUNTED_AGAIN):
+            ended = await _ended_after(read_until, worker, window)
+            # From no time on: of the cycle that runs alone.
+            running = (await worker.profile_metadata(start=math.inf))["counts"][-1][1]
+            samples = running + sum(count for _, count in ended)
+            if not ended:
+                break
+            answer = await worker.profile(start=ended[0][0])
+            if answer["count"] == samples:
+                self._add(tree, answer)
+                return
+        self._drops["profile sample"] += samples
 
     def _portions(self, cycles: list[Cycle]) -> Iterator[tuple[float, float, int]]:
         """Yield first and last of the cycles to ask for at once, and how many samples they have.
@@ -234,12 +255,16 @@ class Profiles:
         return float(min(max(busy, nominal), MAX_SLOWDOWN * nominal))
 
 
-def _after(read_until: float, cycles: list[Cycle]) -> list[Cycle]:
-    """Return the cycles that have not been read.
+async def _ended_after(read_until: float, worker: Any, window: Window) -> list[Cycle]:
+    """Return the cycles that ended and have not been read.
 
     By their place rather than their time: each heartbeat sets a worker's clock by the scheduler's
     anew, so that it may go back.
     """
+    answer = await worker.profile_metadata(
+        start=read_until - MAX_SKEW, stop=window.stopped_at + MAX_SKEW
+    )
+    cycles: list[Cycle] = answer["counts"]
     times = [at for at, _ in cycles]
     if read_until in times:
         return cycles[times.index(read_until) + 1 :]

@@ -1,0 +1,248 @@
+"""``daskscope login``: gets a token from the service, in the name of whoever allows it there.
+
+The device authorization grant of OAuth (RFC 8628): the user opens a page of the service, in any
+browser, and allows it, while this program polls.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import webbrowser
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from daskscope import config_file
+from daskscope.config import settings
+from daskscope.connection import Session, kind_of
+from daskscope.errors import AccessDenied, ConfigurationError, ServiceError, ServiceUnreachable
+from daskscope.version import __version__
+
+#: What a token is asked to do where nothing is said: send data, and see it.
+SCOPES = ("ingest", "read")
+
+#: Seconds: to connect, and to wait for an answer.
+_TIMEOUT = (5.0, 30.0)
+
+#: Seconds between two polls, where the service does not say, and the most that it may ask for.
+_INTERVAL = 5.0
+_LONGEST_INTERVAL = 60.0
+_SLOWER = 5.0
+
+#: The longest that a code is waited for.
+_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What the user has to do: open ``url`` and compare ``code``, within ``seconds``."""
+
+    url: str
+    code: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What came of it. ``overruled``: where the token stands, another place has the last word."""
+
+    token_id: str
+    workspace: str
+    scopes: tuple[str, ...]
+    file: Path
+    overruled: bool
+
+
+def log_in(
+    url: str | None = None,
+    *,
+    tell: Callable[[Invitation], None],
+    scopes: Sequence[str] = SCOPES,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Login:
+    """Get a token and write it into Dask's configuration file of the user.
+
+    ``url`` is the service's address; None for the one in Dask's configuration. ``tell`` passes on
+    to the user what to do. ``scopes`` are what the token is to do, of ingest, read and admin; it
+    gets what of them the user may give.
+
+    Raises
+    ------
+    ConfigurationError
+        The address is none, or the file cannot be changed; found out before anyone is asked.
+    ServiceUnreachable
+        The service does not answer.
+    AccessDenied
+        It was denied, or no one allowed it in time.
+    ServiceError
+        What answers is no daskscope service, or one without ``daskscope login``.
+    """
+    endpoint = settings(endpoint=url).endpoint
+    file = config_file.user_file()
+    config_file.with_settings(config_file.read(file), {"endpoint": endpoint, "token": "-"}, file)
+
+    session = Session(sum(_TIMEOUT))
+    session.headers["User-Agent"] = f"daskscope/{__version__}"
+    try:
+        begun = _begin(session, endpoint, scopes)
+        invitation = Invitation(
+            url=_page(begun, endpoint),
+            code=str(begun["user_code"]),
+            seconds=_bounded(begun["expires_in"], _SECONDS, most=_SECONDS),
+        )
+        tell(invitation)
+        granted = _poll(session, endpoint, begun, invitation.seconds, sleep)
+    finally:
+        session.close()
+
+    token = str(granted["access_token"])
+    # Read once more: minutes have gone by.
+    text = config_file.with_settings(
+        config_file.read(file), {"endpoint": endpoint, "token": token}, file
+    )
+    config_file.write(file, text)
+    return Login(
+        token_id=str(granted.get("token_id", "")),
+        workspace=str(granted.get("workspace", "")),
+        scopes=tuple(str(granted.get("scope", "")).split()),
+        file=file,
+        overruled=(config_file.in_force("token"), config_file.in_force("endpoint"))
+        != (token, endpoint),
+    )
+
+
+def open_browser(url: str) -> bool:
+    """Open ``url`` in a browser with windows; False where there is none."""
+    # Without a display, a browser in the terminal would open, in the midst of what is said here.
+    unix = sys.platform not in ("darwin", "win32", "cygwin")
+    displays = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    if unix and not any(os.environ.get(name) for name in displays):
+        return False
+    try:
+        return webbrowser.open(url)
+    except webbrowser.Error:
+        return False
+
+
+def _begin(session: Session, endpoint: str, scopes: Sequence[str]) -> dict[str, Any]:
+    form = {
+        "client_id": "daskscope",
+        "scope": " ".join(scopes),
+        "host": socket.gethostname(),
+    }
+    response = _post(session, f"{endpoint}/api/v1/login/device", form)
+    if response.status_code in (404, 405):
+        raise ServiceError(
+            f"{endpoint} has no daskscope login: it is older than this daskscope {__version__}, or "
+            "no daskscope service; `daskscope token create` on its machine makes a token",
+            response.status_code,
+        )
+    begun = _document(response)
+    if not response.ok:
+        raise ServiceError(
+            f"{begun.get('detail', 'no reason given')} (HTTP {response.status_code} from "
+            f"{endpoint})",
+            response.status_code,
+        )
+    if response.is_redirect or not {"device_code", "user_code", "expires_in"} <= set(begun):
+        raise ServiceError(
+            f"{endpoint} answers, but is not a daskscope service", response.status_code
+        )
+    return begun
+
+
+def _poll(
+    session: Session,
+    endpoint: str,
+    begun: dict[str, Any],
+    seconds: float,
+    sleep: Callable[[float], None],
+) -> dict[str, Any]:
+    form = {
+        "client_id": "daskscope",
+        "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
+        "device_code": str(begun["device_code"]),
+    }
+    interval = _bounded(begun.get("interval"), _INTERVAL)
+    deadline = time.monotonic() + seconds
+    away: ServiceUnreachable | None = None
+    while (left := deadline - time.monotonic()) > 0:
+        sleep(min(interval, left))
+        try:
+            response = _post(session, f"{endpoint}/api/v1/login/token", form)
+        except ServiceUnreachable as error:
+            # It may be on its way back; less and less often, as the RFC asks.
+            away, interval = error, min(2 * interval, _LONGEST_INTERVAL)
+            continue
+        away = None
+        answer = _document(response)
+        refusal = answer.get("error")
+        if response.ok and "access_token" in answer:
+            return answer
+        if refusal == "slow_down":
+            interval = max(_bounded(answer.get("interval"), 0.0), interval + _SLOWER)
+        elif refusal == "access_denied":
+            raise AccessDenied("the login was denied; nothing was changed", response.status_code)
+        elif refusal == "expired_token":
+            break
+        elif refusal != "authorization_pending" and response.status_code not in (
+            429,
+            502,
+            503,
+            504,
+        ):
+            raise ServiceError(
+                f"{answer.get('detail', 'no reason given')} (HTTP {response.status_code} from "
+                f"{endpoint})",
+                response.status_code,
+            )
+    if away is not None:
+        raise away
+    raise AccessDenied("the code has expired before anyone allowed it; begin anew")
+
+
+def _post(session: Session, url: str, form: dict[str, str]) -> requests.Response:
+    try:
+        return session.post(url, data=form, timeout=_TIMEOUT)
+    except Exception as error:
+        kind, words = kind_of(error)
+        hint = {
+            "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
+            "REQUESTS_CA_BUNDLE",
+            "proxy": "the proxy does not let it through; check HTTPS_PROXY and NO_PROXY",
+            "timeout": "no answer in time; is --url, or daskscope.endpoint, right?",
+            "connection": f"{words}; does it run (`daskscope serve`), and is --url, or "
+            "daskscope.endpoint, right?",
+        }.get(kind, words)
+        host = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+        raise ServiceUnreachable(f"cannot reach the service at {host}: {hint}") from None
+
+
+def _document(response: requests.Response) -> dict[str, Any]:
+    try:
+        document = response.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _page(begun: dict[str, Any], endpoint: str) -> str:
+    url = str(begun.get("verification_uri_complete") or begun.get("verification_uri") or "")
+    # It is opened: nothing but an address of a page will do.
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ConfigurationError(f"{endpoint} names no page to open")
+    return url
+
+
+def _bounded(value: Any, default: float, *, most: float = _LONGEST_INTERVAL) -> float:
+    try:
+        return min(max(float(value), 0.0), most)
+    except (TypeError, ValueError):
+        return default
