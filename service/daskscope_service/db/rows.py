@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import FromClause, Select, select
+from sqlalchemy import FromClause, Select, exists, select
+
+from daskscope_service.db.schema import workspace as workspaces
 
 
 def select_in(workspace: Any, table: FromClause, *columns: Any) -> Select[Any]:
@@ -16,3 +19,17 @@ def select_in(workspace: Any, table: FromClause, *columns: Any) -> Select[Any]:
     """
     statement = select(*columns) if columns else select(table)
     return statement.select_from(table).where(table.c.workspace == workspace)
+
+
+def only_in(workspace: str, table: FromClause, ids: Collection[str]) -> Select[Any]:
+    """Return a SELECT of those of ``ids`` that rows of one workspace have, and of no other one.
+
+    Of other workspaces nothing is told but that.
+    """
+    other = table.alias()
+    elsewhere = exists().where(
+        workspaces.c.id != workspace,
+        other.c.workspace == workspaces.c.id,  # so that a key is looked up, once for each
+        other.c.id == table.c.id,
+    )
+    return select_in(workspace, table, table.c.id).where(table.c.id.in_(ids), ~elsewhere)

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from daskscope_service.db.sealing import Sealed, SealedJSON
@@ -47,12 +48,16 @@ token = Table(
     Column("id", String, primary_key=True),
     Column("workspace", String, nullable=False),
     Column("label", String, nullable=False),
-    Column("scopes", String, nullable=False),  # "ingest", "read", or both with a space between
+    Column("scopes", String, nullable=False),  # "admin", "ingest", "read", with spaces between
     Column("secret_hash", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float),
     Column("revoked_at", Float),
     Column("last_used_at", Float),
+    Column("made_by", String),  # None: made before this was kept
+    Column("user", String),  # whose it is: goes when the user does. None: no one's
+    Index("token_by_workspace", "workspace", "created_at"),
+    Index("token_by_user", "user"),
 )
 
 sign_in_link = Table(
@@ -70,7 +75,7 @@ user = Table(
     Column("name", String, nullable=False),  # as it was given
     Column("name_key", String, nullable=False),  # the name as it is compared: without case
     Column("display_name", String, nullable=False),
-    Column("password_hash", String, nullable=False),
+    Column("password_hash", String, nullable=False),  # "": none, signs in by OpenID Connect
     Column("created_at", Float, nullable=False),
     Column("disabled_at", Float),
     UniqueConstraint("name_key"),
@@ -108,6 +113,69 @@ sign_in_attempt = Table(
     Column("at", Float, nullable=False),
     Index("sign_in_attempt_by_key", "key_hash", "at"),
     Index("sign_in_attempt_by_time", "at"),
+)
+
+invitation = Table(
+    "invitation",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("code_hash", LargeBinary, nullable=False),
+    Column("workspace", String, nullable=False),
+    Column("name", String, nullable=False),  # of the user that it makes, if it makes one
+    Column("role", String, nullable=False),
+    Column("made_by", String, nullable=False),
+    Column("user", String),  # who must still be an owner. None: made with a link or no one's token
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    UniqueConstraint("code_hash"),
+    Index("invitation_by_workspace", "workspace", "created_at"),
+    Index("invitation_by_expiry", "expires_at"),
+)
+
+identity = Table(
+    "identity",
+    metadata,
+    Column("issuer", String, primary_key=True),
+    Column("subject", String, primary_key=True),
+    Column("user", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("identity_by_user", "user"),
+)
+
+openid_attempt = Table(
+    "openid_attempt",
+    metadata,
+    Column("state_hash", LargeBinary, primary_key=True),
+    Column("ticket_hash", LargeBinary, nullable=False),  # of what the browser's cookie holds
+    Column("nonce", String, nullable=False),
+    Column("verifier", String, nullable=False),
+    Column("target", String, nullable=False),
+    Column("user", String),  # who connects their account; None: a sign-in
+    Column("address", String, nullable=False),  # of IPv6, its network
+    Column("expires_at", Float, nullable=False),
+    Index("openid_attempt_by_address", "address", "expires_at"),
+    Index("openid_attempt_by_expiry", "expires_at"),
+)
+
+device_login = Table(
+    "device_login",
+    metadata,
+    Column("code_hash", LargeBinary, primary_key=True),  # of what the program polls with
+    Column("user_code", String, nullable=False),  # what the user compares, as it is compared
+    Column("host", String, nullable=False),
+    Column("address", String, nullable=False),  # of IPv6, its network
+    Column("scopes", String, nullable=False),  # asked for, with spaces between
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("interval", Float, nullable=False),  # the least number of seconds between two polls
+    Column("polled_at", Float),
+    Column("answer", String),  # "allowed" or "denied"
+    Column("answered_by", String),
+    Column("workspace", String),
+    Column("user", String),  # None: answered by who came with a link
+    UniqueConstraint("user_code"),
+    Index("device_login_by_address", "address", "expires_at"),
+    Index("device_login_by_expiry", "expires_at"),
 )
 
 audit_entry = Table(
@@ -175,6 +243,35 @@ cluster = Table(
     Column("idle_timeout", Float),  # of its own settings, in seconds; None: none set
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
+    # Those that never said that they stopped: few, of all that there were.
+    Index(
+        "cluster_open",
+        *("workspace", "started_at", "id"),
+        sqlite_where=text("stopped_at IS NULL"),
+        postgresql_where=text("stopped_at IS NULL"),
+    ),
+)
+
+# What a cluster had come to, in all, when it was last heard on a day: the days' differences are
+# what each day had. Small rows in the order of time, so that months of them are summed up at once.
+# While a cluster runs, its row is up to a minute behind it: ingest/cluster_rows.py.
+usage = Table(
+    "usage",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("day", BigInteger, primary_key=True),  # of UTC, since the Unix epoch
+    Column("cluster", String, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("user", String, nullable=False),  # the cluster's
+    Column("started_at", Float, nullable=False),  # the cluster's
+    Column("up_seconds", Float, nullable=False),
+    Column("thread_seconds", Float, nullable=False),
+    Column("idle_seconds", Float, nullable=False),  # of the threads
+    Column("cost", Float),
+    Column("idle_cost", Float),
+    Column("prices", Text),  # JSON; None: none set
+    Index("usage_by_cluster", "workspace", "cluster", "day"),
+    sqlite_with_rowid=False,
 )
 
 computation = Table(
@@ -424,6 +521,17 @@ budget = Table(
     Column("changed_by", String, nullable=False),
 )
 
+# What an hour costs, for clusters that brought no prices.
+price = Table(
+    "price",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("currency", String, nullable=False),
+    Column("per_hour", JSON, nullable=False),  # by what is priced
+    Column("changed_at", Float, nullable=False),
+    Column("changed_by", String, nullable=False),
+)
+
 event = Table(
     "event",
     metadata,
@@ -450,6 +558,7 @@ code = Table(
     Column("text", Sealed, nullable=False),
     Column("first_line", BigInteger, nullable=False),
     Column("cut", Boolean, nullable=False),
+    Column("unused_since", Float),  # None: named by computations. Else it is asked for again
 )
 
 # --- the embedded store of OTLP data --------------------------------------------------------------
@@ -507,5 +616,42 @@ log_record = Table(
     Column("attributes", SealedJSON, nullable=False),
     Column("trace_id", String),
     Column("span_id", String),
-    Index("log_by_time", "workspace", "cluster", "at"),
+    Index("log_by_cluster", "workspace", "cluster", "at", "id"),
+    Index("log_by_workspace", "workspace", "at", "id"),
+)
+
+# --- what goes, and when --------------------------------------------------------------------------
+
+retention = Table(
+    "retention",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    Column("days", BigInteger),  # None: for ever. Without a row, the default
+)
+
+retention_mark = Table(
+    "retention_mark",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    Column("until", Float, nullable=False),  # what is older has been gone through
+)
+
+# Counts removals of series, whose ids processes remember. Without its row, there was none.
+series_generation = Table(
+    "series_generation",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("value", BigInteger, nullable=False),
+)
+
+# Work that one process at a time does, of all that serve.
+lease = Table(
+    "lease",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("holder", String),
+    Column("expires_at", Float, nullable=False),
+    Column("done_at", Float),
 )

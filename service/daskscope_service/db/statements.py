@@ -195,17 +195,10 @@ class Lookup:
 
     def all(self, engine: Engine, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return all rows. ``parameters`` are those of the statement, by name."""
-        order = self._order
         connection: PoolProxiedConnection | None = None
         try:
             connection = engine.raw_connection()
-            cursor = connection.cursor()
-            cursor.execute(
-                self._sql, parameters if order is None else [parameters[name] for name in order]
-            )
-            rows = cursor.fetchall()
-            cursor.close()
-            return list(rows)
+            return self._fetch(connection, parameters)
         except self._error as error:
             if connection is not None:
                 connection.invalidate()  # a server that was restarted has left it behind
@@ -213,3 +206,25 @@ class Lookup:
         finally:
             if connection is not None:
                 connection.close()
+
+    def within(self, connection: Connection, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Return all rows, as :meth:`all`, of a transaction that is under way."""
+        driver = connection.connection
+        try:
+            return self._fetch(driver, parameters)
+        except self._error as error:
+            if connection.dialect.is_disconnect(error, driver.driver_connection, None):
+                connection.invalidate(error)
+            raise OperationalError(self._sql, None, error) from error
+
+    def _fetch(
+        self, connection: PoolProxiedConnection, parameters: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        order = self._order
+        cursor = connection.cursor()
+        cursor.execute(
+            self._sql, parameters if order is None else [parameters[name] for name in order]
+        )
+        rows = cursor.fetchall()
+        cursor.close()
+        return list(rows)

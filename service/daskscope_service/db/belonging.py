@@ -1,0 +1,185 @@
+"""Which rows belong to a cluster or to a user: one answer, for export and for deletion.
+
+To a user belongs what the clusters say that they started, with all that is in it; and on clusters
+of others their computations, with the task groups, failures, notices, spans and log records that
+name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    and_,
+    or_,
+    select,
+    true,
+    tuple_,
+)
+
+from daskscope import names
+from daskscope_service.db import schema
+from daskscope_service.db.rows import select_in
+
+#: Which computation a row is of is in its attributes, which only who reads them can tell.
+_BY_ATTRIBUTES = (schema.log_record, schema.span)
+
+#: The times by which there is an index of what a cluster has of them, and none by its key.
+_TIMES_IN_INDEX = {
+    schema.log_record: schema.log_record.c.at,
+    schema.span: schema.span.c.started_at,
+}
+
+#: The tables of what clusters send; first those that are found by others.
+#: Points go with their series, code with the computations that name it.
+TABLES: tuple[Table, ...] = (
+    *_BY_ATTRIBUTES,
+    *(
+        table
+        for table in schema.metadata.sorted_tables
+        if {"workspace", "cluster"} <= set(table.c.keys())
+        and table not in (*_BY_ATTRIBUTES, schema.series, schema.computation)
+    ),
+    schema.series,
+    schema.computation,
+    schema.cluster,
+)
+
+#: Users that are named to who asks for one that is not there.
+_USERS_TOLD = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Rows of a workspace: of a cluster, a user, or clusters not heard of since then; else all."""
+
+    workspace: str
+    cluster: str | None = None
+    user: str | None = None
+    unheard_since: float | None = None
+
+    def condition(self, table: Table) -> ColumnElement[bool]:
+        """Return what holds for the rows of ``table``, one of TABLES, that belong here.
+
+        Of some tables it holds for more: see :meth:`sieve`.
+        """
+        of = schema.cluster.c.id if table is schema.cluster else table.c.cluster
+        chosen = table.c.workspace == self.workspace
+        if self.cluster is not None:
+            chosen = and_(chosen, of == self.cluster)
+        if self.user is not None:
+            chosen = and_(chosen, or_(of.in_(self._clusters()), self._named(table)))
+        if self.unheard_since is not None:
+            cluster = schema.cluster
+            unheard = select_in(self.workspace, cluster, cluster.c.id).where(
+                cluster.c.last_seen_at < self.unheard_since
+            )
+            # The row itself, as it is when it is locked.
+            silent = cluster.c.last_seen_at < self.unheard_since
+            chosen = and_(chosen, silent if table is cluster else of.in_(unheard))
+        return chosen
+
+    def sieve(self, connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any]:
+        """Return those of ``rows`` that belong here; all have what :meth:`condition` says.
+
+        They must have the columns that :func:`needed` names.
+        """
+        if self.user is None or table not in _BY_ATTRIBUTES:
+            return list(rows)
+        theirs = set(connection.execute(self._clusters()).scalars())
+        named = {(row.cluster, _computation(row)) for row in rows if row.cluster not in theirs}
+        computation = schema.computation
+        keys = tuple_(computation.c.cluster, computation.c.id)
+        found = connection.execute(self._computations().where(keys.in_(sorted(named)))).all()
+        own = {tuple(row) for row in found}
+        return [
+            row for row in rows if row.cluster in theirs or (row.cluster, _computation(row)) in own
+        ]
+
+    def _clusters(self) -> Select[Any]:
+        cluster = schema.cluster
+        return select_in(self.workspace, cluster, cluster.c.id).where(cluster.c.user == self.user)
+
+    def _computations(self) -> Select[Any]:
+        table = schema.computation
+        return select_in(self.workspace, table, table.c.cluster, table.c.id).where(
+            table.c.user == self.user
+        )
+
+    def _named(self, table: Table) -> ColumnElement[bool]:
+        # By a computation of theirs, which may run on a cluster of another.
+        if table is schema.computation:
+            return table.c.user == self.user
+        if table is schema.notice:
+            computation = schema.computation
+            told = failure_notice(computation.c.cluster, computation.c.id)
+            return table.c.id.in_(self._computations().with_only_columns(told))
+        if "computation" in table.c:
+            return tuple_(table.c.cluster, table.c.computation).in_(self._computations())
+        if table in _BY_ATTRIBUTES:
+            computation = schema.computation
+            return table.c.cluster.in_(
+                self._computations().with_only_columns(computation.c.cluster)
+            )
+        return ~true()
+
+
+def some_of(engine: Engine, whose: Whose) -> bool:
+    """Tell whether there is any row of ``whose``."""
+    with engine.connect() as connection:
+        # Who has a row of which more is to be known has a computation, too.
+        return any(
+            connection.execute(keys(whose, table).limit(1)).first() is not None for table in TABLES
+        )
+
+
+def users(engine: Engine, workspace: str) -> list[str]:
+    """Return the users of ``workspace`` whom clusters and computations name, a few of them."""
+    found: set[str] = set()
+    with engine.connect() as connection:
+        for table in (schema.cluster, schema.computation):
+            query = select_in(workspace, table, table.c.user).distinct().limit(_USERS_TOLD)
+            found.update(connection.execute(query.order_by(table.c.user)).scalars())
+    return sorted(found)[:_USERS_TOLD]
+
+
+def failure_notice(cluster: Any, computation: Any) -> Any:
+    """Return the id of the notice that a computation failed; of columns, what makes it of them."""
+    return "computation failed:" + cluster + ":" + computation
+
+
+def needed(table: Table) -> list[Any]:
+    """Return the columns of ``table`` by which it is told whose a row is: first its key."""
+    more = [table.c.cluster, table.c.attributes] if table in _BY_ATTRIBUTES else []
+    return [*table.primary_key, *more]
+
+
+def reading_order(whose: Whose, table: Table) -> list[Column[Any]]:
+    """Return the columns by which rows of ``whose`` are read in parts; an index gives them so.
+
+    What is the same in all of them is left out: SQLite would go through all from the first on.
+    """
+    key = [column for column in table.primary_key if column.name != "workspace"]
+    at = _TIMES_IN_INDEX.get(table)
+    order = key if at is None else [table.c.cluster, at, *key]
+    return order if whose.cluster is None else [c for c in order if c.name != "cluster"]
+
+
+def keys(whose: Whose, table: Table) -> Select[Any]:
+    """Return a query of the primary keys of the rows of ``table`` for which the condition holds."""
+    return select(*table.primary_key).where(whose.condition(table))
+
+
+def _computation(row: Any) -> str:
+    attributes = row.attributes
+    # Not a dictionary: it cannot be read any more.
+    found = attributes.get(names.COMPUTATION_ID) if isinstance(attributes, dict) else None
+    return found if isinstance(found, str) else ""
