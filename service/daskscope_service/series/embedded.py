@@ -10,10 +10,7 @@ from sqlalchemy import BigInteger, Engine, Select, case, func, literal, select, 
 
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import point, series
-from daskscope_service.series.store import MOST_AVERAGED, Line, widened
-
-#: Lines of one metric that a query returns at most; labels are bounded where they are made.
-MOST_LINES = 300
+from daskscope_service.series.store import MOST_AVERAGED, MOST_LINES, Line, widened
 
 #: Milliseconds of a step up to which it is quicker to read all points than to look for some.
 _LONG_STEP = 120_000
@@ -24,6 +21,9 @@ class EmbeddedSeries:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def close(self) -> None:
+        """Do nothing: the engine belongs to the application."""
 
     def query(
         self, workspace: str, cluster: str, metric: str, since: float, until: float, step: float
@@ -39,7 +39,13 @@ class EmbeddedSeries:
         with self._engine.connect() as connection:
             lines = {
                 row.id: Line(
-                    json.loads(row.attributes), row.field, row.kind, row.unit, times=[], values=[]
+                    json.loads(row.attributes),
+                    row.field,
+                    row.kind,
+                    row.unit,
+                    times=[],
+                    values=[],
+                    sampled=times.step > _LONG_STEP and row.kind != "counter",
                 )
                 for row in connection.execute(which)
             }

@@ -8,6 +8,9 @@ from typing import Protocol
 #: No line that a store returns has many more points than this: a chart has no more pixels.
 MOST_POINTS = 500
 
+#: Lines of one metric that a query returns at most; labels are bounded where they are made.
+MOST_LINES = 300
+
 #: Points of a step that its mean is of, at most: the last ones. A week takes no longer than a day.
 MOST_AVERAGED = 12
 
@@ -18,7 +21,8 @@ class Line:
 
     ``kind`` is ``gauge``, ``counter`` (a running total) or ``rate`` (per second). ``field`` is
     ``value``, or for histograms ``count``, ``sum``, or a bucket's upper bound. A step in which
-    nothing was measured has no point.
+    nothing was measured has no point. ``sampled``: each value is the mean of the last
+    :data:`MOST_AVERAGED` points of its step, not of all.
     """
 
     attributes: dict[str, str]
@@ -27,6 +31,11 @@ class Line:
     unit: str
     times: list[int]
     values: list[float]
+    sampled: bool = False
+
+
+class Unavailable(Exception):
+    """What keeps telemetry cannot be asked; the message says why, as what it does."""
 
 
 class SeriesStore(Protocol):
@@ -40,7 +49,15 @@ class SeriesStore(Protocol):
         Of a long step with many points, the mean may be of its last :data:`MOST_AVERAGED` alone.
         ``since`` and ``until`` are seconds since the Unix epoch. A store may widen ``step`` so that
         a line stays within :data:`MOST_POINTS`.
+
+        Raises
+        ------
+        Unavailable
+            The store is elsewhere, and does not answer.
         """
+
+    def close(self) -> None:
+        """Close what is open."""
 
 
 def widened(since: float, until: float, step: float) -> int:

@@ -1,0 +1,115 @@
+"""How a computation's spans are read, whatever keeps them; and out of the service's own table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import Engine, or_
+
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import span
+from daskscope_service.db.sealing import Unreadable
+
+#: Spans of one computation that are read at most: its own, its groups', then its task runs'.
+MOST_SPANS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span, its times in seconds since the Unix epoch.
+
+    ``status`` is ``unset``, ``ok`` or ``error``. ``attributes`` are None where they are encrypted
+    and cannot be read; ``unreadable`` says why, to follow "it is".
+    """
+
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    started_at: float
+    stopped_at: float
+    status: str
+    attributes: dict[str, Any] | None
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A computation's span, those below it, and those below them, in this order.
+
+    Among those of one level the first to start comes first. ``more`` says that there are others:
+    of task runs those are read that failed, then those that took longest.
+    """
+
+    spans: tuple[Span, ...] = ()
+    more: bool = False
+
+
+class SpanReader(Protocol):
+    """Reads of spans."""
+
+    def of_computation(
+        self, workspace: str, trace_id: str, computation_id: str, most: int = MOST_SPANS
+    ) -> Trace:
+        """Return the spans of a computation: ``most`` at most. Empty where none arrived.
+
+        Raises
+        ------
+        Unavailable
+            The store is elsewhere, and does not answer.
+        """
+
+
+class EmbeddedSpans:
+    """The :class:`SpanReader` of the embedded default."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def of_computation(
+        self, workspace: str, trace_id: str, computation_id: str, most: int = MOST_SPANS
+    ) -> Trace:
+        """Return the spans of a computation; see :meth:`SpanReader.of_computation`."""
+        root = span_id_of(computation_id)
+        of_trace = select_in(workspace, span).where(span.c.trace_id == trace_id)
+        upper = (
+            of_trace.where(or_(span.c.span_id == root, span.c.parent_span_id == root))
+            .order_by(span.c.span_id != root, span.c.started_at, span.c.span_id)
+            .limit(most + 1)
+        )
+        groups = select_in(workspace, span, span.c.span_id).where(
+            span.c.trace_id == trace_id, span.c.parent_span_id == root
+        )
+        lower = of_trace.where(span.c.parent_span_id.in_(groups)).order_by(
+            span.c.status != "error", (span.c.started_at - span.c.stopped_at), span.c.span_id
+        )
+        with self._engine.connect() as connection:
+            found = [_span(row) for row in connection.execute(upper)]
+            left = most - len(found)
+            tasks = (
+                [_span(row) for row in connection.execute(lower.limit(left + 1))]
+                if left >= 0
+                else []
+            )
+        kept = sorted(tasks[: max(left, 0)], key=lambda one: (one.started_at, one.span_id))
+        return Trace((*found[:most], *kept), more=left < 0 or len(tasks) > left)
+
+
+def span_id_of(computation_id: str) -> str:
+    """Return the id of a computation's own span: the plugin makes it of the computation's."""
+    return computation_id[:16]
+
+
+def _span(row: Any) -> Span:
+    attributes = row.attributes
+    lost = isinstance(attributes, Unreadable)
+    return Span(
+        row.span_id,
+        row.parent_span_id,
+        row.name,
+        row.started_at,
+        row.stopped_at,
+        row.status,
+        None if lost else attributes,
+        str(attributes) if lost else None,
+    )
