@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from flask import Flask, g, redirect, request
+from flask import Flask, current_app, g, redirect, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import sessions, tokens, users
+from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.sessions import Session
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
@@ -61,10 +62,20 @@ def require(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return _checked(scope, "viewer" if scope == "read" else None)
 
 
+def require_recently(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As :func:`require`, but the token may have been revoked within the last minute.
+
+    The view raises something unless :func:`~daskscope_service.accounts.tokens.in_force` said so of
+    ``flask.g.token_id``: then the token is looked up, and what is wrong with it is the answer.
+    """
+    return _checked(scope, None, recently=True)
+
+
 def require_role(least: Role) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let an API view that changes something run only for who is ``least``, or more, in a session.
 
-    Of tokens, only those of scope ``admin`` do. ``flask.g.actor`` says who it is.
+    Of tokens, only those of scope ``admin`` do, for what their user may do, or an owner where they
+    are no user's. ``flask.g.actor`` says who it is.
     """
     return _checked("admin", least)
 
@@ -78,6 +89,7 @@ def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRet
         if session is None:
             here = request.full_path.rstrip("?") if request.method == "GET" else "/"
             return redirect(f"/sign-in?{urlencode({'next': here})}", code=303)
+        g.caller = _caller_of(session)
         g.workspace = session.workspace
         if session.user is not None:  # for the choice in the header
             g.workspaces = users.workspaces_of(current_engine(), session.user)
@@ -114,7 +126,7 @@ def acting_as(
     def decorate(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
         @functools.wraps(view)
         def checked(*args: P.args, **kwargs: P.kwargs) -> ResponseReturnValue:
-            _check_role(g.session, least)
+            _check_role(g.session.role, least, g.session.workspace)
             g.actor = g.session.who
             return view(*args, **kwargs)
 
@@ -123,9 +135,9 @@ def acting_as(
     return decorate
 
 
-def may_act(session: Session, least: Role) -> bool:
-    """Tell whether who is in ``session`` is ``least``, or more, in its workspace."""
-    return _RANK.index(session.role) >= _RANK.index(least)
+def may_act(who: Session | Caller, least: Role) -> bool:
+    """Tell whether ``who`` is ``least``, or more, in the workspace."""
+    return _RANK.index(who.role) >= _RANK.index(least)
 
 
 def current_session() -> Session | None:
@@ -145,12 +157,19 @@ def safe_next(target: str | None) -> str:
     return target if target.isprintable() and "\\" not in target else "/"
 
 
-def _checked(scope: str, least: Role | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def _checked(
+    scope: str, least: Role | None, *, recently: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(view)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            g.workspace = _workspace_for(scope, least)
-            return view(*args, **kwargs)
+            g.workspace = _workspace_for(scope, least, recently=recently)
+            try:
+                return view(*args, **kwargs)
+            except Exception:
+                if recently:
+                    _workspace_for(scope, least)
+                raise
 
         # For the API's document.
         checked.__dict__["scope"], checked.__dict__["least_role"] = scope, least
@@ -159,17 +178,17 @@ def _checked(scope: str, least: Role | None) -> Callable[[Callable[P, R]], Calla
     return decorate
 
 
-def _check_role(session: Session, least: Role) -> None:
-    if not may_act(session, least):
+def _check_role(role: str, least: Role, workspace: str) -> None:
+    if _RANK.index(role) < _RANK.index(least):
         raise Problem(
             403,
-            f"In the workspace {session.workspace} you may look, as a {session.role}; this is for "
+            f"In the workspace {workspace} you are a {role}; this is for "
             f"{'owners' if least == 'owner' else 'members and owners'}.",
             title="Not allowed",
         )
 
 
-def _workspace_for(scope: str, least: Role | None) -> str:
+def _workspace_for(scope: str, least: Role | None, *, recently: bool = False) -> str:
     text = _bearer()
     if text is None:
         session = current_session() if least is not None else None
@@ -178,12 +197,17 @@ def _workspace_for(scope: str, least: Role | None) -> str:
                 "This needs a token: send the header 'Authorization: Bearer dsk_…'. "
                 "'daskscope token create' on the service's machine makes one."
             )
-        _check_role(session, least)
+        _check_role(session.role, least, session.workspace)
+        g.caller = _caller_of(session)
         g.actor = session.who
         return session.workspace
     engine = current_engine()
-    token = tokens.find(engine, text)
     now = time.time()
+    if recently:
+        memory: tokens.Memory = current_app.extensions["daskscope.tokens"]
+        token = memory.find(text, now)
+    else:
+        token = tokens.find(engine, text)
     if token is None:
         raise _unauthorized(
             "No such token. Check for missing characters: a token reads dsk_<id>_<secret>.",
@@ -204,9 +228,41 @@ def _workspace_for(scope: str, least: Role | None) -> str:
             f"{scope}. Make one with 'daskscope token create --scope {scope}'.",
             headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
         )
+    role = "viewer"
+    if scope == "admin":
+        assert least is not None
+        role = _role_of(token)
+        _check_role(role, least, token.workspace)
     tokens.note_use(engine, token, now)
     g.actor = f"token {token.id}"
+    g.caller = Caller(
+        name=g.actor,
+        workspace=token.workspace,
+        role=role,
+        user=token.user,
+        by_token=True,
+        address=request.remote_addr or "",
+    )
     return token.workspace
+
+
+def _role_of(token: tokens.Token) -> str:
+    """Return as what a token of scope ``admin`` acts: as the user whose it is."""
+    if token.user is None:
+        return "owner"
+    # It is revoked when they leave the workspace: who has no role any more just did.
+    return users.roles_of(current_engine(), token.user).get(token.workspace, "viewer")
+
+
+def _caller_of(session: Session) -> Caller:
+    return Caller(
+        name=session.who,
+        workspace=session.workspace,
+        role=session.role,
+        user=session.user,
+        by_token=session.token is not None,
+        address=request.remote_addr or "",
+    )
 
 
 def _bearer() -> str | None:

@@ -24,6 +24,11 @@ Action = Literal[
     "link made",
     "token made",
     "token revoked",
+    "login allowed",
+    "login denied",
+    "account connected",
+    "invited",
+    "invitation taken back",
     "user made",
     "user removed",
     "user disabled",
@@ -40,6 +45,10 @@ Action = Literal[
     "target made",
     "target removed",
     "budget changed",
+    "prices changed",
+    "retention changed",
+    "data deleted",
+    "report made",
 ]
 
 #: Who acts where no one has signed in: someone with the command line and the database.

@@ -10,7 +10,15 @@ from urllib.parse import urlencode
 
 from sqlalchemy import Engine, delete, insert, select
 
-from daskscope_service.accounts import audit, passwords, sessions, throttle, tokens, users
+from daskscope_service.accounts import (
+    audit,
+    members,
+    passwords,
+    sessions,
+    throttle,
+    tokens,
+    users,
+)
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.sessions import Session
 from daskscope_service.db.engine import make_workspace, writing
@@ -44,11 +52,18 @@ def make_link(engine: Engine, url: str, workspace: str) -> str:
 
 
 def by_password(
-    engine: Engine, name: str, password: str, *, address: str, agent: str = ""
+    engine: Engine,
+    name: str,
+    password: str,
+    *,
+    address: str,
+    agent: str = "",
+    invitation: str = "",
 ) -> str | None:
     """Start a session with a user's name and password; None if they do not belong together.
 
-    It takes as long where there is no such user.
+    It takes as long where there is no such user. Who is in no workspace accepts the ``invitation``
+    of this code.
 
     Raises
     ------
@@ -61,7 +76,7 @@ def by_password(
     columns = (user.c.id, user.c.name, user.c.password_hash, user.c.disabled_at)
     with engine.connect() as connection:
         row = users.by_name(connection, name, *columns)
-    right = passwords.fits(password, None if row is None else row.password_hash)
+    right = passwords.fits(password, None if row is None else row.password_hash or None)
     if row is None:
         audit.refused(engine, "unknown name", "password", address)
         return None
@@ -80,6 +95,9 @@ def by_password(
         if connection.execute(still.with_for_update()).first() is None:
             return None
         workspace = connection.execute(users.workspaces_query(row.id)).scalar()
+        workspace = workspace or members.join(
+            connection, invitation, user_id=row.id, name=row.name, address=address
+        )
         if workspace is None:
             raise NoWorkspace
         audit.write(
@@ -114,7 +132,7 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
         stored = connection.execute(
             select(user.c.password_hash).where(user.c.id == found.id)
         ).scalar()
-    if not passwords.fits(old, stored):
+    if not passwords.fits(old, stored or None):
         audit.refused(engine, found.name, "wrong old password", address)
         return False
     throttle.succeeded(engine, attempt)

@@ -33,6 +33,11 @@ class TooMany(Exception):
         super().__init__(f"too many attempts to sign in; come again at {until:.0f}")
         self.until = until
 
+    @property
+    def seconds(self) -> int:
+        """How long to wait."""
+        return max(1, round(self.until - time.time() + 0.5))
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -54,7 +59,7 @@ def begin(engine: Engine, name: str, address: str) -> Attempt:
     # Hashes, as some type the password where the name belongs, and a name may have any length.
     limits = {
         hash_of(f"name {name}"): FOR_NAME,
-        hash_of(f"address {_network(address)}"): FROM_ADDRESS,
+        hash_of(f"address {network(address)}"): FROM_ADDRESS,
     }
     attempt = Attempt((new_secret(), new_secret()), next(iter(limits)))
     _check(engine, limits, now, besides=0)
@@ -76,6 +81,15 @@ def succeeded(engine: Engine, attempt: Attempt) -> None:
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.key_hash == attempt.name))
     _take_back(engine, attempt.ids)
+
+
+def network(address: str) -> str:
+    """Return what stands for ``address``: of IPv6 its network, all of which one person has."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network(f"{found}/64", strict=False)) if found.version == 6 else address
 
 
 def _check(engine: Engine, limits: dict[bytes, int], now: float, *, besides: int) -> None:
@@ -101,12 +115,3 @@ def _check(engine: Engine, limits: dict[bytes, int], now: float, *, besides: int
 def _take_back(engine: Engine, ids: Sequence[str]) -> None:
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.id.in_(ids)))
-
-
-def _network(address: str) -> str:
-    # Whoever has one IPv6 address has all of its network.
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    return str(ipaddress.ip_network(f"{found}/64", strict=False)) if found.version == 6 else address

@@ -1,7 +1,8 @@
-"""Tokens: what a program shows to send beats (scope ``ingest``) or to ask (scope ``read``).
+"""Tokens: what a program shows to send beats, to ask, or to look after a workspace.
 
 A token reads ``dsk_<id>_<secret>``. The id is shown in lists and logs, the secret only once, when
-the token is made. A token belongs to one workspace.
+the token is made. A token belongs to one workspace, and to the user who made it, if one did: it is
+revoked when the user may no longer do what it can.
 """
 
 from __future__ import annotations
@@ -11,11 +12,27 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from sqlalchemy import Dialect, Engine, bindparam, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    Engine,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal,
+    not_,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 
 from daskscope_service.accounts import audit
@@ -25,8 +42,22 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import token as table
 from daskscope_service.db.statements import Lookup
 
-Scope = Literal["ingest", "read"]
-SCOPES: tuple[Scope, ...] = ("ingest", "read")
+#: ``ingest``: send data. ``read``: see it. ``admin``: change what its user may change, or an owner
+#: if it is no user's, by the API alone. None of them holds another.
+Scope = Literal["ingest", "read", "admin"]
+SCOPES: tuple[Scope, ...] = ("ingest", "read", "admin")
+
+#: Those that a token has if nothing is said.
+USUAL: tuple[Scope, ...] = ("ingest", "read")
+
+#: The scopes that each role may give to a token: no one gives away more than they have.
+GRANTS: dict[str, tuple[Scope, ...]] = {
+    "owner": SCOPES,
+    "member": SCOPES,
+    "viewer": ("read",),
+}
+
+LONGEST_LABEL = 100
 
 #: Without letters and digits that look alike.
 _ID_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -36,10 +67,16 @@ _FORMAT = re.compile(rf"dsk_([{_ID_ALPHABET}]{{{_ID_LENGTH}}})_([0-9a-f]{{{LENGT
 #: ``last_used_at`` is written at most this often, in seconds: a write per request costs too much.
 _USE_NOTED_EVERY = 60.0
 
+#: Tokens that are remembered; beyond it, all are looked up again.
+_REMEMBERED = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret. Times are seconds since the epoch, UTC."""
+    """A token without its secret. Times are seconds since the epoch, UTC.
+
+    ``made_by`` is None where it is not known, ``user`` where the token is no user's.
+    """
 
     id: str
     workspace: str
@@ -49,6 +86,8 @@ class Token:
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+    made_by: str | None
+    user: str | None
 
     def state(self, now: float) -> Literal["active", "expired", "revoked"]:
         """Return whether the token is of use at ``now``, and why not."""
@@ -63,6 +102,14 @@ _COLUMNS = [column for column in table.columns if column.name != "secret_hash"]
 _BY_ID = select(table.c.secret_hash, *_COLUMNS).where(table.c.id == bindparam("id"))
 
 
+_NOT_REVOKED = select(table.c.id).where(table.c.id == bindparam("id"), table.c.revoked_at.is_(None))
+
+
+@functools.cache
+def _in_force(dialect: Dialect) -> Lookup:
+    return Lookup(dialect, _NOT_REVOKED)
+
+
 @functools.cache
 def _by_id(dialect: Dialect) -> Lookup:
     return Lookup(dialect, _BY_ID)
@@ -73,36 +120,74 @@ def create(
     *,
     workspace: str,
     label: str,
-    scopes: Iterable[Scope] = SCOPES,
+    scopes: Iterable[Scope] = USUAL,
     expires_at: float | None = None,
+    made_by: str = audit.OPERATOR,
+    user: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Make a token and return it as text: the only time that its secret can be seen.
 
     The workspace is made if it is missing. ``expires_at`` is in seconds since the epoch.
+    ``made_by`` does so from ``address``; the token is that of the ``user`` of this id.
     """
-    scopes = sorted(set(scopes))
-    identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
-    secret = new_secret()
     with writing(engine) as connection:
         make_workspace(connection, workspace)
-        connection.execute(
-            insert(table).values(
-                id=identifier,
-                workspace=workspace,
-                label=label,
-                scopes=" ".join(scopes),
-                secret_hash=hash_of(secret),
-                created_at=time.time(),
-                expires_at=expires_at,
-            )
-        )
-        audit.write(
+        return add(
             connection,
-            "token made",
-            detail=f"{identifier} ({label}): {', '.join(scopes)}",
             workspace=workspace,
+            label=label,
+            scopes=scopes,
+            expires_at=expires_at,
+            made_by=made_by,
+            user=user,
+            address=address,
         )
+
+
+def add(
+    connection: Connection,
+    *,
+    workspace: str,
+    label: str,
+    scopes: Iterable[Scope],
+    expires_at: float | None = None,
+    made_by: str,
+    user: str | None,
+    address: str | None,
+) -> str:
+    """Make a token as :func:`create` does, in a transaction that is under way."""
+    scopes = sorted(set(scopes))
+    label = "".join(c if c.isprintable() else " " for c in label)  # it is told in terminals too
+    identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
+    secret = new_secret()
+    connection.execute(
+        insert(table).values(
+            id=identifier,
+            workspace=workspace,
+            label=label,
+            scopes=" ".join(scopes),
+            secret_hash=hash_of(secret),
+            created_at=time.time(),
+            expires_at=expires_at,
+            made_by=made_by,
+            user=user,
+        )
+    )
+    audit.write(
+        connection,
+        "token made",
+        actor=made_by,
+        detail=f"{identifier} ({label}): {', '.join(scopes)}",
+        workspace=workspace,
+        address=address,
+    )
     return f"dsk_{identifier}_{secret}"
+
+
+def id_of(text: str) -> str:
+    """Return the readable id of a token."""
+    return text.split("_")[1]
 
 
 def find(engine: Engine, text: str) -> Token | None:
@@ -115,6 +200,38 @@ def find(engine: Engine, text: str) -> Token | None:
     if row is None or not hmac.compare_digest(row[0], hash_of(secret)):
         return None
     return _token(row[1:])
+
+
+class Memory:
+    """The tokens that were shown a moment ago. May be used from any thread.
+
+    They may have been revoked since: whoever acts on one has :func:`in_force` asked as well, which
+    can be done once for many.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._found: dict[bytes, tuple[float, Token]] = {}
+
+    def find(self, text: str, now: float) -> Token | None:
+        """Return what the function :func:`find` does, or did less than a minute ago."""
+        key = hash_of(text)
+        found = self._found.get(key)
+        if found is not None and now < found[0]:
+            return found[1]
+        token = find(self._engine, text)
+        if token is not None:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            # Its use is noted now, and not again for as long as it is remembered.
+            self._found[key] = (now + _USE_NOTED_EVERY, replace(token, last_used_at=now))
+        return token
+
+
+def in_force(connection: Connection, identifiers: Collection[str]) -> bool:
+    """Tell whether all tokens of these ids are there, and none of them was revoked."""
+    lookup = _in_force(connection.dialect)
+    return all(lookup.within(connection, id=identifier) for identifier in identifiers)
 
 
 def note_use(engine: Engine, token: Token, now: float) -> None:
@@ -134,26 +251,135 @@ def note_use(engine: Engine, token: Token, now: float) -> None:
         pass  # a request must not fail for this: reading still works when the disk is full
 
 
-def list_in(engine: Engine, workspace: str) -> list[Token]:
-    """Return the tokens of ``workspace``, newest first."""
-    statement = select_in(workspace, table, *_COLUMNS).order_by(table.c.created_at.desc())
+def list_in(
+    engine: Engine,
+    workspace: str,
+    *,
+    active: bool | None = None,
+    limit: int | None = None,
+    after: tuple[float, str] | None = None,
+) -> list[Token]:
+    """Return the tokens of ``workspace``, newest first.
+
+    ``active``: those in force alone, or the others. ``limit``: no more than so many, ``after`` the
+    one that was made then and has this id.
+    """
+    statement = _in(workspace, active, *_COLUMNS)
+    if after is not None:
+        place = tuple_(table.c.created_at, table.c.id)
+        statement = statement.where(place < tuple_(*map(literal, after)))
+    statement = statement.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
     with engine.connect() as connection:
         return [_token(row) for row in connection.execute(statement)]
 
 
-def revoke(engine: Engine, workspace: str, identifier: str) -> bool:
-    """Revoke the token of this id for good; False if the workspace has no such token."""
+def count_in(engine: Engine, workspace: str, *, active: bool) -> int:
+    """Return how many tokens of ``workspace`` are in force, or are not any more."""
+    with engine.connect() as connection:
+        return int(connection.execute(_in(workspace, active, func.count())).scalar_one())
+
+
+def _in(workspace: str, active: bool | None, *columns: Any) -> Select[Any]:
+    statement = select_in(workspace, table, *columns)
+    if active is None:
+        return statement
+    works = or_(table.c.expires_at.is_(None), table.c.expires_at > time.time())
+    force = and_(table.c.revoked_at.is_(None), works)
+    return statement.where(force if active else not_(force))
+
+
+def one_in(engine: Engine, workspace: str, identifier: str) -> Token | None:
+    """Return the token of this id in ``workspace``; None if it has none."""
+    statement = select_in(workspace, table, *_COLUMNS).where(table.c.id == identifier)
+    with engine.connect() as connection:
+        row = connection.execute(statement).first()
+    return None if row is None else _token(row)
+
+
+def revoke(
+    engine: Engine,
+    workspace: str,
+    identifier: str,
+    *,
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
+) -> bool:
+    """Revoke the token of this id for good; False if the workspace has no such token.
+
+    ``actor`` does so from ``address``.
+    """
+    one = _revoking().where(table.c.workspace == workspace, table.c.id == identifier)
     with writing(engine) as connection:
-        found = connection.execute(
-            update(table)
-            .where(table.c.workspace == workspace, table.c.id == identifier)
-            .values(revoked_at=time.time())
+        if _revoke(connection, one, actor, address):
+            return True
+        known = select_in(workspace, table, table.c.id).where(table.c.id == identifier)
+        return connection.execute(known).first() is not None
+
+
+def revoke_all(
+    engine: Engine,
+    *,
+    workspace: str | None,
+    user: str | None = None,
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
+) -> int:
+    """Revoke all tokens of a workspace, or of the user of this id, or of both; return how many.
+
+    ``workspace`` is None for all that the user has anywhere.
+    """
+    statement = _revoking()
+    if workspace is not None:
+        statement = statement.where(table.c.workspace == workspace)
+    if user is not None:
+        statement = statement.where(table.c.user == user)
+    elif workspace is None:
+        raise TypeError("neither a workspace nor a user: that would be all tokens there are")
+    with writing(engine) as connection:
+        return _revoke(connection, statement, actor, address)
+
+
+def revoke_beyond(
+    connection: Connection,
+    user: str,
+    *,
+    workspace: str | None = None,
+    role: str | None = None,
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
+) -> int:
+    """Revoke the tokens of the user of this id that can do more than ``role``; return how many.
+
+    In ``workspace``, or in all; ``role`` is None where the user may do nothing any more.
+    """
+    statement = _revoking().where(table.c.user == user)
+    if workspace is not None:
+        statement = statement.where(table.c.workspace == workspace)
+    if role is not None:
+        beyond = set(SCOPES) - set(GRANTS[role])
+        statement = statement.where(or_(False, *(table.c.scopes.contains(one) for one in beyond)))
+    return _revoke(connection, statement, actor, address)
+
+
+def _revoking() -> Update:
+    return update(table).where(table.c.revoked_at.is_(None)).values(revoked_at=time.time())
+
+
+def _revoke(connection: Connection, which: Update, actor: str, address: str | None) -> int:
+    revoked = connection.execute(which.returning(table.c.workspace, table.c.id, table.c.label))
+    rows = revoked.all()
+    for workspace, identifier, label in rows:
+        audit.write(
+            connection,
+            "token revoked",
+            actor=actor,
+            detail=f"{identifier} ({label})",
+            workspace=workspace,
+            address=address,
         )
-        if found.rowcount > 0:
-            audit.write(connection, "token revoked", detail=identifier, workspace=workspace)
-        return found.rowcount > 0
+    return len(rows)
 
 
 def _token(row: Sequence[Any]) -> Token:
-    identifier, workspace, label, scopes, *times = row
-    return Token(identifier, workspace, label, tuple(scopes.split()), *times)
+    identifier, workspace, label, scopes, *others = row
+    return Token(identifier, workspace, label, tuple(scopes.split()), *others)

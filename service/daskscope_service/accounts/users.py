@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, Row, Select, delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, Engine, Row, Select, delete, select, update
 
-from daskscope_service.accounts import audit, passwords
+from daskscope_service.accounts import audit, passwords, tokens
 from daskscope_service.db.engine import make_workspace, writing
-from daskscope_service.db.schema import member, session
+from daskscope_service.db.schema import identity, member, session
 from daskscope_service.db.schema import user as table
 from daskscope_service.db.statements import Upsert
 
@@ -26,6 +25,10 @@ Role = Literal["owner", "member", "viewer"]
 ROLES: tuple[Role, ...] = ("owner", "member", "viewer")
 
 _LONGEST_NAME = 200
+_UNFIT = (
+    f"the name must have 1 to {_LONGEST_NAME} characters that can be printed, and no spaces around "
+    "them"
+)
 
 
 class UnfitName(ValueError):
@@ -58,32 +61,43 @@ def create(
     UnfitPassword
         See :func:`passwords.check`.
     """
-    name_key = key_of(name)
-    if name_key is None:
-        raise UnfitName(
-            f"the name must have 1 to {_LONGEST_NAME} characters that can be printed, and no "
-            "spaces around them"
-        )
+    if key_of(name) is None:
+        raise UnfitName(_UNFIT)
     passwords.check(password, name)
     hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
+    with writing(engine) as connection:
+        user = add(connection, name=name, password_hash=hashed, display_name=display_name)
+        give_role(connection, user.id, workspace, role)
+    return user
+
+
+def add(
+    connection: Connection,
+    *,
+    name: str,
+    password_hash: str,
+    display_name: str = "",
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
+) -> User:
+    """Make a user in no workspace. ``password_hash`` is "" for one who signs in another way.
+
+    Raises
+    ------
+    UnfitName
+        As for :func:`create`.
+    """
+    name_key = key_of(name)
+    if name_key is None:
+        raise UnfitName(_UNFIT)
     user = User(secrets.token_hex(8), name, display_name or name, time.time(), None)
-    try:
-        with writing(engine) as connection:
-            make_workspace(connection, workspace)
-            connection.execute(
-                insert(table).values(
-                    id=user.id,
-                    name=user.name,
-                    name_key=name_key,
-                    display_name=user.display_name,
-                    password_hash=hashed,
-                    created_at=user.created_at,
-                )
-            )
-            connection.execute(insert(member).values(workspace=workspace, user=user.id, role=role))
-            audit.write(connection, "user made", detail=f"{name}: {role}", workspace=workspace)
-    except IntegrityError:
-        raise UnfitName(f"there is a user {name} already") from None
+    columns = ("id", "name", "name_key", "display_name", "password_hash", "created_at")
+    values = (user.id, name, name_key, user.display_name, password_hash, user.created_at)
+    # One of two who come at the same moment gets in first, and the other finds no room.
+    Upsert(connection.engine, table, key=("name_key",), columns=columns).run(connection, [values])
+    if connection.execute(select(table.c.id).where(table.c.id == user.id)).first() is None:
+        raise UnfitName(f"there is a user {name} already")
+    audit.write(connection, "user made", actor=actor, detail=name, address=address)
     return user
 
 
@@ -118,34 +132,78 @@ def workspaces_of(engine: Engine, user: str) -> list[str]:
         return list(connection.execute(workspaces_query(user)).scalars())
 
 
+def roles_of(engine: Engine, user: str) -> dict[str, str]:
+    """Return what the user of this id is in each of their workspaces, by the workspaces' names."""
+    statement = (
+        select(member.c.workspace, member.c.role)
+        .where(member.c.user == user)
+        .order_by(member.c.workspace)
+    )
+    with engine.connect() as connection:
+        return {row.workspace: row.role for row in connection.execute(statement)}
+
+
 def workspaces_query(user: str) -> Select[Any]:
     """Return the SELECT of the workspaces in which the user has a role, by their names."""
     return select(member.c.workspace).where(member.c.user == user).order_by(member.c.workspace)
 
 
 def set_role(engine: Engine, user: User, workspace: str, role: Role) -> None:
-    """Give ``user`` a role in a workspace, which is made if it is missing."""
+    """Give ``user`` a role in a workspace, which is made if it is missing.
+
+    Tokens of theirs that can do more than the role are revoked.
+    """
     with writing(engine) as connection:
-        make_workspace(connection, workspace)
-        Upsert(engine, member, replace=("role",)).run(connection, [(workspace, user.id, role)])
-        audit.write(connection, "role changed", detail=f"{user.name}: {role}", workspace=workspace)
+        give_role(connection, user.id, workspace, role)
 
 
 def take_role(engine: Engine, user: User, workspace: str) -> bool:
-    """Take ``user`` out of a workspace; False if they are not in it."""
+    """Take ``user`` and their tokens out of a workspace; False if they are not in it."""
     with writing(engine) as connection:
-        found = connection.execute(
-            delete(member).where(member.c.workspace == workspace, member.c.user == user.id)
+        return give_role(connection, user.id, workspace, None)
+
+
+def give_role(
+    connection: Connection,
+    user: str,
+    workspace: str,
+    role: Role | None,
+    *,
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
+) -> bool:
+    """Say what the user of this id is in a workspace, None for not in it; False if they were so.
+
+    The workspace is made if it is missing. ``actor`` does so from ``address``.
+    """
+    here = (member.c.workspace == workspace, member.c.user == user)
+    before = connection.execute(select(member.c.role).where(*here).with_for_update()).scalar()
+    if before == role:
+        return False
+    if role is None:
+        connection.execute(delete(member).where(*here))
+    else:
+        make_workspace(connection, workspace)
+        Upsert(connection.engine, member, replace=("role",)).run(
+            connection, [(workspace, user, role)]
         )
-        if found.rowcount > 0:
-            audit.write(
-                connection, "role changed", detail=f"{user.name}: none", workspace=workspace
-            )
-        return found.rowcount > 0
+    name = connection.execute(select(table.c.name).where(table.c.id == user)).scalar()
+    audit.write(
+        connection,
+        "role changed",
+        actor=actor,
+        detail=f"{name}: {role or 'none'}",
+        workspace=workspace,
+        address=address,
+    )
+    tokens.revoke_beyond(
+        connection, user, workspace=workspace, role=role, actor=actor, address=address
+    )
+    return True
 
 
 def set_disabled(engine: Engine, user: User, disabled: bool) -> None:
-    """Let ``user`` in no longer, or again. Their sessions end, once and for all."""
+    """Let ``user`` in no longer, or again. Their sessions and tokens end, once and for all."""
     with writing(engine) as connection:
         connection.execute(
             update(table)
@@ -154,15 +212,18 @@ def set_disabled(engine: Engine, user: User, disabled: bool) -> None:
         )
         connection.execute(delete(session).where(session.c.user == user.id))
         audit.write(connection, "user disabled" if disabled else "user enabled", detail=user.name)
+        tokens.revoke_beyond(connection, user.id)
 
 
 def remove(engine: Engine, user: User) -> None:
-    """Remove ``user``, with their roles and sessions."""
+    """Remove ``user``, with their roles and sessions, and revoke their tokens."""
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.id == user.id))
         connection.execute(delete(member).where(member.c.user == user.id))
+        connection.execute(delete(identity).where(identity.c.user == user.id))
         connection.execute(delete(session).where(session.c.user == user.id))
         audit.write(connection, "user removed", detail=user.name)
+        tokens.revoke_beyond(connection, user.id)
 
 
 def set_password(
@@ -192,6 +253,13 @@ def set_password(
         connection.execute(update(table).where(table.c.id == user.id).values(password_hash=hashed))
         connection.execute(others)
         audit.write(connection, "password changed", actor=actor, detail=user.name, address=address)
+
+
+def has_password(engine: Engine, user: str) -> bool:
+    """Tell whether the user of this id can sign in with a password."""
+    with engine.connect() as connection:
+        found = connection.execute(select(table.c.password_hash).where(table.c.id == user))
+        return bool(found.scalar())
 
 
 def key_of(name: str) -> str | None:

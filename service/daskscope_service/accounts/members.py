@@ -1,0 +1,308 @@
+"""Members of a workspace, and invitations to become one: what its owners look after."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+)
+
+from daskscope_service.accounts import audit, passwords, sessions, users
+from daskscope_service.accounts.caller import Caller
+from daskscope_service.accounts.secret import hash_of, new_secret
+from daskscope_service.accounts.users import Role, UnfitName
+from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import invitation, member, user
+
+#: Seconds for which an invitation is good, and how many of a workspace may be open.
+SECONDS = 7 * 24 * 60 * 60.0
+MOST_OPEN = 200
+
+_PAGE = "/invitation"
+
+
+class LastOwner(Exception):
+    """The workspace would have no owner any more."""
+
+
+class TooManyOpen(Exception):
+    """The workspace has as many invitations as may be open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Someone in a workspace. ``active``: not disabled."""
+
+    user: str
+    name: str
+    display_name: str
+    role: str
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """An open one, without its code. Times are seconds since the epoch, UTC."""
+
+    id: str
+    workspace: str
+    name: str
+    role: Role
+    made_by: str
+    created_at: float
+    expires_at: float
+
+
+_COLUMNS = [invitation.c[name] for name in Invitation.__slots__]
+
+
+def list_in(
+    engine: Engine, workspace: str, *, limit: int | None = None, after: str | None = None
+) -> list[Member]:
+    """Return the members of ``workspace`` by their names.
+
+    ``limit``: no more than so many, ``after`` the one of this name.
+    """
+    columns = (user.c.id, user.c.name, user.c.display_name, member.c.role, user.c.disabled_at)
+    statement = (
+        select_in(workspace, member, *columns)
+        .join(user, user.c.id == member.c.user)
+        .order_by(user.c.name_key)
+        .limit(limit)
+    )
+    if after is not None:
+        statement = statement.where(user.c.name_key > (users.key_of(after) or after))
+    with engine.connect() as connection:
+        return [
+            Member(row.id, row.name, row.display_name, row.role, row.disabled_at is None)
+            for row in connection.execute(statement)
+        ]
+
+
+def count_in(engine: Engine, workspace: str) -> int:
+    """Return how many members ``workspace`` has."""
+    with engine.connect() as connection:
+        return int(connection.execute(select_in(workspace, member, func.count())).scalar_one())
+
+
+def change(engine: Engine, caller: Caller, user_id: str, role: Role | None) -> bool:
+    """Give the member of this id another role in the caller's workspace, or none.
+
+    False if they are not in it: they come in by an invitation.
+
+    Raises
+    ------
+    LastOwner
+        No owner who can sign in would be left.
+    """
+    here = and_(member.c.workspace == caller.workspace, member.c.user == user.c.id)
+    with writing(engine) as connection:
+        # Locked, so that two owners cannot put each other out at the same moment.
+        found = select(user.c.id, member.c.role, user.c.disabled_at).join(member, here)
+        rows = connection.execute(found.order_by(user.c.id).with_for_update()).all()
+        if user_id not in {row.id for row in rows}:
+            return False
+        owners = {row.id for row in rows if row.role == "owner" and row.disabled_at is None}
+        if role != "owner" and owners == {user_id}:
+            raise LastOwner
+        where, who = caller.workspace, caller.name
+        users.give_role(connection, user_id, where, role, actor=who, address=caller.address)
+    return True
+
+
+def invite(engine: Engine, caller: Caller, name: str, role: Role) -> tuple[str, str]:
+    """Invite someone into the caller's workspace; return the invitation's id and its secret code.
+
+    ``name`` is what they will sign in with, if they are no user yet.
+
+    Raises
+    ------
+    UnfitName
+        No user can have it.
+    TooManyOpen
+        See :data:`MOST_OPEN`.
+    """
+    if users.key_of(name) is None:
+        raise UnfitName("the name must have 1 to 200 characters, and no spaces around them")
+    identifier, code, now = secrets.token_hex(8), new_secret(), time.time()
+    with writing(engine) as connection:
+        connection.execute(delete(invitation).where(invitation.c.expires_at <= now))
+        mine = select_in(caller.workspace, invitation, func.count())
+        if connection.execute(mine).scalar_one() >= MOST_OPEN:
+            raise TooManyOpen
+        connection.execute(
+            insert(invitation).values(
+                id=identifier,
+                code_hash=hash_of(code),
+                workspace=caller.workspace,
+                name=name,
+                role=role,
+                made_by=caller.name,
+                user=caller.user,
+                created_at=now,
+                expires_at=now + SECONDS,
+            )
+        )
+        audit.write(
+            connection,
+            "invited",
+            actor=caller.name,
+            detail=f"{name}: {role}",
+            workspace=caller.workspace,
+            address=caller.address,
+        )
+    return identifier, code
+
+
+def invitations_in(engine: Engine, workspace: str) -> list[Invitation]:
+    """Return the open invitations of ``workspace``, newest first."""
+    statement = (
+        select_in(workspace, invitation, *_COLUMNS)
+        .where(_is_open())
+        .order_by(invitation.c.created_at.desc(), invitation.c.id)
+    )
+    with engine.connect() as connection:
+        return [Invitation(*row) for row in connection.execute(statement)]
+
+
+def take_back(engine: Engine, caller: Caller, identifier: str) -> bool:
+    """Take back an invitation of the caller's workspace; False if there is none of this id."""
+    with writing(engine) as connection:
+        row = connection.execute(
+            delete(invitation)
+            .where(invitation.c.workspace == caller.workspace, invitation.c.id == identifier)
+            .returning(invitation.c.name, invitation.c.role)
+        ).first()
+        if row is not None:
+            audit.write(
+                connection,
+                "invitation taken back",
+                actor=caller.name,
+                detail=f"{row.name}: {row.role}",
+                workspace=caller.workspace,
+                address=caller.address,
+            )
+    return row is not None
+
+
+def find(engine: Engine, code: str) -> Invitation | None:
+    """Return the open invitation with this code."""
+    statement = select(*_COLUMNS).where(invitation.c.code_hash == hash_of(code), _is_open())
+    with engine.connect() as connection:
+        row = connection.execute(statement).first()
+    return None if row is None else Invitation(*row)
+
+
+def accept(engine: Engine, code: str, *, user_id: str, name: str, address: str) -> str | None:
+    """Let a user accept an invitation; return its workspace, None if it is not open any more.
+
+    Whoever has more there already keeps it.
+    """
+    with writing(engine) as connection:
+        return join(connection, code, user_id=user_id, name=name, address=address)
+
+
+def join(connection: Connection, code: str, *, user_id: str, name: str, address: str) -> str | None:
+    """Do as :func:`accept` does, in a transaction that is under way."""
+    row = connection.execute(
+        delete(invitation)
+        .where(invitation.c.code_hash == hash_of(code), _is_open())
+        .returning(*_COLUMNS)
+    ).first()
+    if row is None:
+        return None
+    has = connection.execute(
+        select_in(row.workspace, member, member.c.role).where(member.c.user == user_id)
+    ).scalar()
+    if has is None or users.ROLES.index(row.role) < users.ROLES.index(has):
+        users.give_role(connection, user_id, row.workspace, row.role, actor=name, address=address)
+    return str(row.workspace)
+
+
+def accept_as_new(
+    engine: Engine, code: str, password: str, *, address: str, agent: str = ""
+) -> str | None:
+    """Make the invited person a user with this password; return their session.
+
+    None if the invitation is not open any more.
+
+    Raises
+    ------
+    UnfitName
+        There is a user of that name already: they accept it signed in.
+    UnfitPassword
+        See :func:`passwords.check`.
+    """
+    found = find(engine, code)
+    if found is None:
+        return None
+    passwords.check(password, found.name)
+    hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
+    with writing(engine) as connection:
+        row = connection.execute(
+            delete(invitation).where(invitation.c.code_hash == hash_of(code), _is_open())
+        )
+        if row.rowcount == 0:
+            return None
+        made = users.add(
+            connection,
+            name=found.name,
+            password_hash=hashed,
+            actor=f"invitation {found.id}",
+            address=address,
+        ).id
+        users.give_role(
+            connection,
+            made,
+            found.workspace,
+            found.role,
+            actor=f"invitation {found.id}",
+            address=address,
+        )
+        audit.write(
+            connection,
+            "signed in",
+            actor=found.name,
+            detail="by invitation",
+            workspace=found.workspace,
+            address=address,
+        )
+        return sessions.start(connection, workspace=found.workspace, user=made, agent=agent)
+
+
+def _is_open() -> ColumnElement[bool]:
+    """Return the condition under which an invitation works: its time, and its maker's rights."""
+    still_owner = exists().where(
+        user.c.id == invitation.c.user,
+        user.c.disabled_at.is_(None),
+        member.c.user == user.c.id,
+        member.c.workspace == invitation.c.workspace,
+        member.c.role == "owner",
+    )
+    fit = or_(invitation.c.user.is_(None), still_owner)
+    return and_(invitation.c.expires_at > time.time(), fit)
+
+
+def link(url: str, code: str) -> str:
+    """Return where an invited person goes. ``url`` is the service's address."""
+    return f"{url}{_PAGE}?{urlencode({'code': code})}"
+
+
+def code_in(target: str) -> str:
+    """Return the code of the invitation whose page is at ``target``; "" if it is another page."""
+    parts = urlsplit(target)
+    return parse_qs(parts.query).get("code", [""])[0] if parts.path == _PAGE else ""

@@ -1,0 +1,287 @@
+"""Sign-in by OpenID Connect: who the provider says it was, as a user of ours.
+
+What must be remembered until the browser comes back is in the database, for any process to find. A
+person is known by the provider's address and the subject it calls them by: a name or an e-mail
+address can pass to someone else.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from sqlalchemy import Connection, Engine, delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from daskscope_service.accounts import audit, members, sessions, users
+from daskscope_service.accounts.openid import OpenIDError, Person, Provider
+from daskscope_service.accounts.secret import hash_of, new_secret
+from daskscope_service.accounts.throttle import TooMany, network
+from daskscope_service.accounts.users import ROLES, Role
+from daskscope_service.db.engine import writing
+from daskscope_service.db.schema import identity, openid_attempt, user
+from daskscope_service.settings import Settings
+
+#: Seconds within which the browser must come back, and how many from one address may be away.
+SECONDS = 15 * 60.0
+FROM_ADDRESS = 30
+
+
+#: Who acts, in the audit log, where the provider's word counts.
+_ACTOR = "OpenID Connect"
+
+
+class NotLetIn(Exception):
+    """The provider knows them, and we do not let them in. The message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """``url``: where the browser goes. ``ticket``: what it keeps, to be known by as it returns."""
+
+    url: str
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The session that began, and where the browser wanted to go."""
+
+    session_id: str
+    target: str
+
+
+def begin(
+    engine: Engine, provider: Provider, *, target: str, address: str, user_id: str | None = None
+) -> Begun:
+    """Send a browser at ``address`` to the provider; it wants to go to ``target`` afterwards.
+
+    With ``user_id``, a user who is signed in connects their account with the provider's.
+
+    Raises
+    ------
+    OpenIDError
+        The provider does not answer.
+    TooMany
+        Too many from this address have not come back.
+    """
+    state, nonce, verifier, ticket = (new_secret() for _ in range(4))
+    url = provider.address(state=state, nonce=nonce, verifier=verifier)
+    now = time.time()
+    with writing(engine) as connection:
+        connection.execute(delete(openid_attempt).where(openid_attempt.c.expires_at <= now))
+        away, first = connection.execute(
+            select(func.count(), func.min(openid_attempt.c.expires_at)).where(
+                openid_attempt.c.address == network(address)
+            )
+        ).one()
+        if away >= FROM_ADDRESS:
+            raise TooMany(first)
+        connection.execute(
+            insert(openid_attempt).values(
+                state_hash=hash_of(state),
+                ticket_hash=hash_of(ticket),
+                nonce=nonce,
+                verifier=verifier,
+                target=target,
+                user=user_id,
+                address=network(address),
+                expires_at=now + SECONDS,
+            )
+        )
+    return Begun(url, ticket)
+
+
+def finish(
+    engine: Engine,
+    provider: Provider,
+    settings: Settings,
+    *,
+    state: str,
+    ticket: str,
+    code: str,
+    user_id: str | None,
+    address: str,
+    agent: str = "",
+) -> Returned:
+    """Start a session for who the provider says it was. ``user_id``: who is signed in meanwhile.
+
+    Raises
+    ------
+    OpenIDError
+        The browser was not sent to the provider, or has come back before, or the provider's answer
+        does not count.
+    NotLetIn
+        They are no user, and none is made of them; or the user is disabled or in no workspace.
+    """
+    with writing(engine) as connection:  # whatever comes of it, this state is used up
+        attempt = connection.execute(
+            delete(openid_attempt)
+            .where(
+                openid_attempt.c.state_hash == hash_of(state),
+                openid_attempt.c.ticket_hash == hash_of(ticket),
+                openid_attempt.c.expires_at > time.time(),
+            )
+            .returning(*openid_attempt.c)
+        ).first()
+    if attempt is None:
+        raise OpenIDError("this sign-in was not begun in this browser, or is over")
+    if attempt.user not in (None, user_id):
+        raise OpenIDError("who wanted to connect their account has signed out meanwhile")
+    try:
+        person = provider.redeem(code, nonce=attempt.nonce, verifier=attempt.verifier)
+    except OpenIDError as error:
+        audit.refused(engine, _ACTOR, str(error)[:300], address)
+        raise
+    is_invited = members.find(engine, members.code_in(attempt.target)) is not None
+    try:
+        # Two transactions: who is let in no more loses their role all the same.
+        with writing(engine) as connection:
+            user_id = _user_of(
+                connection, provider, settings, person, attempt.user, is_invited, address
+            )
+        with writing(engine) as connection:
+            session_id = _start(connection, user_id, attempt.target, address, agent)
+    except IntegrityError:  # the same person at the same moment, in another window
+        raise OpenIDError("two sign-ins at the same moment; try again") from None
+    except NotLetIn as error:
+        audit.refused(engine, person.email or person.subject, f"OpenID Connect: {error}", address)
+        raise
+    return Returned(session_id, attempt.target)
+
+
+def is_connected(engine: Engine, issuer: str, user_id: str) -> bool:
+    """Tell whether the user of this id can sign in by the provider at ``issuer``."""
+    statement = select(identity.c.user).where(
+        identity.c.issuer == issuer, identity.c.user == user_id
+    )
+    with engine.connect() as connection:
+        return connection.execute(statement).first() is not None
+
+
+def _user_of(
+    connection: Connection,
+    provider: Provider,
+    settings: Settings,
+    person: Person,
+    connecting: str | None,
+    is_invited: bool,
+    address: str,
+) -> str:
+    """Return the id of the user who ``person`` is, made or connected if need be."""
+    _check_domain(settings, person)
+    known = connection.execute(
+        select(identity.c.user).where(
+            identity.c.issuer == provider.issuer, identity.c.subject == person.subject
+        )
+    ).scalar()
+    if connecting is not None:
+        if known not in (None, connecting):
+            raise NotLetIn("Another account here is connected with this one of the provider.")
+        if known is None:
+            _connect(connection, provider, person, connecting, address)
+        known = connecting
+    role = _role(settings, person)
+    is_new = known is None
+    if known is None:
+        if role is None and not is_invited:
+            raise NotLetIn("You have no account here yet. Ask an owner to invite you.")
+        known = _make_user(connection, provider, person, address)
+    if is_new or settings.oidc_roles:  # else what they are is not the provider's affair
+        users.give_role(
+            connection, known, settings.oidc_workspace, role, actor=_ACTOR, address=address
+        )
+    return str(known)
+
+
+def _start(connection: Connection, user_id: str, target: str, address: str, agent: str) -> str:
+    row = connection.execute(
+        select(user.c.name, user.c.disabled_at).where(user.c.id == user_id).with_for_update()
+    ).first()
+    if row is None or row.disabled_at is not None:
+        raise NotLetIn("Your account here is disabled.")
+    workspace = connection.execute(users.workspaces_query(user_id)).scalar()
+    workspace = workspace or members.join(
+        connection, members.code_in(target), user_id=user_id, name=row.name, address=address
+    )
+    if workspace is None:
+        raise NotLetIn("You are in no workspace. Ask an owner of one to invite you.")
+    audit.write(
+        connection,
+        "signed in",
+        actor=row.name,
+        detail="by OpenID Connect",
+        workspace=workspace,
+        address=address,
+    )
+    return sessions.start(connection, workspace=workspace, user=user_id, agent=agent)
+
+
+def _check_domain(settings: Settings, person: Person) -> None:
+    allowed = {domain.casefold() for domain in settings.oidc_domains}
+    if not allowed:
+        return
+    if person.email is None or not person.email_verified:
+        raise NotLetIn("The provider does not vouch for your e-mail address.")
+    if person.email.rpartition("@")[2].casefold() not in allowed:
+        raise NotLetIn("Your e-mail address is of a domain that is not let in here.")
+
+
+def _role(settings: Settings, person: Person) -> Role | None:
+    """Return the role that the settings give to ``person``; None for none."""
+    if not settings.oidc_roles:
+        return next((role for role in ROLES if role == settings.oidc_role), None)
+    claimed = person.claims.get(settings.oidc_claim)
+    values = set(map(str, claimed)) if isinstance(claimed, list) else {str(claimed)}
+    given = dict(rule.rpartition("=")[::2] for rule in settings.oidc_roles)
+    roles = {given[value] for value in values if value in given}
+    return next((role for role in ROLES if role in roles), None)  # the first is the highest
+
+
+def _make_user(connection: Connection, provider: Provider, person: Person, address: str) -> str:
+    # Only what the provider vouches for may look like an e-mail address of ours.
+    host = urlsplit(provider.issuer).hostname
+    name = person.email if person.email_verified else None
+    name = name or f"{person.subject[:100]} ({host})"
+    if users.by_name(connection, name, user.c.id) is not None:
+        raise NotLetIn(
+            f"There is a user {name} already. If that is you, sign in with your password, and "
+            "connect the two on the page of your account."
+        )
+    try:
+        user_id = users.add(
+            connection,
+            name=name,
+            password_hash="",
+            display_name=(person.name or name)[:200],
+            actor=_ACTOR,
+            address=address,
+        ).id
+    except users.UnfitName as error:
+        raise NotLetIn(
+            f"The provider calls you by a name that cannot be used here: {error}."
+        ) from None
+    _connect(connection, provider, person, user_id, address)
+    return user_id
+
+
+def _connect(
+    connection: Connection, provider: Provider, person: Person, user_id: str, address: str
+) -> None:
+    connection.execute(
+        insert(identity).values(
+            issuer=provider.issuer,
+            subject=person.subject,
+            user=user_id,
+            created_at=time.time(),
+        )
+    )
+    name = connection.execute(select(user.c.name).where(user.c.id == user_id)).scalar()
+    audit.write(
+        connection,
+        "account connected",
+        actor=str(name),
+        detail=f"{person.subject[:200]} of {provider.issuer}",
+        address=address,
+    )
