@@ -58,8 +58,12 @@ class Instruments:
         self.write_failures = counter("write_failures", "Commits that failed.")
         self.queue_length = gauge("queue_length", "Requests that wait to be written, or are being.")
         self.queue_capacity = gauge("queue_capacity", "The most that may; more are refused.")
+        self.removed = counter("removed_rows", "Rows removed by their age.", "table")
+        self.rounds = counter("removal_rounds", "Rounds of removing what is old.", "outcome")
         # Zero is what has not happened yet; a series that comes with its first count hides it.
         for reason in ("queue full", "stopping"):
             self.refused.labels(reason)
         for signal in ("metrics", "traces", "logs"):
             self.rejected.labels(signal)
+        for outcome in ("done", "failed", "stopped"):
+            self.rounds.labels(outcome)

@@ -32,14 +32,17 @@ def receive(request: Request, limit: int) -> bytes:
     Problem
         413 for more than ``limit`` bytes, 415 for an encoding other than gzip.
     """
-    if _encoding(request) not in ("identity", "gzip", ""):
+    encoding = _encoding(request)
+    if encoding not in ("identity", "gzip", ""):
         raise Problem(
             415,
-            f"Content-Encoding {_encoding(request)!r} is not understood; send gzip, or none.",
+            f"Content-Encoding {encoding!r} is not understood; send gzip, or none.",
             headers={"Accept-Encoding": "gzip"},
         )
-    body = b"" if (request.content_length or 0) > limit else _read(request, limit + 1)
-    if len(body) > limit or (request.content_length or 0) > limit:
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    body = _read(request, limit + 1)
+    if len(body) > limit:
         raise _too_large(limit)
     return body
 
@@ -66,9 +69,11 @@ def drain(request: Request) -> None:
 
 
 def _read(request: Request, most: int) -> bytes:
-    # One read may return less than there is.
+    # One read may return less than there is. Room is made for all that is asked for.
+    length = request.content_length
+    stream, at_once = request.stream, most if length is None else min(most, length)
     chunks: list[bytes] = []
-    while most > 0 and (chunk := request.stream.read(most)):
+    while most > 0 and (chunk := stream.read(min(at_once, most))):
         chunks.append(chunk)
         most -= len(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

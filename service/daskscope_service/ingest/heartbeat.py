@@ -7,30 +7,28 @@ successor is harmless: a row gives way only to one of the same or a later beat.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from sqlalchemy import BindParameter, Engine, Table, bindparam
+from sqlalchemy import Engine, Table
 
 from daskscope.protocol import PROTOCOL, CodeFrame, Heartbeat, code_hash
 from daskscope_service.db import schema
+from daskscope_service.db.belonging import failure_notice
 from daskscope_service.db.key_register import hasher
-from daskscope_service.db.rows import select_in
-from daskscope_service.db.statements import Lookup, Upsert
+from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.beat_schema import make_decoder
-from daskscope_service.ingest.writer import Rows, Writer
+from daskscope_service.ingest.cluster_rows import UsageDue, cluster_row
+from daskscope_service.ingest.cluster_rows import to_json as _json
+from daskscope_service.ingest.code_wanted import CodeWanted
+from daskscope_service.ingest.writer import Writer
 from daskscope_service.insight.notice import computation_failed, worker_lost
 from daskscope_service.problems import Problem
 
 _MAJOR = PROTOCOL.partition(".")[0]
-
-#: The places for hashes in the query for code: hardly a call stack has more. One statement for any
-#: number of them is one that databases have prepared.
-_PLACES = tuple(f"hash{number}" for number in range(8))
 
 #: Hashes that are remembered as they are stored.
 _HASHES_KEPT = 4096
@@ -45,11 +43,13 @@ _PERHAPS_NUL = rb"\u0000"
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 _decode = make_decoder().decode
-_to_json = msgspec.json.Encoder().encode
 
 
 class _Version(msgspec.Struct):
     protocol: str
+
+
+_version_decoder = msgspec.json.Decoder(_Version)
 
 
 def parse(body: bytes) -> Heartbeat:
@@ -99,7 +99,10 @@ class BeatStore:
         self._engine = engine
         self._writer = writer
         self._cluster = _latest(engine, schema.cluster, keep=("first_seen_at",))
-        self._computation = _latest(engine, schema.computation)
+        self._usage = _latest(engine, schema.usage)
+        self._usage_due = UsageDue()
+        # These never change, and SQLite would write the indexes that they are in anew.
+        self._computation = _latest(engine, schema.computation, keep=("started_at", "user"))
         self._task_group = _latest(engine, schema.task_group)
         self._failure = _latest(engine, schema.failure)
         self._worker_loss = _latest(engine, schema.worker_loss)
@@ -110,37 +113,40 @@ class BeatStore:
         with engine.connect() as connection:
             # The same few again and again: a loop names its code in each beat.
             self._keyed = lru_cache(_HASHES_KEPT)(hasher(connection))
-        self._code = Upsert(engine, schema.code)
+        # What is about to be removed as unused is asked for again, and so stays.
+        self._code = Upsert(engine, schema.code, replace=["unused_since"])
         self._notice = Upsert(engine, schema.notice)
-        places: list[BindParameter[str]] = [bindparam(name) for name in _PLACES]
-        self._known_code = Lookup(
-            engine.dialect,
-            select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
-                schema.code.c.hash.in_(places)
-            ),
-        )
+        self._code_wanted = CodeWanted(engine, self._keyed)
 
-    def keep(self, beat: Heartbeat, workspace: str, now: float) -> tuple[str, ...]:
+    def keep(self, beat: Heartbeat, workspace: str, now: float, token: str) -> tuple[str, ...]:
         """Store ``beat`` for good; return the hashes of the code that it names and no one sent yet.
 
-        ``now`` is the service's clock. Raises what :meth:`Writer.write` raises.
+        ``now`` is the service's clock, ``token`` the id of the one that it came with. Raises what
+        :meth:`Writer.write` raises.
         """
-        self._writer.write(self._rows(beat, workspace, now))
         named = {
             frame.code
             for computation in beat.computations
             for frame in computation.frames or ()
             if frame.code is not None
         }
-        return self._missing(workspace, named)
+        rows = self._rows(beat, workspace, now)
+        if usage := self._usage_due.row(beat, workspace, now):
+            rows[self._usage] = [usage]
+        wanted: tuple[str, ...] = self._writer.write(
+            rows, self._code_wanted.ask, (workspace, named), token=token
+        )
+        if usage:
+            self._usage_due.written(usage)
+        return wanted
 
-    def _rows(self, beat: Heartbeat, workspace: str, now: float) -> Rows:
+    def _rows(
+        self, beat: Heartbeat, workspace: str, now: float
+    ) -> dict[Upsert, list[tuple[Any, ...]]]:
         key = (workspace, beat.cluster.id)
         seq = beat.seq
         user = beat.cluster.user
-        rows: dict[Upsert, list[tuple[Any, ...]]] = {
-            self._cluster: [_cluster_row(beat, workspace, now)]
-        }
+        rows = {self._cluster: [cluster_row(beat, workspace, now)]}
         if beat.computations:
             rows[self._computation] = [
                 (
@@ -205,21 +211,10 @@ class BeatStore:
             rows[self._notice] = notices
         if beat.code:
             rows[self._code] = [
-                (workspace, self._keyed(c.hash), c.file, c.text, c.first_line, c.cut)
+                (workspace, self._keyed(c.hash), c.file, c.text, c.first_line, c.cut, None)
                 for c in beat.code
             ]
         return rows
-
-    def _missing(self, workspace: str, hashes: Iterable[str]) -> tuple[str, ...]:
-        by_key = {self._keyed(hash): hash for hash in hashes}
-        wanted = list(by_key)
-        known: set[str] = set()
-        for first in range(0, len(wanted), len(_PLACES)):
-            some = wanted[first : first + len(_PLACES)]
-            places = dict(zip_longest(_PLACES, some, fillvalue=some[0]))
-            rows = self._known_code.all(self._engine, workspace=workspace, **places)
-            known.update(hash for (hash,) in rows)
-        return tuple(sorted(by_key[key] for key in wanted if key not in known))
 
     def _frames(self, frames: Sequence[CodeFrame] | None) -> str:
         if not frames:
@@ -241,7 +236,7 @@ def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...
     id = beat.cluster.id
     rows = [
         (
-            workspace, f"computation failed:{id}:{c.id}", "computation failed", id, now,
+            workspace, failure_notice(id, c.id), "computation failed", id, now,
             computation_failed(c, beat.cluster), f"/clusters/{id}/computations/{quote(c.id, '')}",
         )
         for c in beat.computations
@@ -258,18 +253,6 @@ def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...
     return rows
 
 
-def _cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:
-    c, s = beat.cluster, beat.status
-    return (
-        workspace, c.id, beat.seq, c.name, c.kind, c.user, c.host, c.started_at, s.stopped_at,
-        c.interval, _json(c.environment), _json(c.tags), now, now, s.at, s.workers, s.threads,
-        s.memory_used, s.memory_limit, _json(s.worker_seconds), _json(s.tasks), s.clients,
-        s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, _json(beat.drops),
-        _json(c.deployment), _json(c.prices), _json(s.held_by), _json(s.scheduler), _json(s.gpu),
-        s.cost, s.idle_cost, c.idle_timeout,
-    )  # fmt: skip
-
-
 def _latest(engine: Engine, table: Table, keep: tuple[str, ...] = ()) -> Upsert:
     # Replaces the row of an earlier beat, all but its key and what is to be kept.
     keys = {column.name for column in table.primary_key}
@@ -277,13 +260,9 @@ def _latest(engine: Engine, table: Table, keep: tuple[str, ...] = ()) -> Upsert:
     return Upsert(engine, table, replace=replace, unless_newer="seq")
 
 
-def _json(value: Any) -> str:
-    return _to_json(value).decode()
-
-
 def _version_of(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Version).protocol
+        return _version_decoder.decode(body).protocol
     except (msgspec.DecodeError, UnicodeDecodeError):
         return PROTOCOL  # none that can be read: then what was wrong before is what to tell
 

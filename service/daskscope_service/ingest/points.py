@@ -29,10 +29,9 @@ from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.otlp import Outcome, cluster_of, json, text, without_nul
-from daskscope_service.ingest.writer import Writer
-
-#: Series whose ids a process remembers. Beyond it, it forgets all and asks the database again.
-_MOST_REMEMBERED = 200_000
+from daskscope_service.ingest.series_memory import Ids, SeriesMemory
+from daskscope_service.ingest.writer import Outdated, Writer
+from daskscope_service.problems import Problem
 
 #: How many attribute sets one query asks for: databases bound the number of parameters.
 _ASKED_AT_ONCE = 500
@@ -68,14 +67,10 @@ class _Series(NamedTuple):
         return sum(len(name.encode()) for name in names) <= MAX_SERIES_BYTES
 
 
-#: What of a point names its series, as sent: cheap to make and to look up.
-_Ids = dict[bytes, tuple[int, ...]]
-
-
 class _Waiting(NamedTuple):
     """A point of series whose ids are not known yet; it gets them from ``known[key]``."""
 
-    known: _Ids
+    known: Ids
     key: bytes
     series: list[_Series]
     time: int
@@ -98,29 +93,34 @@ class MetricStore:
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._engine = engine
         self._writer = writer
-        self._points = Upsert(engine, schema.point, replace=["value"])
+        self._memory = SeriesMemory(engine)
         self._series = Upsert(
             engine,
             schema.series,
             key=["workspace", "cluster", "metric", "field", "attributes"],
             columns=["workspace", *_Series._fields],
         )
-        # What is forgotten is asked again: only speed depends on it.
-        self._known: dict[tuple[str, str, str, bool], _Ids] = {}
-        self._remembered = 0
 
     def keep(self, request: ExportMetricsServiceRequest, workspace: str) -> Outcome:
         """Store the points of ``request`` for good; ``request`` is used up.
 
         Raises what :meth:`Writer.write` raises.
         """
-        decoded = self._decode(request, workspace)
-        if decoded.waiting:
-            self._learn(decoded.waiting, workspace)
-            for known, key, _, time, values in decoded.waiting:
-                decoded.rows += _rows(known[key], time, values)
-        decoded.rows.sort()  # in the order of the table: neighbours go to the same page
-        self._writer.write({self._points: decoded.rows})
+        memory = self._memory
+        if memory.spent:
+            memory = self._memory = SeriesMemory(self._engine)
+        try:
+            decoded = self._decode(request, workspace, memory)
+            if decoded.waiting:
+                self._learn(decoded.waiting, workspace, memory)
+                for known, key, _, time, values in decoded.waiting:
+                    decoded.rows += _rows(known[key], time, values)
+            decoded.rows.sort()  # in the order of the table: neighbours go to the same page
+            self._writer.write({memory.points: decoded.rows})
+        except Outdated:
+            self._memory = SeriesMemory(self._engine)
+            why = "Series were removed meanwhile. Nothing was stored; send this again."
+            raise Problem(503, why, headers={"Retry-After": "1"}) from None
         rejected = decoded.seen - decoded.kept
         if not rejected:
             return Outcome()
@@ -130,7 +130,9 @@ class MetricStore:
             f"and attributes of at most {MAX_SERIES_BYTES} bytes",
         )
 
-    def _decode(self, request: ExportMetricsServiceRequest, workspace: str) -> _Decoded:
+    def _decode(
+        self, request: ExportMetricsServiceRequest, workspace: str, memory: SeriesMemory
+    ) -> _Decoded:
         decoded = _Decoded()
         for group in request.resource_metrics:
             cluster = cluster_of(group.resource)
@@ -139,9 +141,9 @@ class MetricStore:
                     kind = metric.WhichOneof("data")
                     is_histogram = kind == "histogram"
                     family = (workspace, cluster, metric.name, is_histogram)
-                    known = self._known.get(family)
+                    known = memory.known.get(family)
                     if known is None:
-                        known = self._known.setdefault(family, {})
+                        known = memory.known.setdefault(family, {})
                     if kind == "gauge":
                         _numbers(metric.gauge.data_points, metric, "gauge", cluster, known, decoded)
                     elif kind == "sum":
@@ -157,20 +159,19 @@ class MetricStore:
                         decoded.seen += len(getattr(metric, kind).data_points)
         return decoded
 
-    def _learn(self, waiting: Sequence[_Waiting], workspace: str) -> None:
+    def _learn(self, waiting: Sequence[_Waiting], workspace: str, memory: SeriesMemory) -> None:
         # The series are committed before anything refers to them, here or in another process.
         wanted = {one for point in waiting for one in point.series}
         self._writer.write({self._series: [(workspace, *one) for one in sorted(wanted)]})
         ids = self._ids(wanted, workspace)
-        if self._remembered > _MOST_REMEMBERED:
-            self._known.clear()
-            self._remembered = 0
-        for point in waiting:
-            series = point.series
-            point.known[point.key] = tuple(
-                ids[one.cluster, one.metric, one.field, one.attributes] for one in series
-            )
-            self._remembered += len(series)
+        memory.expect(len(wanted))
+        try:
+            for point in waiting:
+                point.known[point.key] = tuple(
+                    ids[one.cluster, one.metric, one.field, one.attributes] for one in point.series
+                )
+        except KeyError:  # removed between the writing and the asking
+            raise Outdated from None
 
     def _ids(self, wanted: Iterable[_Series], workspace: str) -> dict[tuple[str, ...], int]:
         table = schema.series
@@ -199,7 +200,7 @@ def _numbers(
     metric: Metric,
     kind: str,
     cluster: str,
-    known: _Ids,
+    known: Ids,
     decoded: _Decoded,
 ) -> None:
     # The hot loop: every name in it is looked up for every point.
@@ -229,7 +230,7 @@ def _numbers(
 
 
 def _histograms(
-    histogram: Histogram, metric: Metric, cluster: str, known: _Ids, decoded: _Decoded
+    histogram: Histogram, metric: Metric, cluster: str, known: Ids, decoded: _Decoded
 ) -> None:
     kind = "counter" if histogram.aggregation_temporality == _CUMULATIVE else "gauge"
     for point in histogram.data_points:

@@ -10,13 +10,14 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
+from daskscope_service.accounts import tokens
 from daskscope_service.db.engine import writing
 from daskscope_service.db.key_register import KeyMissing
 from daskscope_service.db.statements import Upsert
@@ -36,14 +37,26 @@ _GATHER = 0.002
 #: Rows by the statement that writes them.
 Rows = Mapping[Upsert, Sequence[tuple[Any, ...]]]
 
+#: What is asked of the database once rows are committed: for many batches at once, what each wants
+#: to know, and it returns an answer to each.
+Ask = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class Outdated(Exception):
+    """Rows that may not be written any more: the token was revoked, or a statement says so."""
+
 
 class _Batch:
     """Rows on their way, and what became of them once ``done`` is released."""
 
-    __slots__ = ("done", "error", "rows")
+    __slots__ = ("answer", "ask", "done", "error", "rows", "token", "wanted")
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, ask: Ask | None, wanted: Any, token: str | None) -> None:
         self.rows = rows
+        self.token = token
+        self.ask = ask
+        self.wanted = wanted
+        self.answer: Any = None
         self.error: Exception | None = None
         self.done = threading.Lock()  # a lock is the cheapest event there is
         self.done.acquire()
@@ -95,20 +108,33 @@ class Writer:
                 self._held -= 1
             self._places.release()
 
-    def write(self, rows: Rows) -> None:
-        """Write ``rows`` and return once they are committed.
+    def write(
+        self,
+        rows: Rows,
+        ask: Ask | None = None,
+        wanted: Any = None,
+        *,
+        token: str | None = None,
+    ) -> Any:
+        """Write ``rows`` and return once they are committed: what ``ask`` says of ``wanted`` then.
+
+        They are written only if the ``token`` of this id is in force. The writer looks that up, and
+        asks, once for all that it writes together: a query of each request thread would cost more
+        than all of theirs in one.
 
         Raises
         ------
         Problem
             503 if the database failed, for example because its disk is full, or if the key that
             encrypts code is missing.
+        Outdated
+            The token is not in force any more, or what writes the rows says so.
         """
-        batch = _Batch(rows)
+        batch = _Batch(rows, ask, wanted, token)
         self._waiting.put(batch)
         batch.done.acquire()
         if batch.error is None:
-            return
+            return batch.answer
         if isinstance(batch.error, KeyMissing):
             raise _unavailable("The service lacks the key that encrypts code.") from batch.error
         if _is_outage(batch.error):
@@ -152,6 +178,7 @@ class Writer:
     def _write_group(self, group: list[_Batch]) -> None:
         try:
             self._commit(group)
+            _answer(group)
         except Exception as error:  # whatever it is, it must reach the request, not end the thread
             if len(group) == 1:
                 if isinstance(error, KeyMissing):
@@ -171,16 +198,32 @@ class Writer:
             return
         # Always in the same order, so that two processes do not wait for each other's rows.
         ordered = sorted(together.items(), key=lambda item: item[0].table.name)
+        shown = {batch.token for batch in group if batch.token is not None}
         instruments = self._instruments
         try:
             with instruments.commit_seconds.time(), writing(self._engine) as connection:
+                if shown and not tokens.in_force(connection, shown):
+                    raise Outdated
                 for upsert, rows in ordered:
                     upsert.run(connection, rows)
+        except Outdated:
+            raise
         except Exception:
             instruments.write_failures.inc()
             raise
         for upsert, rows in ordered:
             instruments.rows.labels(upsert.table.name).inc(len(rows))
+
+
+def _answer(group: list[_Batch]) -> None:
+    by_ask: dict[Ask, list[_Batch]] = {}
+    for batch in group:
+        if batch.ask is not None:
+            by_ask.setdefault(batch.ask, []).append(batch)
+    for ask, batches in by_ask.items():
+        answers = ask([batch.wanted for batch in batches])
+        for batch, answer in zip(batches, answers, strict=True):
+            batch.answer = answer
 
 
 def _is_outage(error: Exception) -> bool:

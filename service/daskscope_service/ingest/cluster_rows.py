@@ -1,0 +1,75 @@
+"""The rows that are made of a beat's cluster: itself, and what it came to by the day."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from daskscope.protocol import Heartbeat
+
+_DAY = 86400
+
+#: A cluster's row of ``usage`` is written anew once the cluster is older by this part, but at the
+#: latest after so many seconds: with each beat it would be a tenth of what a beat costs.
+_OLDER_BY, _LATEST = 0.1, 60.0
+
+#: Clusters whose row is remembered.
+_REMEMBERED = 20_000
+
+_encode = msgspec.json.Encoder().encode
+
+
+def cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:
+    """Return the row of ``cluster``; ``now`` is the service's clock."""
+    c, s = beat.cluster, beat.status
+    return (
+        workspace, c.id, beat.seq, c.name, c.kind, c.user, c.host, c.started_at, s.stopped_at,
+        c.interval, to_json(c.environment), to_json(c.tags), now, now, s.at, s.workers, s.threads,
+        s.memory_used, s.memory_limit, to_json(s.worker_seconds), to_json(s.tasks), s.clients,
+        s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, to_json(beat.drops),
+        to_json(c.deployment), to_json(c.prices), to_json(s.held_by), to_json(s.scheduler),
+        to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout,
+    )  # fmt: skip
+
+
+class UsageDue:
+    """Makes a cluster's row of ``usage`` when it is due. May be used from any thread.
+
+    It is with the first beat that this process sees of the cluster on a day, with the last one, and
+    in between as often as makes a difference to who looks at hours and costs.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def row(self, beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...] | None:
+        """Return the row, of the day of the beat, or of today if its clock is ahead; None: not due.
+
+        ``now`` is the service's clock.
+        """
+        c, s = beat.cluster, beat.status
+        at = s.at if s.stopped_at is None else s.stopped_at
+        day = int(max(0.0, min(at, now)) // _DAY)
+        age = max(0.0, at - c.started_at)
+        last_day, last_age = self._written.get((workspace, c.id), (-1, 0.0))
+        recent = age - last_age < min(_LATEST, _OLDER_BY * last_age)
+        if day == last_day and recent and s.stopped_at is None:
+            return None
+        return (
+            workspace, day, c.id, beat.seq, c.user, c.started_at, age,
+            sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0), s.cost, s.idle_cost,
+            None if c.prices is None else to_json(c.prices),
+        )  # fmt: skip
+
+    def written(self, row: tuple[Any, ...]) -> None:
+        """Remember that ``row`` is in the database."""
+        workspace, day, cluster, _, _, _, age, *_ = row
+        if len(self._written) >= _REMEMBERED:
+            self._written.clear()  # they are written once more, that is all
+        self._written[workspace, cluster] = (day, age)
+
+
+def to_json(value: Any) -> str:
+    """Return ``value`` as JSON text."""
+    return _encode(value).decode()

@@ -1,0 +1,54 @@
+"""Finds which code that beats name is not there, for the answer to ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+from sqlalchemy import BindParameter, Engine, bindparam
+
+from daskscope_service.db import schema
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.statements import Lookup
+
+#: The places for hashes in the query: hardly a call stack has more. One statement for any number of
+#: them is one that databases have prepared.
+_PLACES = tuple(f"hash{number}" for number in range(8))
+
+_places: list[BindParameter[str]] = [bindparam(name) for name in _PLACES]
+_BY_HASH = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
+    schema.code.c.hash.in_(_places),
+    schema.code.c.unused_since.is_(None),
+)
+
+
+class CodeWanted:
+    """``keyed`` returns the hash under which code is stored, from the one that beats have."""
+
+    def __init__(self, engine: Engine, keyed: Callable[[str], str]) -> None:
+        self._engine = engine
+        self._keyed = keyed
+        self._by_hash = Lookup(engine.dialect, _BY_HASH)
+
+    def ask(self, wanted: Sequence[tuple[str, set[str]]]) -> list[tuple[str, ...]]:
+        """Return, for each workspace and the hashes that a beat names, those that are not there.
+
+        Only once the beats are committed: what is unused is removed after a second look at what is
+        named (:mod:`daskscope_service.retention.code`), and that must see them.
+        """
+        together: dict[str, set[str]] = {}
+        for workspace, named in wanted:
+            together.setdefault(workspace, set()).update(named)
+        known = {workspace: self._known(workspace, named) for workspace, named in together.items()}
+        return [tuple(sorted(named - known[workspace])) for workspace, named in wanted]
+
+    def _known(self, workspace: str, hashes: set[str]) -> set[str]:
+        by_key = {self._keyed(hash): hash for hash in hashes}
+        keys = list(by_key)
+        known: set[str] = set()
+        for first in range(0, len(keys), len(_PLACES)):
+            some = keys[first : first + len(_PLACES)]
+            places = dict(zip_longest(_PLACES, some, fillvalue=some[0]))
+            rows = self._by_hash.all(self._engine, workspace=workspace, **places)
+            known.update(by_key[key] for (key,) in rows)
+        return known

@@ -1,0 +1,106 @@
+"""How many messages a body of protobuf holds, before they are made of it.
+
+Two bytes can be a message, and make one that takes a hundred times as much memory: what a body
+costs is not told by its length. Most bodies are let through at a glance; one that may hold too many
+is gone through field by field, as far as to the first one too many.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from daskscope_service.problems import Problem
+
+#: The most messages in a body: attributes and their values are some. A batch of 8,192 points or
+#: spans with ten attributes each has a fifth of that.
+MOST_MESSAGES = 1_000_000
+
+#: Protobuf's own bound, beyond which it refuses a body.
+_DEEPEST = 100
+
+#: Bytes with which no field that may be a message begins: the wire type is in the last three bits.
+_OTHERS = bytes(byte for byte in range(256) if byte & 7 != 2)
+
+_Fields = Mapping[int, Descriptor]
+
+
+def check(body: bytes, message: Message, most: int = MOST_MESSAGES) -> None:
+    """Refuse a body that would make more than ``most`` messages below ``message``.
+
+    Raises
+    ------
+    Problem
+        413: it would.
+    """
+    if len(body.translate(None, _OTHERS)) <= most:
+        return
+    if count(body, message, most) > most:
+        raise Problem(
+            413,
+            f"The body has more than {most:,} messages: points, spans or records, their "
+            "attributes, and the values of those; send less at a time.",
+        )
+
+
+def count(body: bytes, message: Message, most: int) -> int:
+    """Return how many messages are below ``message`` in ``body``, but no more than ``most`` + 1.
+
+    Of a body that is none, how many there are up to where that shows.
+    """
+    found, place, end = 0, 0, len(body)
+    fields = _messages_in(message.DESCRIPTOR)
+    outer: list[tuple[int, _Fields]] = []
+    try:
+        while found <= most:
+            if place >= end:
+                if not outer:
+                    break
+                end, fields = outer.pop()
+                continue
+            tag, place = _varint(body, place)
+            kind = tag & 7
+            if kind == 2:
+                length, place = _varint(body, place)
+                inner = fields.get(tag >> 3)
+                if inner is None:
+                    place += length
+                    continue
+                if place + length > end or len(outer) >= _DEEPEST:
+                    break  # the parser will say so
+                found += 1
+                if length:
+                    outer.append((end, fields))
+                    end, fields = place + length, _messages_in(inner)
+            elif kind == 0:
+                _, place = _varint(body, place)
+            elif kind == 1:
+                place += 8
+            elif kind == 5:
+                place += 4
+            # 3 and 4 begin and end a group, whose fields OTLP does not know.
+    except IndexError:  # it ends amidst a number
+        pass
+    return found
+
+
+def _varint(body: bytes, place: int) -> tuple[int, int]:
+    byte = body[place]
+    place += 1
+    if byte < 0x80:
+        return byte, place
+    value, shift = byte & 0x7F, 7
+    while byte >= 0x80 and shift < 70:
+        byte = body[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return value, place
+
+
+@functools.cache
+def _messages_in(kind: Descriptor) -> _Fields:
+    return {field.number: field.message_type for field in kind.fields if field.message_type}
