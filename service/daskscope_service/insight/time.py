@@ -19,6 +19,8 @@ ACTIVITIES: Mapping[str, str] = {
     "transfer": "communicating",
     "disk-read": "reading from disk",
     "disk-write": "writing to disk",
+    "busy": "running tasks",
+    "serialise": "serialising and compressing",
     "serialize": "serialising",
     "deserialize": "deserialising",
     "compress": "compressing",

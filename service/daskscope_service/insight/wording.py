@@ -39,6 +39,25 @@ def money(amount: float, currency: str) -> str:
     return f"{amount:,.{digits}f} {currency}"
 
 
+def percent(share: float) -> str:
+    """Return a share of 1 as ``42 %``, which no line is broken within."""
+    if 0 < share < 0.005:
+        return "< 1\N{NO-BREAK SPACE}%"
+    return f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
+
+
+def hours(seconds: float) -> str:
+    """Return ``seconds`` in hours: ``1,234 h``, ``3.5 h``; ``0 h`` only for none."""
+    value = seconds / 3600
+    if 0 < value < 0.05:
+        return "< 0.1 h"
+    return (
+        f"{humanize.intcomma(round(value))} h"
+        if value >= 9.95
+        else f"{value:.1f} h".replace("0.0 h", "0 h")
+    )
+
+
 def plural(value: int, thing: str) -> str:
     """Return ``1 task`` or ``12,345 tasks``."""
     return f"{number(value)} {thing}{'' if value == 1 else 's'}"

@@ -6,7 +6,13 @@ from sqlalchemy import func
 
 from daskscope_service.db.schema import cluster, computation, failure
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
+from daskscope_service.reads.pricing import price_clusters
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, page, total
+
+#: The columns of a list of many: without what is large, and not shown there.
+BRIEF = [
+    column for column in cluster.c if column.name not in ("environment", "deployment", "drops")
+]
 
 
 def list_clusters(scope: Scope, selection: Selection) -> Page:
@@ -17,17 +23,17 @@ def list_clusters(scope: Scope, selection: Selection) -> Page:
     if selection.cluster is not None:
         query = query.where(cluster.c.id == selection.cluster)
     found = page(scope, query, selection, cluster.c.started_at, "id")
-    return Page(_completed(scope, found.items), found.next)
+    return Page(completed(scope, found.items), found.next)
 
 
 def one_cluster(scope: Scope, id: str) -> Item | None:
     """Return one cluster, or None where the workspace has no such."""
-    found = _completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
+    found = completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
     return found[0] if found else None
 
 
-def _completed(scope: Scope, items: list[Item]) -> list[Item]:
-    """Add verdict and counts, with one query per count for all clusters together."""
+def completed(scope: Scope, items: list[Item]) -> list[Item]:
+    """Add verdict, cost and counts, with one query per count for all clusters together."""
     ids = [item["id"] for item in items]
     computations = scope.select(computation, computation.c.cluster, func.count())
     failures = scope.select(failure, failure.c.cluster, total(failure.c.count))
@@ -49,4 +55,4 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["duration"] = cluster_seconds(item)
         for name, counts in by_cluster.items():
             item[name] = counts.get(item["id"], 0)
-    return items
+    return price_clusters(scope, items)

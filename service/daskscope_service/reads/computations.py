@@ -74,6 +74,16 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
     return item
 
 
+def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str | None:
+    """Return the id of a computation's trace, "" if it has none; None if there is no such."""
+    found = scope.items(
+        scope.select(computation, computation.c.trace_id).where(
+            computation.c.cluster == cluster_id, computation.c.id == id
+        )
+    )
+    return (found[0]["trace_id"] or "") if found else None
+
+
 def _with_cluster(scope: Scope) -> Select[Any]:
     columns = [cluster.c[name].label(f"cluster.{name}") for name in _CLUSTER_COLUMNS]
     return scope.select(computation, *computation.c, *columns).join(

@@ -6,6 +6,7 @@ from sqlalchemy import and_
 
 from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
+from daskscope_service.reads.sift import Sifted, sift
 
 _OF_EVENT = [column for column in event.c if column is not event.c.user]
 
@@ -48,4 +49,22 @@ def list_shutdowns(scope: Scope, cluster_id: str) -> list[Item]:
         .where(shutdown.c.cluster == cluster_id)
         .order_by(shutdown.c.at.desc())
         .limit(MOST_SHUTDOWNS)
+    )
+
+
+def find_events(scope: Scope, selection: Selection, topic: str | None) -> Sifted:
+    """Return events by time, of topics with ``topic`` in them, in any case.
+
+    These are looked for among the next :data:`~daskscope_service.reads.sift.MOST_SIFTED`.
+    """
+    if topic is None:
+        found = list_events(scope, selection)
+        return Sifted(found.items, found.next)
+    part = topic.lower()
+    return sift(
+        scope,
+        list_events,
+        selection,
+        lambda item: part in item["topic"].lower(),
+        lambda item: (item["at"], item["id"], item["cluster"]),
     )

@@ -25,10 +25,14 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from daskscope_service.db.engine import current_engine
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.sealing import Unreadable
+from daskscope_service.db.sealing import Sealed, SealedJSON, Unreadable
 
 #: Rows of a list that one request gets at most.
 MOST_ROWS = 1000
+
+#: Of the columns that are encrypted, those without users' code in them.
+_NO_CODE = frozenset({"message"})
+_LEFT_OUT = Unreadable("left out of this report")
 
 Item = dict[str, Any]
 #: Of a row in a list: its time, its id, and where ids are a cluster's own, that cluster's id.
@@ -43,6 +47,7 @@ class Scope:
     workspace: str
     now: float
     silent_after: float
+    without_code: bool = False
 
     def select(self, table: FromClause, *columns: Any) -> Select[Any]:
         """Return a query of ``columns`` (default: all) in this reader's workspace."""
@@ -52,24 +57,41 @@ class Scope:
         """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``.
 
         What cannot be decrypted is None, and then the row has ``unreadable``: by column, what it
-        is in place of readable, in words.
+        is in place of readable, in words. So it is with what may be code, ``without_code``.
         """
-        return [_item(row) for row in self.connection.execute(query).mappings()]
+        hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
+        return [_item(row, hidden) for row in self.connection.execute(query).mappings()]
 
 
-def _item(row: RowMapping) -> Item:
+def _sealed(query: Select[Any]) -> frozenset[str]:
+    columns = query.selected_columns
+    return frozenset(
+        str(column.key) for column in columns if isinstance(column.type, (Sealed, SealedJSON))
+    )
+
+
+def _item(row: RowMapping, hidden: frozenset[str]) -> Item:
     # SQLAlchemy's names are a kind of str of its own.
     item = {str(key): value for key, value in row.items() if key not in ("workspace", "seq")}
+    for key in hidden:
+        if item[key] is not None:
+            item[key] = _LEFT_OUT
     unreadable = {key: str(why) for key, why in item.items() if isinstance(why, Unreadable)}
     return item | dict.fromkeys(unreadable) | {"unreadable": unreadable} if unreadable else item
 
 
 @contextmanager
 def reading() -> Iterator[Scope]:
-    """Open a read for the workspace of the request."""
+    """Open a read for the workspace of the request, without users' code where it says so."""
     settings = current_app.config["SETTINGS"]
     with current_engine().connect() as connection:
-        yield Scope(connection, g.workspace, time.time(), settings.silent_after)
+        yield Scope(
+            connection,
+            g.workspace,
+            time.time(),
+            settings.silent_after,
+            g.get("without_code", False),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,121 @@
+"""Which clusters should be looked at, and why, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.wording import duration, money, percent, plural, size
+
+#: Seconds of idleness after which it is told.
+IDLE_AFTER = 3600.0
+#: Seconds for which it is told that a cluster fell silent, or lost workers.
+LOST_WITHIN = 86400.0
+#: Seconds for which a scheduler kept everyone waiting.
+LAG_AFTER = 1.0
+#: How much of the memory is used, 0 to 1.
+MEMORY_OVER = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why to look: ``word`` names the kind, ``sentence`` says it. The graver has less ``rank``."""
+
+    rank: int
+    word: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """A cluster with what there is to say of it, the gravest first."""
+
+    cluster: Mapping[str, Any]
+    reasons: tuple[Reason, ...]
+
+
+def concerns(clusters: Iterable[Mapping[str, Any]], now: float) -> list[Concern]:
+    """Return those of ``clusters`` that should be looked at, the gravest first.
+
+    They have the columns of their table, their verdict's ``status``, and ``losses``: how many
+    workers they lost in the last day.
+    """
+    found = [Concern(cluster, reasons(cluster, now)) for cluster in clusters]
+    return sorted(
+        (one for one in found if one.reasons),
+        key=lambda one: (one.reasons[0].rank, -one.cluster["threads"], one.cluster["id"]),
+    )
+
+
+def reasons(cluster: Mapping[str, Any], now: float) -> tuple[Reason, ...]:
+    """Return why ``cluster`` should be looked at, the gravest first; () where it need not be."""
+    if cluster["status"] == "stopped":
+        return ()
+    if cluster["status"] == "lost":
+        silence = now - cluster["last_seen_at"]
+        if silence > LOST_WITHIN:
+            return ()
+        had = f" It had {plural(cluster['workers'], 'worker')}." if cluster["workers"] else ""
+        return (
+            Reason(
+                0, "silent",
+                f"It fell silent {duration(silence)} ago, without saying that it stopped.{had}",
+            ),
+        )  # fmt: skip
+    found = (_stuck(cluster), _memory(cluster), _losses(cluster), _lag(cluster), _idle(cluster))
+    return tuple(sorted((one for one in found if one), key=lambda one: one.rank))
+
+
+def _stuck(cluster: Mapping[str, Any]) -> Reason | None:
+    stuck = (cluster["held_by"] or {}).get("unrunnable", 0)
+    if not stuck:
+        return None
+    there = (
+        "there is no worker" if not cluster["workers"] else "none has the resources they ask for"
+    )
+    return Reason(1, "stuck", f"{plural(stuck, 'task')} that no worker can run: {there}.")
+
+
+def _memory(cluster: Mapping[str, Any]) -> Reason | None:
+    limit = cluster["memory_limit"]
+    if not limit or cluster["memory_used"] <= MEMORY_OVER * limit:
+        return None
+    return Reason(
+        2, "memory",
+        f"Its workers use {percent(cluster['memory_used'] / limit)} of their memory: "
+        f"{size(cluster['memory_used'])} of {size(limit)}.",
+    )  # fmt: skip
+
+
+def _losses(cluster: Mapping[str, Any]) -> Reason | None:
+    lost = cluster["losses"]
+    return Reason(3, "losses", f"It lost {plural(lost, 'worker')} in a day.") if lost else None
+
+
+def _lag(cluster: Mapping[str, Any]) -> Reason | None:
+    lag = (cluster["scheduler"] or {}).get("lag", 0.0)
+    if lag < LAG_AFTER:
+        return None
+    return Reason(4, "slow", f"Its scheduler keeps everyone waiting, for {duration(lag)} at most.")
+
+
+def _idle(cluster: Mapping[str, Any]) -> Reason | None:
+    idle = cluster["idle_seconds"]
+    if idle is None or idle < IDLE_AFTER:
+        return None
+    held = kept_for(cluster["held_by"] or {})
+    with_ = f" with {plural(cluster['workers'], 'worker')}" if cluster["workers"] else ""
+    return Reason(
+        5, "idle",
+        f"It is idle for {duration(idle)}{with_}{_burn(cluster)}"
+        + (f"; it is kept for {held}." if held else "; nothing keeps it."),
+    )  # fmt: skip
+
+
+def _burn(cluster: Mapping[str, Any]) -> str:
+    spent, currency = cluster["idle_cost"], (cluster["prices"] or {}).get("currency")
+    if not spent or currency is None:
+        return ""
+    return f", which cost {money(spent, currency)} so far, an estimate"

@@ -1,0 +1,188 @@
+"""Many profiles as one: a tree of calls, and the lines of code by the time spent in them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+#: Whose code a file is.
+Origin = Literal["yours", "dask", "library", "python"]
+
+_PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+)")
+_PYTHON = re.compile(r"/lib(?:64)?/python3?(?:\.\d+)?/|/Lib/|^<frozen ")
+_DASK = ("dask", "distributed")
+
+#: A row of the table ``profile``.
+Profile = Mapping[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A function, called from where it stands in the tree; its callees are counted with it.
+
+    ``line`` is the one that it was seen in most. ``seconds`` is an estimate, ``samples`` is not.
+    """
+
+    function: str
+    file: str
+    line: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    heaviest: int = 0
+    below: dict[tuple[str, str], Call] = field(default_factory=dict)
+
+    def matches(self, text: str) -> bool:
+        """Return whether ``text``, in lower case, is in its function's or its file's name."""
+        return text in self.function.lower() or text in self.file.lower()
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of code: how long it was run itself, and with all that it called."""
+
+    file: str
+    function: str
+    line: int
+    text: str | None
+    self_samples: int = 0
+    samples: int = 0
+    self_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The calls of all ``profiles``, below one that stands for all threads.
+
+    ``calls`` has, for each profile, the call that each node of it became.
+    """
+
+    top: Call
+    profiles: Sequence[Profile]
+    calls: Sequence[Sequence[Call]]
+
+
+def merge(profiles: Sequence[Profile]) -> Merged:
+    """Return ``profiles`` as one tree. Equal functions below equal callers are one."""
+    top = Call("all threads at work", "")
+    all_calls: list[list[Call]] = []
+    for profile in profiles:
+        weight = _seconds_per_sample(profile)
+        lines = profile["lines"]
+        calls: list[Call] = []
+        for parent, number, samples in _nodes(profile):
+            line = lines[number]
+            caller = top if parent < 0 else calls[parent]
+            key = (line["function"], line["file"])
+            call = caller.below.get(key)
+            if call is None:
+                call = caller.below[key] = Call(*key)
+            if samples > call.heaviest:
+                call.heaviest, call.line = samples, line["line"]
+            call.samples += samples
+            call.seconds += samples * weight
+            if parent < 0:
+                top.samples += samples
+                top.seconds += samples * weight
+            calls.append(call)
+        all_calls.append(calls)
+    return Merged(top, profiles, all_calls)
+
+
+def lines_of(merged: Merged, within: Call) -> list[Line]:
+    """Return the lines seen in ``within`` and what it called. A line that recurs counts once."""
+    found: dict[tuple[str, str, int], Line] = {}
+    for profile, calls in zip(merged.profiles, merged.calls, strict=True):
+        weight = _seconds_per_sample(profile)
+        itself = list(profile["samples"])
+        for parent, _, samples in _nodes(profile):
+            if parent >= 0:
+                itself[parent] -= samples
+        totals, selfs = [0] * len(profile["lines"]), [0] * len(profile["lines"])
+        # Of each node the lines above it and its own, as bits; 0 where it is not within.
+        above: list[int] = []
+        for node, (parent, number, samples) in enumerate(_nodes(profile)):
+            seen = above[parent] if parent >= 0 else 0
+            inside = seen or within is merged.top or calls[node] is within
+            if inside:
+                if not seen >> number & 1:
+                    totals[number] += samples
+                selfs[number] += max(itself[node], 0)
+                seen |= 1 << number
+            above.append(seen)
+        for line, total, own in zip(profile["lines"], totals, selfs, strict=True):
+            if total:
+                key = (line["file"], line["function"], line["line"])
+                one = found.setdefault(key, Line(*key, text=line["text"]))
+                one.text = one.text or line["text"]
+                one.samples += total
+                one.seconds += total * weight
+                one.self_samples += own
+                one.self_seconds += own * weight
+    return list(found.values())
+
+
+def address_of(above: str, call: Call) -> str:
+    """Return what tells ``call`` apart from all others of a tree: ``above`` is its caller's."""
+    content = f"{above}\0{call.function}\0{call.file}".encode(errors="replace")
+    return hashlib.blake2b(content, digest_size=6).hexdigest()
+
+
+def path_to(top: Call, address: str) -> list[tuple[str, Call]]:
+    """Return the calls from below ``top`` to the one at ``address``; none where it is not there."""
+    stack = [[(address_of("", call), call)] for call in top.below.values()]
+    while stack:
+        path = stack.pop()
+        here, last = path[-1]
+        if here == address:
+            return path
+        stack += [[*path, (address_of(here, call), call)] for call in last.below.values()]
+    return []
+
+
+def seconds_matching(call: Call, text: str) -> float:
+    """Return the seconds in ``call`` of functions that match, with all that those called."""
+    stack, seconds = [call], 0.0
+    while stack:
+        one = stack.pop()
+        for below in one.below.values():
+            if below.matches(text):
+                seconds += below.seconds
+            else:
+                stack.append(below)
+    return seconds
+
+
+def own_seconds_by_origin(call: Call) -> dict[Origin, float]:
+    """Return the seconds in ``call`` by whose code ran itself, not by who called it."""
+    found: dict[Origin, float] = {"yours": 0.0, "library": 0.0, "dask": 0.0, "python": 0.0}
+    stack = [call]
+    while stack:
+        one = stack.pop()
+        own = one.seconds - sum(below.seconds for below in one.below.values())
+        if one.file:
+            found[origin_of(one.file)] += max(own, 0.0)
+        stack += one.below.values()
+    return found
+
+
+def origin_of(file: str) -> Origin:
+    """Return whose code ``file`` is, as far as its path tells."""
+    path = file.replace("\\", "/")
+    if package := _PACKAGES.search(path):
+        return "dask" if package[1] in _DASK else "library"
+    if any(f"/{name}/{name}/" in path for name in _DASK):  # a checkout
+        return "dask"
+    return "python" if _PYTHON.search(path) else "yours"
+
+
+def _nodes(profile: Profile) -> Iterator[tuple[int, int, int]]:
+    return zip(profile["parent"], profile["line"], profile["samples"], strict=True)
+
+
+def _seconds_per_sample(profile: Profile) -> float:
+    samples = sum(samples for parent, _, samples in _nodes(profile) if parent < 0)
+    return float(profile["seconds"] / samples) if samples else 0.0

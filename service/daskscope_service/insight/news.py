@@ -1,0 +1,52 @@
+"""What failed or was lost of late: what is new comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from daskscope_service.insight.wording import number, plural
+
+#: What went wrong, and how it is told: of one, of many.
+_TOLD = {
+    "computation failed": ("computation failed", "computations failed"),
+    "worker lost": ("worker was lost", "workers were lost"),
+    "cluster silent": ("cluster fell silent", "clusters fell silent"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """``groups`` of failures with ``new`` in each; ``sentence`` is "" where nothing went wrong."""
+
+    groups: list[dict[str, Any]]
+    sentence: str
+
+
+def news(
+    groups: Sequence[Mapping[str, Any]],
+    known: Collection[str],
+    since: float,
+    counts: Mapping[str, int],
+) -> News:
+    """Return the failures since a time, those that were never seen before first.
+
+    ``known`` are the fingerprints that were seen before ``since``; ``counts`` says how often each
+    other thing went wrong.
+    """
+    told = [
+        {**group, "new": group["fingerprint"] not in known and group["first_at"] >= since}
+        for group in groups
+    ]
+    told.sort(key=lambda group: (not group["new"], -group["last_at"], group["fingerprint"]))
+    fresh = sum(group["new"] for group in told)
+    parts = []
+    if fresh:
+        parts.append(f"{plural(fresh, 'new kind')} of exception")
+    if old := len(told) - fresh:
+        parts.append(f"{plural(old, 'kind')} of exception seen before")
+    for kind, (one, many) in _TOLD.items():
+        if count := counts.get(kind, 0):
+            parts.append(f"{number(count)} {one if count == 1 else many}")
+    return News(told, ", ".join(parts) + "." if parts else "")

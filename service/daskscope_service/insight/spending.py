@@ -1,0 +1,149 @@
+"""What was used and spent: sums over users and times, and how two of them compare.
+
+Money is kept apart by currency. What has no price is not free: it is counted beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from daskscope_service.insight.wording import money, percent
+
+
+@dataclass(slots=True)
+class Spent:
+    """Hours are seconds here. ``cost`` and ``idle_cost`` are by currency.
+
+    ``unpriced`` is how many of the ``clusters`` have no prices; one counts once for each time that
+    it was there in.
+    """
+
+    clusters: int = 0
+    unpriced: int = 0
+    up_seconds: float = 0.0
+    thread_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    cost: dict[str, float] = field(default_factory=dict)
+    idle_cost: dict[str, float] = field(default_factory=dict)
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        """Add an item of :func:`daskscope_service.reads.usage.list_usage`."""
+        self.clusters += item["clusters"]
+        self.up_seconds += item["up_seconds"]
+        self.thread_seconds += item["thread_seconds"]
+        self.idle_seconds += item["idle_seconds"]
+        if item["prices"] is None or item["cost"] is None:
+            self.unpriced += item["clusters"]
+        else:
+            currency = item["prices"]["currency"]
+            _add(self.cost, {currency: item["cost"]})
+            _add(self.idle_cost, {currency: item["idle_cost"] or 0.0})
+
+    @property
+    def idle_share(self) -> float | None:
+        """How much of the threads' time was idle, 0 to 1; None where there was none."""
+        return self.idle_seconds / self.thread_seconds if self.thread_seconds else None
+
+
+def _add(to: dict[str, float], amounts: Mapping[str, float]) -> None:
+    for currency, amount in amounts.items():
+        to[currency] = to.get(currency, 0.0) + amount
+
+
+def first_monday(now: float, weeks: int) -> int:
+    """Return the day, of UTC since the Unix epoch, that begins the first of ``weeks`` up to now."""
+    today = int(now // 86400)
+    monday = today - (today + 3) % 7  # day 0 was a Thursday
+    return monday - 7 * (weeks - 1)
+
+
+def by_period(items: Iterable[Mapping[str, Any]], periods: int) -> list[Spent]:
+    """Return what was spent in each period, the first first."""
+    found = [Spent() for _ in range(periods)]
+    for item in items:
+        found[item["period"]].add(item)
+    return found
+
+
+def by_user(items: Iterable[Mapping[str, Any]], periods: int) -> dict[str, list[Spent]]:
+    """Return what each user spent in each period."""
+    found: dict[str, list[Spent]] = {}
+    for item in items:
+        found.setdefault(item["user"], [Spent() for _ in range(periods)])[item["period"]].add(item)
+    return found
+
+
+def total_of(items: Iterable[Mapping[str, Any]]) -> Spent:
+    """Return what all ``items`` come to."""
+    whole = Spent()
+    for item in items:
+        whole.add(item)
+    return whole
+
+
+def total(spent: Iterable[Spent]) -> Spent:
+    """Return the sum of ``spent``."""
+    whole = Spent()
+    for one in spent:
+        whole.clusters += one.clusters
+        whole.unpriced += one.unpriced
+        whole.up_seconds += one.up_seconds
+        whole.thread_seconds += one.thread_seconds
+        whole.idle_seconds += one.idle_seconds
+        _add(whole.cost, one.cost)
+        _add(whole.idle_cost, one.idle_cost)
+    return whole
+
+
+def against(now: float, before: float) -> str:
+    """Return how ``now`` compares with the ``before``: ``12 % more than``, ``about as much as``."""
+    if before <= 0:
+        return "nothing"
+    change = now / before - 1
+    if abs(change) < 0.02:
+        return "about as much as"
+    if change > 1.5:
+        return f"{now / before:.1f} times"
+    return f"{percent(abs(change))} {'more' if change > 0 else 'less'} than"
+
+
+def in_currencies(amounts: Mapping[str, float]) -> str:
+    """Return ``12.30 USD and 4.00 EUR``, the largest first."""
+    return " and ".join(
+        money(amount, currency)
+        for currency, amount in sorted(amounts.items(), key=lambda one: (-one[1], one[0]))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """Prices that clusters had: ``words`` tells what an hour of each thing costs.
+
+    ``source`` is "cluster" for its own settings, "workspace" for its workspace's.
+    """
+
+    words: str
+    users: tuple[str, ...]
+    source: str
+
+
+def price_lists(items: Iterable[Mapping[str, Any]]) -> list[PriceList]:
+    """Return the different prices in ``items``, with the users who have set them."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for item in items:
+        if item["prices"] is not None:
+            key = _prices_in_words(item["prices"]), item["price_source"]
+            found.setdefault(key, set()).add(item["user"])
+    return [PriceList(words, tuple(sorted(users)), source)
+            for (words, source), users in sorted(found.items())]  # fmt: skip
+
+
+def _prices_in_words(prices: Mapping[str, Any]) -> str:
+    what = {"gib": "GiB of worker memory", "gpu": "GPU"}
+    parts = [
+        f"{what.get(name, name)} {price:g} {prices['currency']}"
+        for name, price in prices["per_hour"].items()
+    ]
+    return f"{', '.join(parts) or 'nothing'} an hour"

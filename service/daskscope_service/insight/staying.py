@@ -1,0 +1,29 @@
+"""Why a cluster is still running: what keeps it, and what will end it, with the numbers of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.wording import duration
+
+
+def why_running(cluster: Mapping[str, Any]) -> str:
+    """Return why a cluster that runs has not stopped, in sentences.
+
+    It has the columns of its table. Idle policies have sentences of their own.
+    """
+    held = kept_for(cluster["held_by"] or {})
+    idle, timeout = cluster["idle_seconds"], cluster["idle_timeout"]
+    if idle is None:
+        return f"It has work: {held}." if held else "It was at work when it was last heard."
+    keeps = f"Nothing runs, but there is {held}." if held else "Nothing runs, and nothing keeps it."
+    if timeout is None:
+        return (
+            f"{keeps} No idle timeout is set in its settings, so it stays until somebody stops it."
+        )
+    left = timeout - idle
+    if left <= 0:
+        return f"{keeps} Its idle timeout of {duration(timeout)} has passed: it should close soon."
+    return f"{keeps} Its idle timeout of {duration(timeout)} closes it in {duration(left)}."

@@ -1,0 +1,91 @@
+"""Clusters that fit what a reader asks for, in the order that they want."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sqlalchemy import ColumnElement, and_, func, literal, not_, tuple_
+
+from daskscope_service.accounts.prices import prices_of
+from daskscope_service.db.schema import cluster
+from daskscope_service.insight.verdict import MISSED_BEATS
+from daskscope_service.reads.clusters import BRIEF, completed
+from daskscope_service.reads.pricing import busy, cost, idle, paused, up
+from daskscope_service.reads.scope import Page, Scope, Selection, cut
+
+Status = Literal["running", "stopped", "lost"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+#: What the list can be sorted by, the most of it first; what was not measured comes last.
+#: "cost" is that of clusters that bring prices, before the workspace's are used for the others.
+SORTS: dict[str, ColumnElement[Any]] = {
+    "started": cluster.c.started_at,
+    "up": up,
+    "workers": cluster.c.peak_workers,
+    "memory": cluster.c.peak_memory_used,
+    "cost": cluster.c.cost,
+    "idle": idle / func.nullif(busy + idle + paused, 0.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What clusters must be besides what a :class:`Selection` says.
+
+    ``tag`` is a tag's name, or ``name=value``. ``sort`` is one of :data:`SORTS`.
+    """
+
+    status: Status | None = None
+    kind: str | None = None
+    tag: str | None = None
+    sort: str = "started"
+
+
+def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
+    """Return the clusters that fit, in brief. Times are those of their start."""
+    key: ColumnElement[Any] = SORTS[which.sort]
+    if which.sort == "cost":
+        key = cost(prices_of(scope.connection, scope.workspace))
+    if which.sort != "started":  # which an index has
+        key = func.coalesce(key, -1.0)
+    key = key.label("sorted_by")
+    query = scope.select(cluster, *BRIEF, key).where(*_conditions(scope, selection, which))
+    if selection.after is not None:
+        at, id, _ = selection.after
+        query = query.where(tuple_(key, cluster.c.id) < tuple_(literal(at), literal(id)))
+    query = query.order_by(key.desc(), cluster.c.id.desc()).limit(selection.limit + 1)
+    found = cut(scope.items(query), selection.limit, "sorted_by", "id")
+    return Page(completed(scope, found.items), found.next)
+
+
+def is_silent(scope: Scope) -> ColumnElement[bool]:
+    """Return the condition that a cluster that has not stopped is lost, as its verdict says it."""
+    silence = scope.now - cluster.c.last_seen_at
+    return and_(silence > scope.silent_after, silence > MISSED_BEATS * cluster.c.interval)
+
+
+def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    for value, column in (
+        (selection.user, cluster.c.user),
+        (selection.cluster, cluster.c.id),
+        (which.kind, cluster.c.kind),
+    ):
+        if value is not None:
+            found.append(column == value)
+    if selection.since is not None:
+        found.append(cluster.c.started_at >= selection.since)
+    if selection.until is not None:
+        found.append(cluster.c.started_at < selection.until)
+    if which.status == "stopped":
+        found.append(cluster.c.stopped_at.is_not(None))
+    elif which.status is not None:
+        silent = is_silent(scope)
+        found.append(cluster.c.stopped_at.is_(None))
+        found.append(silent if which.status == "lost" else not_(silent))
+    if which.tag is not None:
+        name, equals, value = which.tag.partition("=")
+        told = cluster.c.tags[name].as_string()
+        found.append(told == value if equals else told.is_not(None))
+    return found

@@ -1,0 +1,82 @@
+"""What clusters came to in days or weeks, by user: hours, threads' hours, and what they cost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import ColumnElement, FromClause, and_, case, func, not_, select
+
+from daskscope_service.db.schema import usage
+from daskscope_service.reads.pricing import price_usage
+from daskscope_service.reads.scope import Item, Scope
+
+_DAY = 86400.0
+_TOTALS = ("up_seconds", "thread_seconds", "idle_seconds", "cost", "idle_cost")
+
+
+def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
+    """Return what each user's clusters came to in each of ``periods`` times of ``days`` days.
+
+    ``first`` is the first day, of UTC since the Unix epoch. An item has ``period`` from 0,
+    ``user``, ``prices`` (None where none are set), ``clusters``, ``up_seconds``,
+    ``thread_seconds``, ``idle_seconds`` of threads, ``cost`` and ``idle_cost`` in the prices'
+    currency. Clusters of other prices are other items. ``price_source`` is "cluster" or
+    "workspace", whose prices they are, or None.
+    """
+    # What is kept is the sum since a cluster's start. On its first day that is the day's own; on a
+    # later one, what it was before is taken off. Most clusters have no later one.
+    end = first + periods * days
+    before, older, earlier = (usage.alias(name) for name in ("before", "older", "earlier"))
+    goes_on = usage.c.started_at < usage.c.day * _DAY
+    # Of a cluster that was not heard for a day. Looked up for those alone, which are few.
+    last_day = (
+        select(func.max(earlier.c.day))
+        .where(
+            earlier.c.workspace == usage.c.workspace,
+            earlier.c.cluster == usage.c.cluster,
+            earlier.c.day < usage.c.day,
+        )
+        .correlate(usage)
+        .scalar_subquery()
+    )
+    rows = usage.outerjoin(
+        before, and_(_same_cluster(before), goes_on, before.c.day == usage.c.day - 1)
+    ).outerjoin(
+        older,
+        and_(
+            _same_cluster(older),
+            older.c.day == case((and_(goes_on, before.c.day.is_(None)), last_day)),
+        ),
+    )
+    # In each period, clusters that began in it count on their first day, and others once.
+    period = ((usage.c.day - first) // days).label("period")
+    began_before = usage.c.started_at < (first + (usage.c.day - first) // days * days) * _DAY
+    clusters = func.count(case((not_(goes_on), 1))) + func.count(
+        case((and_(goes_on, began_before), usage.c.cluster)).distinct()
+    )
+    keys = (usage.c.user, period, usage.c.prices)
+    sums = (
+        func.sum(
+            _difference(usage.c[name], func.coalesce(before.c[name], older.c[name], 0.0))
+        ).label(name)
+        for name in _TOTALS
+    )
+    items = scope.items(
+        scope.select(usage, *keys, clusters.label("clusters"), *sums)
+        .select_from(rows)
+        .where(usage.c.day >= first, usage.c.day < end)
+        .group_by(*keys)
+    )
+    for item in items:
+        item["prices"] = None if item["prices"] is None else json.loads(item["prices"])
+    return price_usage(scope, items)
+
+
+def _same_cluster(other: FromClause) -> ColumnElement[bool]:
+    return and_(other.c.workspace == usage.c.workspace, other.c.cluster == usage.c.cluster)
+
+
+def _difference(now: ColumnElement[Any], then: ColumnElement[Any]) -> ColumnElement[Any]:
+    # One whose plugin was started anew counts from 0 again.
+    return case((now >= then, now - then), else_=now)
