@@ -6,14 +6,16 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func
+from sqlalchemy import Connection, Engine, func, or_
 
+from daskscope_service.accounts.prices import prices_of
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import budget, cluster, notice
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight import notice as words
 from daskscope_service.insight.verdict import cluster_verdict
+from daskscope_service.reads.pricing import cost
 
 #: Seconds of silence after which no one wants to hear of it any more.
 _SILENT_WITHIN = 86400.0
@@ -76,11 +78,14 @@ def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]
     if limit is None:
         return []
     month = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    currency = cluster.c.prices["currency"].as_string()
+    wanted = currency == limit["currency"]
+    prices = prices_of(connection, workspace)
+    if prices is not None and prices.currency == limit["currency"]:
+        wanted = or_(wanted, currency.is_(None))
     spent = connection.execute(
-        select_in(workspace, cluster, func.sum(cluster.c.cost)).where(
-            cluster.c.started_at >= month.timestamp(),
-            cluster.c.cost.is_not(None),
-            cluster.c.prices["currency"].as_string() == limit["currency"],
+        select_in(workspace, cluster, func.sum(cost(prices))).where(
+            cluster.c.started_at >= month.timestamp(), wanted
         )
     ).scalar()
     if spent is None or spent <= limit["amount"]:
@@ -92,6 +97,6 @@ def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]
             "kind": "budget passed",
             "cluster": "",
             "sentence": words.budget_passed(spent, limit["amount"], limit["currency"], name),
-            "path": "/",
+            "path": "/people",
         }
     ]

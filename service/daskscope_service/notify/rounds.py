@@ -1,7 +1,8 @@
 """Finds what no beat tells, and tells each target what it has not been told: a round of it.
 
 Every process does rounds. What has been told to whom is in the database: a target's messages are
-claimed before they are sent, so that no two processes send the same, and given back if it fails.
+claimed for a while before they are sent, so that no two processes send the same. If the one that
+claimed them is killed, another one sends them later; rather than never, perhaps a second time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ REST = 3.0
 PAUSE = 300.0
 #: Seconds until a message that was not taken is tried again.
 PAUSE_AFTER_FAILURE = 60.0
+#: Seconds that a process has to send what it claimed: several times what the slowest service takes.
+CLAIMED = 120.0
 #: Seconds for which it is kept what was found: a budget is passed once in a month.
 KEPT = 40 * 86400.0
 
@@ -68,7 +71,7 @@ def _tell(engine: Engine, name: str, target_id: str, url: str) -> bool:
     claimed = _claim(engine, name, target_id)
     if claimed is None:
         return False
-    target, notices, until = claimed
+    target, notices, until, claimed_until = claimed
     title, text = message(notices, name, url)
     failure: str | None = None
     try:
@@ -79,19 +82,24 @@ def _tell(engine: Engine, name: str, target_id: str, url: str) -> bool:
         failure = type(error).__name__
     now = time.time()
     if failure is None:
-        values: dict[str, Any] = {"sent_at": now, "failed_at": None, "failure": None}
+        values: dict[str, Any] = {
+            "told_until": until,
+            "next_at": now + PAUSE,
+            "sent_at": now,
+            "failed_at": None,
+            "failure": None,
+        }
     else:
         logger.warning("target %s (%s) of %s: %s", target_id, target["name"], name, failure)
-        values = {
-            "failed_at": now,
-            "failure": failure,
-            "told_until": target["told_until"],
-            "next_at": now + PAUSE_AFTER_FAILURE,
-        }
+        values = {"failed_at": now, "failure": failure, "next_at": now + PAUSE_AFTER_FAILURE}
     with writing(engine) as connection:
         connection.execute(
             update(table)
-            .where(table.c.workspace == name, table.c.id == target_id, table.c.told_until == until)
+            .where(
+                table.c.workspace == name,
+                table.c.id == target_id,
+                table.c.next_at == claimed_until,
+            )
             .values(values)
         )
     return failure is None
@@ -99,8 +107,11 @@ def _tell(engine: Engine, name: str, target_id: str, url: str) -> bool:
 
 def _claim(
     engine: Engine, name: str, target_id: str
-) -> tuple[dict[str, Any], list[dict[str, Any]], float] | None:
-    """Return a target and what it is to be told, and note that it has been; None for nothing."""
+) -> tuple[dict[str, Any], list[dict[str, Any]], float, float] | None:
+    """Return a target, what it is to be told, until when that was found, and the end of the claim.
+
+    None if there is nothing to tell, or another process has claimed it.
+    """
     ours = (table.c.workspace == name, table.c.id == target_id)
     now = time.time()
     until = now - REST
@@ -122,5 +133,5 @@ def _claim(
         notices = [{**one} for one in found.mappings()]
         if not notices:
             return None
-        connection.execute(update(table).where(*ours).values(told_until=until, next_at=now + PAUSE))
-    return {**row}, notices, until
+        connection.execute(update(table).where(*ours).values(next_at=now + CLAIMED))
+    return {**row}, notices, until, now + CLAIMED

@@ -1,0 +1,118 @@
+"""Writes exported rows to files: as JSON lines, or as Parquet for pandas, DuckDB and the like."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from sqlalchemy import Boolean, Float, Integer
+
+from daskscope_service.api.representation import iso
+from daskscope_service.export.rows import Rows
+
+#: Bytes that are gathered into one row group of Parquet.
+_GROUP_BYTES = 16 * 1024 * 1024
+
+
+class Sink(Protocol):
+    """Takes the rows of one export."""
+
+    def write(self, rows: Rows) -> None:
+        """Write some rows."""
+
+    def close(self) -> None:
+        """Write what is left, and end it."""
+
+
+class JsonLines:
+    """One JSON object per line, as the HTTP API tells it: times as ISO 8601 in UTC."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, rows: Rows) -> None:
+        """Write some rows."""
+        for row in rows:
+            told = {
+                # Of columns alone: what is within them may be called so and be no time.
+                name: iso(value) if value is not None and is_time(name) else value
+                for name, value in row.items()
+            }
+            self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        """Have all of it on the disk."""
+        self._file.flush()
+        self._file.close()
+
+
+class Parquet:
+    """A Parquet file. Times are timestamps in UTC; what is JSON inside is text.
+
+    Raises ImportError where pyarrow is missing.
+    """
+
+    def __init__(self, path: Path, columns: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        self._pa: Any = pa
+        self._schema = pa.schema([(name, _type(pa, name, kind)) for name, kind in columns.items()])
+        self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
+        self._waiting: list[Any] = []
+
+    def write(self, rows: Rows) -> None:
+        """Take some rows; write them once they are enough."""
+        if rows:
+            self._waiting.append(
+                self._pa.RecordBatch.from_pydict(
+                    {
+                        column.name: [self._value(column, row[column.name]) for row in rows]
+                        for column in self._schema
+                    },
+                    schema=self._schema,
+                )
+            )
+            if sum(batch.nbytes for batch in self._waiting) > _GROUP_BYTES:
+                self._flush()
+
+    def close(self) -> None:
+        """Write what waits, and the end of the file."""
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(self._pa.Table.from_batches(self._waiting))
+            self._waiting.clear()
+
+    def _value(self, column: Any, value: Any) -> Any:
+        if value is None:
+            return None
+        if self._pa.types.is_timestamp(column.type):
+            return round(value * 1_000_000)
+        if self._pa.types.is_string(column.type):
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return value
+
+
+def is_time(column: str) -> bool:
+    """Tell by the name of ``column`` whether it holds a time."""
+    return column == "at" or column.endswith("_at")
+
+
+def private(path: Path) -> Path:
+    """Make the file ``path``, empty, for its owner alone; return it."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+    return path
+
+
+def _type(pa: Any, name: str, kind: Any) -> Any:
+    if isinstance(kind, Float):
+        return pa.timestamp("us", tz="UTC") if is_time(name) else pa.float64()
+    if isinstance(kind, Boolean):
+        return pa.bool_()
+    return pa.int64() if isinstance(kind, Integer) else pa.string()

@@ -1,0 +1,165 @@
+"""Reads what is kept, table by table, for a file: in parts, so that any amount fits into memory.
+
+Each part is a query of its own, by the table's key: one that lasts for all of it would keep SQLite
+from emptying its log, and PostgreSQL from tidying up. So what changes meanwhile may be as before or
+after; what is there all the time is read once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Table,
+    and_,
+    exists,
+    func,
+    select,
+    true,
+    tuple_,
+)
+
+from daskscope_service.db import schema
+from daskscope_service.db.belonging import TABLES, Whose, reading_order
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.sealing import Unreadable
+from daskscope_service.retention.removal import series_in
+
+#: Rows of one part. A profile may have a hundred kilobytes, a point has a few.
+_ROWS = 200
+_POINTS = 5_000
+
+#: The column by which a row is of a time, where it has one: the first that the table has.
+_TIMES = ("started_at", "last_at", "at", "requested_at", "found_at")
+
+#: What is exported, by the name of its file.
+NAMES: dict[str, Table] = {table.name: table for table in sorted(TABLES, key=lambda t: t.name)}
+NAMES |= {"code": schema.code, "series": schema.point}
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to export: whose, and from when. Times are seconds since the epoch."""
+
+    whose: Whose
+    since: float = 0.0
+    until: float = float("inf")
+
+
+def columns(name: str) -> dict[str, Any]:
+    """Return the columns of an export and their types."""
+    if name == "series":
+        series = {c.name: c.type for c in schema.series.c if c.name != "id"}
+        return {**series, "at": schema.event.c.at.type, "value": schema.point.c.value.type}
+    return {c.name: c.type for c in NAMES[name].c if c.name not in ("seq", "unused_since")}
+
+
+def parts(engine: Engine, name: str, choice: Choice) -> Iterator[Rows]:
+    """Yield the rows of an export, some at a time. Times are seconds since the epoch."""
+    wanted = columns(name)
+    found = {"series": _points, "code": _code}.get(name)
+    for rows in found(engine, choice) if found else _rows(engine, NAMES[name], choice):
+        yield [{column: row[column] for column in wanted} for row in rows]
+
+
+def blank_unreadable(rows: Rows) -> Counter[str]:
+    """Put None where a value cannot be decrypted; return why not, and of how many."""
+    why: Counter[str] = Counter()
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, Unreadable):
+                row[name] = None
+                why[value] += 1
+    return why
+
+
+def _rows(engine: Engine, table: Table, choice: Choice, *only: Any) -> Iterator[Rows]:
+    order = reading_order(choice.whose, table)
+    query = select(*(only or (table,))).where(choice.whose.condition(table), _when(table, choice))
+    query = query.order_by(*order).limit(_ROWS)
+    more = query
+    while True:
+        with engine.connect() as connection:
+            rows = connection.execute(more).all()
+            chosen = choice.whose.sieve(connection, table, rows)
+        if not rows:
+            return
+        yield [dict(row._mapping) for row in chosen]
+        more = query.where(tuple_(*order) > tuple(getattr(rows[-1], c.name) for c in order))
+
+
+def _when(table: Table, choice: Choice) -> ColumnElement[bool]:
+    # A cluster was there from its start to its last beat. What has no time of its own goes with
+    # what it belongs to.
+    cluster, computation = schema.cluster, schema.computation
+    if (choice.since, choice.until) == (0.0, float("inf")):
+        return true()
+    if table is cluster:
+        return and_(table.c.started_at < choice.until, table.c.last_seen_at >= choice.since)
+    if table in (schema.activity, schema.usage):
+        return exists().where(
+            cluster.c.workspace == table.c.workspace,
+            cluster.c.id == table.c.cluster,
+            _when(cluster, choice),
+        )
+    if table is schema.task_group:
+        return exists().where(
+            computation.c.workspace == table.c.workspace,
+            computation.c.cluster == table.c.cluster,
+            computation.c.id == table.c.computation,
+            _when(computation, choice),
+        )
+    at: ColumnElement[float] | None
+    at = next((table.c[name] for name in _TIMES if name in table.c), None)
+    if at is None:
+        return true()
+    if at not in reading_order(choice.whose, table):
+        at = func.coalesce(at, 0.0)  # not by an index of it: each part would be sorted anew
+    return and_(at >= choice.since, at < choice.until)
+
+
+def _code(engine: Engine, choice: Choice) -> Iterator[Rows]:
+    # What computations that are exported name.
+    code, computation = schema.code, schema.computation
+    told: set[str] = set()
+    key = list(computation.primary_key)
+    for rows in _rows(engine, computation, choice, *key, computation.c.frames):
+        named = {frame.get("code") for row in rows for frame in row["frames"] or ()}
+        new = sorted(hash for hash in named - told if hash is not None)
+        told.update(new)
+        if new:
+            query = select_in(choice.whose.workspace, code).where(code.c.hash.in_(new))
+            with engine.connect() as connection:
+                yield [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _points(engine: Engine, choice: Choice) -> Iterator[Rows]:
+    point = schema.point
+    whose = choice.whose
+    since = int(choice.since * 1000)
+    until = 2**62 if choice.until == float("inf") else int(choice.until * 1000)
+    part: Rows = []
+    for some in series_in(engine, whose.workspace, whose.condition(schema.series)):
+        for series in some:
+            names = {name: value for name, value in series._mapping.items() if name != "id"}
+            names["attributes"] = json.loads(series.attributes)
+            query = select(point.c.time, point.c.value).where(point.c.series == series.id)
+            last: int | None = since - 1
+            while last is not None:
+                more = query.where(point.c.time > last, point.c.time < until)
+                with engine.connect() as connection:
+                    rows = connection.execute(more.order_by(point.c.time).limit(_POINTS)).all()
+                part += [{**names, "at": time / 1000, "value": value} for time, value in rows]
+                last = rows[-1].time if len(rows) == _POINTS else None
+                if len(part) >= _POINTS:
+                    yield part
+                    part = []
+    yield part

@@ -1,0 +1,77 @@
+"""Removes code that no computation names any more.
+
+Beats name code by its hash at any time, and whoever names what is there is not asked for it. So
+what is found unused is first marked, and from then on asked for again, which takes the mark off.
+Then the computations are gone through once more: one that came before the mark is among them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import Engine, bindparam, delete, tuple_, update
+
+from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import code, computation
+from daskscope_service.retention.pace import Pace, Step
+
+_ONE = (code.c.workspace == bindparam("of"), code.c.hash == bindparam("one"))
+
+
+def remove_unused_code(engine: Engine, workspace: str, pace: Pace) -> Iterator[Step]:
+    """Remove the code of ``workspace`` that no computation of it names."""
+    with engine.connect() as connection:
+        rows = connection.execute(select_in(workspace, code, code.c.hash, code.c.unused_since))
+        marks: dict[str, float | None] = {row.hash: row.unused_since for row in rows}
+    unused = set(marks)
+    yield from _without_named(engine, workspace, unused, pace)
+    used_again = [hash for hash, since in marks.items() if since and hash not in unused]
+    yield from _mark(engine, workspace, used_again, None, pace)
+    yield from _mark(engine, workspace, unused, time.time(), pace)
+    yield from _without_named(engine, workspace, unused, pace)
+    gone = delete(code).where(*_ONE, code.c.unused_since.is_not(None))
+    for some in _parts(unused, pace):
+        with writing(engine) as connection:
+            removed = connection.execute(gone, [{"of": workspace, "one": hash} for hash in some])
+        yield Step(code.name, removed.rowcount)
+
+
+def _without_named(engine: Engine, workspace: str, unused: set[str], pace: Pace) -> Iterator[Step]:
+    # Takes from ``unused`` what computations name. It only reads, in steps nevertheless.
+    key = (computation.c.cluster, computation.c.id)
+    last: tuple[Any, ...] | None = None
+    while unused:
+        query = select_in(workspace, computation, *key, computation.c.frames)
+        if last is not None:
+            query = query.where(tuple_(*key) > last)
+        with engine.connect() as connection:
+            rows = connection.execute(query.order_by(*key).limit(pace.rows)).all()
+        if not rows:
+            return
+        for _, _, frames in rows:
+            unused.difference_update(frame.get("code") for frame in frames or ())
+        last = tuple(rows[-1][:2])
+        yield Step(code.name, 0)
+
+
+def _mark(
+    engine: Engine, workspace: str, hashes: Iterable[str], since: float | None, pace: Pace
+) -> Iterator[Step]:
+    change = update(code).where(*_ONE).values(unused_since=bindparam("since"))
+    for some in _parts(hashes, pace):
+        with writing(engine) as connection:
+            connection.execute(
+                change, [{"of": workspace, "one": hash, "since": since} for hash in some]
+            )
+        yield Step(code.name, 0)
+
+
+def _parts(hashes: Iterable[str], pace: Pace) -> Iterator[list[str]]:
+    rest = sorted(hashes)
+    while rest:
+        size = pace.rows
+        yield rest[:size]
+        rest = rest[size:]

@@ -1,0 +1,111 @@
+"""Deletes what belongs to a cluster or to a user, on request; and clusters, once they are too old.
+
+It can be ended at any moment and begun again: what others are found by goes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Engine, Table, func, select, tuple_
+
+from daskscope_service.accounts import audit
+from daskscope_service.db import schema
+from daskscope_service.db.belonging import TABLES, Whose, keys, needed, reading_order
+from daskscope_service.db.engine import writing
+from daskscope_service.retention.code import remove_unused_code
+from daskscope_service.retention.pace import Pace, Step
+from daskscope_service.retention.removal import (
+    remove,
+    remove_keys,
+    remove_points,
+    remove_series,
+    series_in,
+)
+
+#: Rows that are looked at together, to tell whose they are.
+_ROWS = 1000
+
+
+def count(engine: Engine, whose: Whose) -> dict[str, int]:
+    """Return how many rows of each table belong to ``whose``, of points those of its series.
+
+    Tables that have none are left out.
+    """
+    found: dict[str, int] = {}
+    series = select(schema.series.c.id).where(whose.condition(schema.series))
+    with engine.connect() as connection:
+        for table in TABLES:
+            query = select(func.count()).select_from(table).where(whose.condition(table))
+            found[table.name] = connection.execute(query).scalar_one()
+        points = select(func.count()).where(schema.point.c.series.in_(series))
+        found[schema.point.name] = connection.execute(points).scalar_one()
+    for table in (schema.span, schema.log_record):
+        if whose.user is not None:
+            found[table.name] = sum(len(keys) for keys in _found(engine, whose, table))
+    return {name: number for name, number in found.items() if number}
+
+
+def running(engine: Engine, whose: Whose, since: float) -> list[str]:
+    """Return the ids of clusters of ``whose`` that have not ended and were heard of since then."""
+    table = schema.cluster
+    query = select(table.c.id).where(
+        whose.condition(table), table.c.stopped_at.is_(None), table.c.last_seen_at >= since
+    )
+    with engine.connect() as connection:
+        return list(connection.execute(query.order_by(table.c.id)).scalars())
+
+
+def note(engine: Engine, whose: Whose, detail: str) -> None:
+    """Have the audit log tell of a deletion: before it, for it may be ended half-way."""
+    with writing(engine) as connection:
+        audit.write(connection, "data deleted", detail=detail, workspace=whose.workspace)
+
+
+def delete(engine: Engine, whose: Whose, pace: Pace) -> Iterator[Step]:
+    """Delete the rows of ``whose``, and code that no computation names any more."""
+    yield from delete_rows(engine, whose, pace)
+    yield from remove_unused_code(engine, whose.workspace, pace)
+
+
+def delete_rows(engine: Engine, whose: Whose, pace: Pace) -> Iterator[Step]:
+    """Delete the rows of ``whose``."""
+    if (whose.cluster, whose.user, whose.unheard_since) == (None, None, None):
+        raise ValueError("that would be all of the workspace")
+    for table in TABLES:
+        yield from _delete_from(engine, table, whose, pace)
+
+
+def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Pace) -> Iterator[Step]:
+    if table is schema.series:
+        for some in series_in(engine, whose.workspace, whose.condition(table)):
+            ids = [row.id for row in some]
+            yield from remove_points(engine, ids, pace)
+            yield from remove_series(engine, whose.workspace, ids, unless_points=False)
+    elif whose.unheard_since is not None:
+        # One that is heard of meanwhile stays: that is asked again with each row.
+        yield from remove(engine, table, keys(whose, table), pace)
+    else:
+        # To find a user's rows takes longer than to remove them: not while others wait to write.
+        for found in _found(engine, whose, table):
+            yield Step(table.name, 0)
+            while found:
+                some, found = found[: pace.rows], found[pace.rows :]
+                yield remove_keys(engine, table, some)
+
+
+def _found(engine: Engine, whose: Whose, table: Table) -> Iterator[list[tuple[Any, ...]]]:
+    # The keys of the rows, some at a time.
+    key, order = list(table.primary_key), reading_order(whose, table)
+    columns = list(dict.fromkeys([*needed(table), *order]))
+    query = select(*columns).where(whose.condition(table)).order_by(*order).limit(_ROWS)
+    more = query
+    while True:
+        with engine.connect() as connection:
+            rows = connection.execute(more).all()
+            chosen = whose.sieve(connection, table, rows)
+        if not rows:
+            return
+        yield [tuple(row[: len(key)]) for row in chosen]
+        more = query.where(tuple_(*order) > tuple(getattr(rows[-1], c.name) for c in order))

@@ -1,0 +1,166 @@
+"""What the next round would remove, told before it does: how many rows, and about how many bytes.
+
+A look must not take long, however much there is: rows are counted up to a bound, sizes are those of
+a few rows, and what is found by its cluster is looked for on a few of the clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, Table, func, select, tuple_
+
+from daskscope_service.db import schema
+from daskscope_service.db.belonging import Whose, keys
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.space import row_bytes
+from daskscope_service.retention.ageing import old_computations
+from daskscope_service.retention.kinds import Periods
+from daskscope_service.retention.removal import keys_of
+
+_DAY = 86_400.0
+
+#: Rows that are counted at most, and those of which the size is looked at.
+MOST_COUNTED = 10_000
+_MEASURED = 100
+
+#: Clusters on which points are looked for, of all that are old enough to have some.
+_CLUSTERS_LOOKED_AT = 40
+
+#: Bytes that a point takes on the disk (docs/operations.md), and how much the indexes add to rows.
+_POINT_BYTES = 26
+_WITH_INDEXES = 1.3
+
+#: The kinds of series, each with the one whose points it takes over.
+_FINER = {"series-full": None, "series-5min": "series-full", "series": "series-5min"}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How many ``rows`` go, or more where ``more`` says so, and about how many ``bytes`` with them.
+
+    Of the kind ``clusters``, rows are clusters, and the bytes are theirs alone.
+    """
+
+    rows: int = 0
+    bytes: float = 0.0
+    more: bool = False
+
+    def __add__(self, other: Forecast) -> Forecast:
+        return Forecast(self.rows + other.rows, self.bytes + other.bytes, self.more or other.more)
+
+
+def forecast(
+    connection: Connection, workspace: str, kept: Periods, at: float
+) -> dict[str, Forecast]:
+    """Return what goes of each kind in ``workspace`` in a round at ``at``, seconds since the epoch.
+
+    ``kept`` says for how long each is kept.
+    """
+    before = {kind: at - days * _DAY for kind, days in kept.items() if days is not None}
+    found = {kind: Forecast() for kind in kept}
+    for kind in before.keys() - _FINER.keys():
+        for table, chosen in _chosen(workspace, kind, before[kind]):
+            found[kind] += _of_rows(connection, table, chosen)
+    mark = schema.retention_mark
+    done = connection.execute(select_in(workspace, mark, mark.c.kind, mark.c.until))
+    marks = {row.kind: row.until for row in done}
+    for kind in before.keys() & _FINER.keys():
+        since = max(marks.get(kind, 0.0), _from(before, kind))
+        found[kind] = _of_points(connection, workspace, since, before[kind] // _DAY * _DAY)
+    return found
+
+
+def _chosen(workspace: str, kind: str, before: float) -> list[tuple[Table, Select[Any]]]:
+    def old(table: Table, at: str) -> tuple[Table, Select[Any]]:
+        return table, keys_of(table, workspace).where(table.c[at] < before)
+
+    def of_old_clusters(table: Table, at: str) -> tuple[Table, Select[Any]]:
+        # Whose index by time is one for each cluster.
+        cluster = schema.cluster
+        ids = select_in(workspace, cluster, cluster.c.id).where(cluster.c.started_at < before)
+        return table, old(table, at)[1].where(table.c.cluster.in_(ids))
+
+    match kind:
+        case "clusters":
+            return [(schema.cluster, keys(Whose(workspace, unheard_since=before), schema.cluster))]
+        case "computations":
+            return [(schema.computation, old_computations(workspace, before))]
+        case "failures":
+            return [
+                old(schema.failure, "last_at"),
+                of_old_clusters(schema.worker_loss, "at"),
+            ]
+        case "events":
+            return [old(schema.event, "at")]
+        case "profiles":
+            return [old(schema.profile, "started_at")]
+        case "logs":
+            return [old(schema.log_record, "at")]
+        case "spans":
+            return [of_old_clusters(schema.span, "started_at")]
+    raise AssertionError(f"say here what goes of {kind}")
+
+
+def _of_rows(connection: Connection, table: Table, chosen: Select[Any]) -> Forecast:
+    some = chosen.limit(MOST_COUNTED + 1).subquery()
+    rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
+    if not rows:
+        return Forecast()
+    measured = connection.execute(chosen.limit(_MEASURED)).all()
+    taken = _bytes_of(connection, table, list(table.primary_key), measured)
+    if table is schema.computation:
+        group = schema.task_group
+        named = [group.c[name] for name in ("workspace", "cluster", "computation")]
+        taken += _bytes_of(connection, group, named, measured)
+    counted = min(rows, MOST_COUNTED)
+    return Forecast(counted, _WITH_INDEXES * taken * counted / len(measured), rows > counted)
+
+
+def _bytes_of(
+    connection: Connection, table: Table, columns: list[Any], some: Sequence[Row[Any]]
+) -> float:
+    query = select(func.sum(row_bytes(connection, table))).where(
+        tuple_(*columns).in_([tuple(key) for key in some])
+    )
+    return float(connection.execute(query).scalar() or 0)
+
+
+def _from(before: Mapping[str, float], kind: str) -> float:
+    # Points of a width become those of the next: what is older than that is of the next kind.
+    coarser = next((name for name, finer in _FINER.items() if finer == kind), None)
+    return before.get(coarser, 0.0) if coarser is not None else 0.0
+
+
+def _of_points(connection: Connection, workspace: str, since: float, until: float) -> Forecast:
+    if until <= since:
+        return Forecast()
+    cluster, series, point = schema.cluster, schema.series, schema.point
+    old = select_in(
+        workspace,
+        cluster,
+        cluster.c.id,
+        func.row_number().over(order_by=(cluster.c.started_at, cluster.c.id)).label("place"),
+    ).where(cluster.c.started_at < until, cluster.c.last_seen_at >= since).subquery()  # fmt: skip
+    number = connection.execute(select(func.count()).select_from(old)).scalar_one()
+    if not number:
+        return Forecast()
+    every = -(-number // _CLUSTERS_LOOKED_AT)
+    looked_at = connection.execute(select(old.c.id).where(old.c.place % every == 0)).scalars().all()
+    ids = select_in(workspace, series, series.c.id).where(series.c.cluster.in_(looked_at))
+    some = (
+        select(point.c.time)
+        .where(
+            point.c.series.in_(ids),
+            point.c.time >= int(since * 1000),
+            point.c.time < int(until * 1000),
+        )
+        .limit(10 * MOST_COUNTED + 1)
+        .subquery()
+    )
+    rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
+    more = rows > 10 * MOST_COUNTED
+    points = min(rows, 10 * MOST_COUNTED) * number // len(looked_at)
+    return Forecast(points, float(_POINT_BYTES * points), more)

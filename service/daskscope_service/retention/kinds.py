@@ -1,0 +1,159 @@
+"""For how long each kind of data is kept, in each workspace: the defaults, and what was set."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, delete, insert
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.accounts import audit
+from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import retention as table
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of data. ``days``: how long it is kept by default; ``help``: what is counted so."""
+
+    name: str
+    days: int
+    help: str
+
+
+KINDS = (
+    Kind("clusters", 400, "clusters, since they were last heard of, with all that is left of them"),
+    Kind("computations", 180, "computations and their task groups, since they ended"),
+    Kind("failures", 180, "exceptions and lost workers"),
+    Kind("events", 90, "events of Dask that were let through"),
+    Kind("profiles", 30, "profiles"),
+    Kind("spans", 30, "spans of traces"),
+    Kind("logs", 30, "log records"),
+    Kind("series-full", 7, "each point of a time series; older ones become one for 5 minutes"),
+    Kind("series-5min", 60, "a point for 5 minutes; older ones become one for an hour"),
+    Kind("series", 400, "time series: after that, none of it is left"),
+)
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+#: None of these is kept for longer than the one after it.
+_RISING = ("series-full", "series-5min", "series")
+
+#: The most days that can be said: a hundred years.
+MOST_DAYS = 36_500
+
+#: In place of days: none were set.
+_UNSET = -1
+
+#: Days of a kind; None: for ever.
+Periods = Mapping[str, int | None]
+
+
+class Unfit(ConfigurationError):
+    """Days that cannot be kept. The message says why; ``kind`` names which."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+def periods(engine: Engine, workspace: str) -> Periods:
+    """Return the days of each kind in ``workspace``: those set, else the defaults."""
+    return {kind.name: kind.days for kind in KINDS} | periods_set(engine, workspace)
+
+
+def periods_set(engine: Engine, workspace: str) -> dict[str, int | None]:
+    """Return what was set in ``workspace``."""
+    with engine.connect() as connection:
+        return _set_in(connection, workspace)
+
+
+def set_period(engine: Engine, workspace: str, kind: str, days: int | None) -> None:
+    """Keep ``kind`` for so many days in ``workspace``; None: for ever. Raises as set_periods."""
+    set_periods(engine, workspace, periods_set(engine, workspace) | {kind: days})
+
+
+def unset_period(engine: Engine, workspace: str, kind: str) -> None:
+    """Keep ``kind`` for as long as the default says, in ``workspace``. Raises as set_periods."""
+    own = periods_set(engine, workspace)
+    set_periods(engine, workspace, {name: days for name, days in own.items() if name != kind})
+
+
+def set_periods(
+    engine: Engine,
+    workspace: str,
+    own: Periods,
+    *,
+    actor: str = audit.OPERATOR,
+    address: str | None = None,
+) -> None:
+    """Keep each kind for as many days as ``own`` says, those that it lacks as the defaults say.
+
+    Raises
+    ------
+    Unfit
+        Fewer days than one, more than a hundred years, or finer points of series would be kept
+        for longer than coarser ones.
+    """
+    with writing(engine) as connection:
+        before = _set_in(connection, workspace)
+        check(own, before)
+        changed = [
+            f"{kind.name}: {in_words(own.get(kind.name, kind.days))}"
+            + ("" if kind.name in own else " (the default)")
+            for kind in KINDS
+            if own.get(kind.name, _UNSET) != before.get(kind.name, _UNSET)
+        ]
+        if not changed:
+            return
+        connection.execute(delete(table).where(table.c.workspace == workspace))
+        rows = [{"workspace": workspace, "kind": kind, "days": own[kind]} for kind in own]
+        if rows:
+            connection.execute(insert(table), rows)
+        audit.write(
+            connection,
+            "retention changed",
+            actor=actor,
+            detail="; ".join(changed),
+            workspace=workspace,
+            address=address,
+        )
+
+
+def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
+    """Raise :class:`Unfit` where ``own`` cannot be set; ``before`` is what was set until now."""
+    for kind, days in own.items():
+        if days is not None and not 1 <= days <= MOST_DAYS:
+            raise Unfit(
+                kind,
+                f"{kind} cannot be kept for {days} days; right would be 1 to {MOST_DAYS}, or "
+                "forever",
+            )
+    wanted = {kind.name: kind.days for kind in KINDS} | dict(own)
+    for finer, coarser in itertools.pairwise(_RISING):
+        if _or_ever(wanted[finer]) > _or_ever(wanted[coarser]):
+            changed = own.get(coarser, _UNSET) != before.get(coarser, _UNSET)
+            kind, other = (coarser, finer) if changed else (finer, coarser)
+            raise Unfit(
+                kind,
+                f"{finer} ({in_words(wanted[finer])}) would be kept for longer than {coarser} "
+                f"({in_words(wanted[coarser])}); set {other} first, or both at once",
+            )
+
+
+def in_words(days: int | None) -> str:
+    """Return ``days`` as people say it."""
+    return "for ever" if days is None else f"{days} day{'' if days == 1 else 's'}"
+
+
+def _or_ever(days: int | None) -> float:
+    return float("inf") if days is None else days
+
+
+def _set_in(connection: Connection, workspace: str) -> dict[str, int | None]:
+    rows = connection.execute(select_in(workspace, table, table.c.kind, table.c.days))
+    return {kind: days for kind, days in rows if kind in BY_NAME}

@@ -1,0 +1,174 @@
+"""Removes rows, some at a time. All that removes is made of these steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Delete,
+    Engine,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    select,
+)
+
+from daskscope_service.db import generation, schema
+from daskscope_service.db.belonging import failure_notice
+from daskscope_service.db.deadlock import writing_again
+from daskscope_service.db.rows import select_in
+from daskscope_service.retention.pace import Pace, Step
+
+#: Series that are looked at together: databases bound the number of parameters.
+_SERIES_AT_ONCE = 500
+
+_EVER = 2**62
+
+#: What the key of a computation is in its task groups, and that of the notice that it failed.
+_GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "computation")]
+_NOTICE_OF = list(schema.notice.primary_key)
+
+
+def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Pace) -> Iterator[Step]:
+    """Remove the rows of ``table`` that ``chosen`` selects by their primary key.
+
+    With a computation go its task groups and the notice that it failed, which names its user.
+    """
+    while True:
+        with engine.connect() as connection:
+            if connection.execute(chosen.limit(1)).first() is None:
+                return
+        yield Step(
+            table.name, writing_again(engine, partial(_delete_some, table, chosen, pace.rows))
+        )
+
+
+def remove_keys(engine: Engine, table: Table, keys: Sequence[Sequence[Any]]) -> Step:
+    """Remove the rows of ``table`` that have these primary keys, in one transaction.
+
+    With a computation goes what :func:`remove` says.
+    """
+    writing_again(engine, lambda connection: _delete_keys(connection, table, keys))
+    return Step(table.name, len(keys))
+
+
+def keys_of(table: Table, workspace: str) -> Select[Any]:
+    """Return a query of the primary keys of ``table`` in ``workspace``, to add conditions to."""
+    return select_in(workspace, table, *table.primary_key)
+
+
+def clusters_in(engine: Engine, table: Table, workspace: str) -> Iterator[str]:
+    """Yield the clusters that rows of ``table`` name, one after the other, by its index."""
+    query = select_in(workspace, table, func.min(table.c.cluster))
+    last: str | None = None
+    while True:
+        with engine.connect() as connection:
+            more = query if last is None else query.where(table.c.cluster > last)
+            last = connection.execute(more).scalar()
+        if last is None:
+            return
+        yield last
+
+
+def series_in(engine: Engine, workspace: str, *conditions: Any) -> Iterator[list[Any]]:
+    """Yield the rows of the series of ``workspace``, some at a time, in the order of their ids."""
+    table, last = schema.series, -1
+    while True:
+        query = select_in(workspace, table).where(table.c.id > last, *conditions)
+        with engine.connect() as connection:
+            rows = connection.execute(query.order_by(table.c.id).limit(_SERIES_AT_ONCE)).all()
+        if not rows:
+            return
+        yield list(rows)
+        last = rows[-1].id
+
+
+def remove_points(
+    engine: Engine, series: Sequence[int], pace: Pace, *, before: int = _EVER
+) -> Iterator[Step]:
+    """Remove the points of ``series`` from before this time, in milliseconds."""
+    point = schema.point
+    chosen = select(point.c.series, point.c.time).where(
+        point.c.series.in_(series), point.c.time < before
+    )
+    up_to = delete(point).where(
+        point.c.series == bindparam("id"), point.c.time <= bindparam("last")
+    )
+    while True:
+        with engine.connect() as connection:
+            some = chosen.order_by(*point.primary_key).limit(pace.rows).subquery()
+            found = connection.execute(
+                select(some.c.series, func.max(some.c.time)).group_by(some.c.series)
+            ).all()
+        if not found:
+            return
+        last_of = [{"id": id, "last": last} for id, last in found]
+        gone = writing_again(engine, partial(_execute, up_to, last_of))
+        yield Step(point.name, gone)
+
+
+def remove_series(
+    engine: Engine, workspace: str, series: Sequence[int], *, unless_points: bool
+) -> Iterator[Step]:
+    """Remove ``series`` and what points they still have; ``unless_points``: only without any."""
+    table, point = schema.series, schema.point
+    chosen = select_in(workspace, table, table.c.id).where(table.c.id.in_(series))
+    if unless_points:
+        chosen = chosen.where(~exists().where(point.c.series == table.c.id))
+    with engine.connect() as connection:
+        if connection.execute(chosen.limit(1)).first() is None:
+            return
+
+    def removed(connection: Connection) -> int:
+        generation.begin_next(connection)  # from here on, no one writes points
+        ids = connection.execute(chosen).scalars().all()
+        connection.execute(delete(point).where(point.c.series.in_(ids)))
+        connection.execute(delete(table).where(table.c.id.in_(ids)))
+        return len(ids)
+
+    yield Step(table.name, writing_again(engine, removed))
+
+
+def _execute(statement: Delete, rows: Sequence[Mapping[str, Any]], connection: Connection) -> int:
+    return connection.execute(statement, rows).rowcount
+
+
+def _delete_some(table: Table, chosen: Select[Any], most: int, connection: Connection) -> int:
+    # Locked: what an upsert renews at this moment is not chosen any more. What it has locked itself
+    # is left for the next time around.
+    some = chosen.limit(most).with_for_update(skip_locked=True, of=table)
+    keys = connection.execute(some).all()
+    _delete_keys(connection, table, keys)
+    return len(keys)
+
+
+def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[Any]]) -> None:
+    if table is schema.computation:
+        _delete(connection, _GROUPS_OF, keys)
+        told = [(workspace, failure_notice(*of)) for workspace, *of in keys]
+        _delete(connection, _NOTICE_OF, told)
+    _delete(connection, list(table.primary_key), keys)
+
+
+def _delete(
+    connection: Connection, columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]
+) -> None:
+    # All rows whose ``columns`` are one of ``keys``.
+    if keys:
+        names = [f"key_{column.name}" for column in columns]
+        same = (
+            column == bindparam(name, type_=column.type)
+            for column, name in zip(columns, names, strict=True)
+        )
+        connection.execute(
+            delete(columns[0].table).where(and_(*same)),
+            [dict(zip(names, key, strict=True)) for key in keys],
+        )

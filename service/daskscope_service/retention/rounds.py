@@ -1,0 +1,155 @@
+"""Rounds of removing what is old: by the service in the background, or by a command.
+
+Of all processes that share a database, one works at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from sqlalchemy import Engine
+
+from daskscope_service.db.lease import Lease
+from daskscope_service.db.space import give_back, unused_pages
+from daskscope_service.instruments import Instruments
+from daskscope_service.retention.ageing import age, workspaces
+from daskscope_service.retention.pace import Pace, Step, Stopped
+
+#: What the lease is called.
+WORK = "retention"
+
+#: The part of the time that the service removes, while it has something to remove.
+_SHARE = 0.2
+
+#: Seconds between two looks at whether a round is due, and from the start to the first round: who
+#: installs a newer version can say what to keep before anything goes.
+_LOOK_EVERY = 60.0
+_FIRST_AFTER = 300.0
+
+#: Seconds between two lines in the log about a round that goes on.
+_SAY_EVERY = 60.0
+
+#: What of the file may stay unused: it is written to soon.
+_UNUSED_PART = 0.05
+
+#: Pages of SQLite that are given back together.
+_PAGES = 256
+
+logger = logging.getLogger(__name__)
+
+
+def run_round(
+    engine: Engine,
+    lease: Lease,
+    pace: Pace,
+    *,
+    on_step: Callable[[str, Step], None] = lambda workspace, step: None,
+) -> Counter[str]:
+    """Remove what is old in all workspaces, and give back the room; return the rows by table.
+
+    ``lease`` must be held. ``on_step`` is told of each step and its workspace.
+
+    Raises
+    ------
+    Stopped
+        By the pace, or because another process has taken the lease over.
+    """
+    removed: Counter[str] = Counter()
+    for workspace in workspaces(engine):
+        for step in pace.run(age(engine, workspace, time.time(), pace)):
+            removed[step.table] += step.rows
+            on_step(workspace, step)
+            if not lease.renew():
+                raise Stopped
+    for _ in pace.run(give_back_room(engine, keep=_UNUSED_PART)):
+        if not lease.renew():
+            raise Stopped
+    return +removed
+
+
+def give_back_room(engine: Engine, *, keep: float = 0.0) -> Iterator[Step]:
+    """Give back the unused pages of the database's file, but for this part of it."""
+    while True:
+        with engine.connect() as connection:
+            unused, all_pages = unused_pages(connection)
+        more = unused - int(all_pages * keep)
+        if more <= 0:
+            return
+        give_back(engine, min(more, _PAGES))
+        yield Step("", 0)
+
+
+def next_round(engine: Engine, interval: float, now: float) -> float | None:
+    """Return about when the next round begins, if they come every ``interval`` seconds.
+
+    None where none comes by itself.
+    """
+    if interval <= 0:
+        return None
+    done_at = Lease(engine, WORK).done_at()
+    return now + min(interval, _FIRST_AFTER) if done_at is None else max(now, done_at + interval)
+
+
+class Remover:
+    """The thread that does a round every ``interval`` seconds; none if that is 0."""
+
+    def __init__(self, engine: Engine, *, interval: float, instruments: Instruments) -> None:
+        self._engine = engine
+        self._interval = interval
+        self._instruments = instruments
+        self._stop = threading.Event()
+        self._lease = Lease(engine, WORK)
+        self._thread = threading.Thread(target=self._run, name="daskscope-retention", daemon=True)
+        if interval > 0:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, after the transaction under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause = min(self._interval, _FIRST_AFTER)
+        while not self._stop.wait(pause):
+            pause = min(self._interval, _LOOK_EVERY)
+            try:
+                done_at = self._lease.done_at()
+                if done_at is not None and time.time() < done_at + self._interval:
+                    continue
+                if self._lease.take():
+                    self._round()
+            except Exception:  # a database that is away for a while must not end the thread
+                logger.exception("what is old could not be removed; another try follows")
+                self._instruments.rounds.labels("failed").inc()
+
+    def _round(self) -> None:
+        began = said = time.monotonic()
+        so_far = 0
+
+        def tell(workspace: str, step: Step) -> None:
+            nonlocal said, so_far
+            so_far += step.rows
+            self._instruments.removed.labels(step.table).inc(step.rows)
+            if time.monotonic() - said > _SAY_EVERY:
+                said = time.monotonic()
+                fields = {"rows": so_far, "workspace": workspace, "table": step.table}
+                logger.info("removing what is old", extra={"fields": fields})
+
+        done = False
+        try:
+            removed = run_round(self._engine, self._lease, Pace(_SHARE, self._stop), on_step=tell)
+            done = True
+        except Stopped:
+            self._instruments.rounds.labels("stopped").inc()
+            return
+        finally:
+            self._lease.give_back(done=done)
+        self._instruments.rounds.labels("done").inc()
+        if removed:
+            fields = {**removed, "seconds": round(time.monotonic() - began, 1)}
+            logger.info("removed what was old", extra={"fields": fields})
