@@ -17,7 +17,7 @@ from flask import (
 )
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts import access, sessions, sign_in
+from daskscope_service.accounts import access, members, openid_sign_in, sessions, sign_in, users
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
 from daskscope_service.accounts.throttle import TooMany
 from daskscope_service.db.engine import current_engine
@@ -33,13 +33,13 @@ def sign_in_form() -> ResponseReturnValue:
     """Sign in by the code of a link, or ask for a name and a password, or a token."""
     code = request.args.get("code")
     if code is None:
-        return _form(access.safe_next(request.args.get("next")))
+        return sign_in_page(access.safe_next(request.args.get("next")))
     session_id = sign_in.by_code(current_engine(), code, address=_address(), agent=_agent())
     if session_id is None:
-        return _form(
+        return sign_in_page(
             "/", 403, "This link is unknown or too old. Ask for a new one, or sign in here."
         )
-    return _signed_in(session_id, "/")
+    return begin_session(session_id, "/")
 
 
 @blueprint.post("/sign-in")
@@ -63,20 +63,21 @@ def sign_in_by_form() -> ResponseReturnValue:
                 request.form.get("password", ""),
                 address=_address(),
                 agent=_agent(),
+                invitation=members.code_in(target),
             )
         except TooMany as error:
-            response = make_response(_form(target, 429, _come_again(error)))
+            response = make_response(sign_in_page(target, 429, _come_again(error)))
             response.headers["Retry-After"] = _seconds(error)
             return response
         except sign_in.NoWorkspace:
             session_id = None
             wrong = (
-                "You are in no workspace. Whoever runs the service puts you into one with "
-                "'daskscope user role'."
+                "You are in no workspace. An owner of one invites you, or whoever runs the service "
+                "puts you into one with 'daskscope user role'."
             )
     if session_id is None:
-        return _form(target, 403, wrong)
-    return _signed_in(session_id, target)
+        return sign_in_page(target, 403, wrong)
+    return begin_session(session_id, target)
 
 
 @blueprint.post("/sign-out")
@@ -154,26 +155,48 @@ def _end(id_hash: bytes | None) -> int:
     return sessions.end_of(current_engine(), user, name, id_hash, actor=name, address=_address())
 
 
-def _form(target: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
-    by_token = "token" in request.form
-    return render_template("sign_in.html", next=target, wrong=wrong, by_token=by_token), status
+def sign_in_page(target: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
+    """Return the sign-in page; it leads to ``target``, and says what was ``wrong``."""
+    page = render_template(
+        "sign_in.html",
+        next=target,
+        wrong=wrong,
+        by_token="token" in request.form,
+        provider=provider_name(),
+    )
+    return page, status
 
 
 def _account(status: int = 200, wrong: str | None = None) -> tuple[str, int]:
+    engine, user = current_engine(), g.session.user
+    settings: Settings = current_app.config["SETTINGS"]
     page = render_template(
         "account.html",
         now=time.time(),
-        sessions=sessions.list_of(current_engine(), g.session.user),
+        sessions=sessions.list_of(engine, user),
+        has_password=users.has_password(engine, user),
+        connected=openid_sign_in.is_connected(engine, settings.oidc_issuer, user),
         shortest=SHORTEST,
+        provider=provider_name(),
         wrong=wrong,
         done=request.args.get("done") == "password",
     )
     return page, status
 
 
-def _signed_in(session_id: str, target: str) -> ResponseReturnValue:
+def provider_name() -> str | None:
+    """Return what people call the OpenID Connect provider; None where there is none."""
+    settings: Settings = current_app.config["SETTINGS"]
+    return settings.oidc_name if settings.oidc_issuer else None
+
+
+def begin_session(session_id: str, target: str) -> ResponseReturnValue:
+    """Give the browser the session in place of one that it had, and lead it to ``target``."""
+    engine = current_engine()
     if before := request.cookies.get(sessions.COOKIE):
-        sessions.end(current_engine(), before)
+        sessions.end(engine, before)
+    if (invitation := members.code_in(target)) and members.find(engine, invitation) is None:
+        target = "/"  # it was what let them in
     response = make_response(redirect(target, code=303))
     settings: Settings = current_app.config["SETTINGS"]
     sessions.set_cookie(response, session_id, secure=settings.url.startswith("https:"))

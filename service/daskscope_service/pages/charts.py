@@ -1,20 +1,27 @@
-"""The charts of a cluster: what each shows, and its form without JavaScript.
+"""The charts of a cluster: what each shows, and its lines on one row of times.
 
-The script draws the same charts out of :func:`for_script` and ``/api/v1/series``.
+What a reader without JavaScript sees is drawn out of them by :mod:`.chart_svg`; the script draws
+the same.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from daskscope import names
-from daskscope_service.insight.wording import number, size
-from daskscope_service.series.store import Line, SeriesStore
+from daskscope_service.insight.wording import percent, size
+from daskscope_service.pages.period import Period
+from daskscope_service.series.store import Line, SeriesStore, rate
 
-_WIDTH, _HEIGHT = 300.0, 60.0
-_STEPS = 100
+#: Points of a line, at most, on the page and for the script.
+PAGE_STEPS, SCRIPT_STEPS = 90, 160
+
+#: Numbered colours for lines whose name has none of its own; see ``app.css``.
+_COLOURS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,96 +29,231 @@ class Source:
     """Lines of one metric: one per value of the attribute ``split``, or one in all.
 
     ``stacked`` lines stand on each other, except those of the values ``beside``, which are no part
-    of the sum. The others are drawn over them.
+    of the sum. The others are drawn over them. ``words`` are for values that do not explain
+    themselves. A running total is shown as its growth per second.
     """
 
-    metric: str
-    split: str | None
-    label: str
+    metric: names.Metric
+    split: str | None = None
+    label: str = ""
     stacked: bool = True
     beside: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart. ``unit`` is ``count`` or ``bytes``."""
+    """One chart. ``unit`` is ``count``, ``bytes``, ``bytes/s`` or ``share``.
+
+    ``optional``: it is shown only where its first metric was ever measured. ``absent`` says why
+    others may not have been.
+    """
 
     id: str
     title: str
     unit: str
     sources: tuple[Source, ...]
+    optional: bool = False
+    absent: str = ""
 
 
 CHARTS = (
-    Chart(
-        "workers", "Workers", "count", (Source(names.WORKER_COUNT.name, names.WORKER_STATE, ""),)
-    ),
+    Chart("workers", "Workers", "count", (Source(names.WORKER_COUNT, names.WORKER_STATE),)),
+    Chart("tasks", "Tasks by state", "count", (Source(names.TASK_COUNT, names.TASK_STATE),)),
     Chart(
         "memory",
         "Memory of the workers",
         "bytes",
         (
-            Source(names.MEMORY_USED.name, names.MEMORY_KIND, "", beside=("spilled",)),  # on disk
-            Source(names.MEMORY_LIMIT.name, None, "limit", stacked=False),
+            Source(names.MEMORY_USED, names.MEMORY_KIND, beside=("spilled",)),  # on disk
+            Source(names.MEMORY_LIMIT, label="limit", stacked=False),
         ),
     ),
     Chart(
-        "tasks", "Tasks by state", "count", (Source(names.TASK_COUNT.name, names.TASK_STATE, ""),)
+        "threads",
+        "Threads of the workers",
+        "count",
+        (Source(names.WORKER_TIME, names.WORKER_STATE),),
+    ),
+    Chart(
+        "disk",
+        "Disk: results spilled and read back",
+        "bytes/s",
+        (
+            Source(
+                names.SPILL_IO,
+                names.SPILL_DIRECTION,
+                words={"write": "written", "read": "read back"},
+            ),
+        ),
+        absent="Workers that may not spill tell nothing of it.",
+    ),
+    Chart(
+        "transfer",
+        "Transfer: results sent between workers",
+        "bytes/s",
+        (
+            Source(
+                names.TRANSFER_IO,
+                names.TRANSFER_DIRECTION,
+                words={"transmit": "sent", "receive": "received"},
+            ),
+        ),
+        absent="Workers that may not spill tell nothing of it.",
+    ),
+    Chart(
+        "gpu",
+        "GPU utilization, mean",
+        "share",
+        (Source(names.GPU_UTILIZATION, label="utilization"),),
+        optional=True,
+    ),
+    Chart(
+        "gpu-memory",
+        "Memory of the GPUs",
+        "bytes",
+        (
+            Source(names.GPU_MEMORY_USED, label="used"),
+            Source(names.GPU_MEMORY_LIMIT, label="limit", stacked=False),
+        ),
+        optional=True,
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Sparkline:
-    """A chart's sum over time as an SVG path, with its last and highest value in words."""
+class Drawn:
+    """One line. ``colour`` is CSS; a value is None where nothing was measured."""
+
+    label: str
+    colour: str
+    stacked: bool
+    values: list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A chart's lines on one row of ``times``, seconds since the Unix epoch.
+
+    Where nothing was measured for long, there is a time at which all lines are None. ``sampled`` as
+    of :class:`~daskscope_service.series.store.Line`.
+    """
 
     chart: Chart
-    path: str
-    last: str
-    highest: str
-    width: float = _WIDTH
-    height: float = _HEIGHT
+    times: list[float]
+    lines: list[Drawn]
+    sampled: bool
 
 
-def for_script() -> list[dict[str, object]]:
-    """Return the charts as plain data."""
-    return [asdict(chart) for chart in CHARTS]
+def read_plots(
+    store: SeriesStore, workspace: str, cluster: str, period: Period, steps: int, interval: float
+) -> list[Plot]:
+    """Return the charts of a cluster, each line with about ``steps`` points at most.
 
+    ``interval`` is how often the cluster measures, in seconds. Raises
+    :class:`~daskscope_service.series.store.Unavailable`.
+    """
 
-def sparklines(
-    store: SeriesStore, workspace: str, cluster: str, since: float, until: float
-) -> list[Sparkline | None]:
-    """Return the charts' form without JavaScript; None for one that has no data in that time."""
-    return [
-        _sparkline(
-            chart,
-            store.query(
-                workspace, cluster, chart.sources[0].metric, since, until, (until - since) / _STEPS
-            ),
-            since,
-            until,
-        )
-        for chart in CHARTS
-    ]
+    def lines(metric: names.Metric, since: float, step: float) -> list[Line]:
+        return store.query(workspace, cluster, metric.name, since, period.until, step)
 
-
-def _sparkline(chart: Chart, lines: list[Line], since: float, until: float) -> Sparkline | None:
-    source = chart.sources[0]
-    total: dict[int, float] = {}
-    for line in lines:
-        if line.attributes.get(source.split or "") in source.beside:
+    # As many measurements in each step: a rate would go up and down with their number.
+    step = math.ceil(period.seconds / steps / interval) * interval
+    plots = []
+    for chart in CHARTS:
+        first = chart.sources[0].metric
+        if chart.optional and not lines(first, period.began, period.until - period.began):
             continue
-        for time, value in zip(line.times, line.values, strict=True):
-            total[time] = total.get(time, 0.0) + value
-    if not total:
-        return None
-    words: Callable[[float], str] = size if chart.unit == "bytes" else number
-    highest = max(total.values())
-    path, before = "", -math.inf
-    for time, value in sorted(total.items()):
-        x = min(max(time / 1000 - since, 0) / (until - since), 1) * _WIDTH
-        y = _HEIGHT - (value / highest if highest else 0) * (_HEIGHT - 2) - 1
-        # No line is drawn through a time in which nothing was measured.
-        path += f"{'L' if x - before < 3 * _WIDTH / _STEPS else 'M'}{x:.1f} {y:.1f}"
-        before = x
-    return Sparkline(chart, path, words(total[max(total)]), words(highest))
+        found: list[tuple[Source, Line]] = []
+        for source in chart.sources:
+            # A rate needs what was before.
+            ahead = 4 * step if source.metric.instrument == "counter" else 0
+            found += [
+                (source, _growth(line, step, interval))
+                for line in lines(source.metric, period.since - ahead, step)
+            ]
+        plots.append(_plot(chart, found, period.since - step))
+    return plots
+
+
+def words(unit: str, value: float | None) -> str:
+    """Return a value of a chart as people read it."""
+    if value is None:
+        return "–"
+    if unit == "share":
+        return percent(value)
+    if unit == "count":
+        return f"{value:,.1f}".removesuffix(".0")
+    return size(value) + unit.removeprefix("bytes")
+
+
+def _growth(line: Line, step: float, interval: float) -> Line:
+    """Return a running total as its growth per second; other lines as they are.
+
+    A total in the last step before a pause or the end is of a part of the step, so it is left out.
+    A measurement that comes a little early or late may count in the step beside its own. Where
+    that is a good part of the step, the growth is that of three steps.
+    """
+    if line.kind != "counter" or not line.times:
+        return line
+    if step > interval:
+        usual = _usual_distance(line.times)
+        whole = [after - at <= 1.5 * usual for at, after in itertools.pairwise(line.times)]
+        line = replace(
+            line,
+            times=list(itertools.compress(line.times, whole)),
+            values=list(itertools.compress(line.values, whole)),
+        )
+    grown = rate(line)
+    if step >= 10 * interval:
+        return grown
+    seconds = [(at - before) / 1000 for before, at in itertools.pairwise(line.times)]
+    values = []
+    for last in range(1, len(seconds) + 1):
+        some = slice(max(0, last - 3), last)
+        sums = zip(grown.values[some], seconds[some], strict=True)
+        values.append(sum(v * s for v, s in sums) / sum(seconds[some]))
+    return replace(grown, values=values)
+
+
+def _plot(chart: Chart, found: Iterable[tuple[Source, Line]], since: float) -> Plot:
+    by_label: dict[tuple[str, bool, str], dict[int, float]] = {}
+    sampled = False
+    for source, line in found:
+        name = line.attributes.get(source.split, "") if source.split else source.label
+        stacked = source.stacked and name not in source.beside
+        points = by_label.setdefault((source.words.get(name, name), stacked, name), {})
+        sampled = sampled or line.sampled
+        for at, value in zip(line.times, line.values, strict=True):
+            if at >= since * 1000:
+                points[at] = points.get(at, 0.0) + value
+    # States that no task or worker was in would only fill the legend.
+    shown = {key: points for key, points in by_label.items() if any(points.values())}
+    shown = shown or {key: points for key, points in by_label.items() if points}
+    times = _with_gaps(sorted({at for points in shown.values() for at in points}))
+    lines = [
+        Drawn(
+            label,
+            f"var(--series-{name}, var(--series-{number % _COLOURS + 1}))",
+            stacked,
+            [points.get(at) for at in times],
+        )
+        for number, ((label, stacked, name), points) in enumerate(shown.items())
+    ]
+    return Plot(chart, [at / 1000 for at in times], lines, sampled)
+
+
+def _with_gaps(times: list[int]) -> list[int]:
+    """Add a time into each gap, so that no line is drawn through it."""
+    usual = _usual_distance(times)
+    rows = times[:1]
+    for after in times[1:]:
+        if after - rows[-1] > 4 * usual:
+            rows.append(rows[-1] + usual)
+        rows.append(after)
+    return rows
+
+
+def _usual_distance(times: list[int]) -> int:
+    distances = [after - before for before, after in itertools.pairwise(times)]
+    return round(statistics.median(distances)) if distances else 0

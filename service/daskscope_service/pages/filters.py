@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
-from flask import Blueprint, url_for
+from flask import Blueprint, request, url_for
+from markupsafe import Markup
 
-from daskscope_service.insight.wording import duration, money, number, plural, size
+from daskscope_service.insight.spending import against, in_currencies
+from daskscope_service.insight.wording import duration, hours, money, number, percent, plural, size
 
 _STATIC = Path(__file__).with_name("static")
 
@@ -22,6 +28,11 @@ def iso(time: float) -> str:
 def exact(time: float) -> str:
     """Return seconds since the Unix epoch as ``2026-01-31 12:00:00 UTC``."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def day(time: float) -> str:
+    """Return the day of seconds since the Unix epoch as ``31 Jan``, in UTC."""
+    return f"{datetime.fromtimestamp(time, UTC):%-d %b}"
 
 
 def ago(time: float, now: float) -> str:
@@ -43,9 +54,27 @@ def middle(text: str, most: int = 36) -> str:
     return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
 
 
+def breakable(text: str) -> Markup:
+    """Return ``text`` so that a narrow column breaks it after a dot or the like, not in a word."""
+    return Markup("<wbr>").join(re.split(r"(?<=[.@_/-])(?=\w)", text))
+
+
 def asset(name: str) -> str:
     """Return the address of a static file; it changes with the file, so it may be kept for good."""
     return url_for("pages.static", filename=name, v=_digest(name))
+
+
+def address(**changes: object) -> str:
+    """Return the address of this page with other parameters; None takes one away."""
+    parameters = {**request.args.to_dict(), **changes}
+    kept = {name: value for name, value in parameters.items() if value is not None}
+    return request.path + (f"?{urlencode(kept)}" if kept else "")
+
+
+def listed(path: str, **changes: object) -> str:
+    """Return the address at ``path`` of all that this page lists a part of, by the same filters."""
+    dropped: dict[str, object] = {"cursor": None, "limit": None}
+    return path + address(**dropped | changes).removeprefix(request.path)
 
 
 @cache
@@ -55,6 +84,14 @@ def _digest(name: str) -> str:
 
 def install(blueprint: Blueprint) -> None:
     """Give the filters to the templates of the application that gets ``blueprint``."""
-    for function in (number, size, duration, money, plural, iso, exact, ago, middle):
+    functions: tuple[Callable[..., Any], ...] = (
+        *(number, size, duration, hours, money, percent, plural),
+        *(iso, exact, day, ago, middle, breakable),
+    )
+    for function in functions:
         blueprint.add_app_template_filter(function)
     blueprint.add_app_template_global(asset)
+    blueprint.add_app_template_global(address)
+    blueprint.add_app_template_global(listed)
+    blueprint.add_app_template_global(against)
+    blueprint.add_app_template_global(in_currencies)

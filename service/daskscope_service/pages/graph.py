@@ -2,71 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from daskscope_service.insight.wording import number
+from daskscope_service.insight.wording import duration, number, percent
 from daskscope_service.pages.filters import middle
 from daskscope_service.reads.scope import Item
 
-#: A drawing of more groups than this would show nothing.
+#: A drawing of more than these would show nothing.
 MOST_NODES = 60
 
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 160, 44, 36, 14, 4
+_WIDTH, _GAP_X, _GAP_Y, _MARGIN = 176, 36, 14, 4
+#: In pixels: how high the box is of a group that took no time, and what is added for the longest.
+_HEIGHT, _TALLER = 58, 56
+
+#: The seconds of a task group that are its workers' time.
+_SPENT = ("compute", "transfer", "disk-read", "disk-write")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A group's box; ``x`` and ``y`` are its upper left corner, ``done`` a width in pixels."""
+    """A group's box; ``x`` and ``y`` are its upper left corner, ``done`` a width in pixels.
+
+    ``notes`` are the lines below its label; ``colour`` is that of its state.
+    """
 
     name: str
     label: str
-    note: str
+    notes: tuple[str, ...]
     colour: str
     x: float
     y: float
+    height: float
     done: float
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What to draw. ``edges`` are SVG path data."""
+    """What to draw. ``edges`` are SVG path data.
+
+    ``joined`` tells that groups of one prefix are one box; ``left_out`` counts boxes beyond
+    :data:`MOST_NODES`, those that took least time.
+    """
 
     nodes: list[Node]
     edges: list[str]
     width: int
     height: int
+    joined: bool
+    left_out: int
     node_width: int = _WIDTH
-    node_height: int = _HEIGHT
 
 
 def layout(groups: Sequence[Item]) -> Graph | None:
     """Return the drawing of ``groups``, or None where one would tell nothing."""
-    by_name = {group["name"]: group for group in groups}
+    joined = len(groups) > MOST_NODES
+    boxes = _by_prefix(groups) if joined else list(groups)
+    boxes.sort(key=spent_in, reverse=True)
+    by_name = {group["name"]: group for group in boxes[:MOST_NODES]}
+    by_name = {name: by_name[name] for name in _in_order(groups, by_name, joined)}
     needs = {
         name: [other for other in group["dependencies"] if other in by_name and other != name]
         for name, group in by_name.items()
     }
-    if not 1 < len(by_name) <= MOST_NODES or not any(needs.values()):
+    if len(by_name) < 2 or not any(needs.values()):
         return None
+    most = max(map(spent_in, by_name.values()))
+    heights = {
+        name: round(_HEIGHT + (_TALLER * spent_in(group) / most if most else 0), 1)
+        for name, group in by_name.items()
+    }
+    whole = sum(map(spent_in, boxes))
     layers = _layers(needs)
-    tallest = max(len(layer) for layer in layers)
+    tallest = max(_height(layer, heights) for layer in layers)
     places: dict[str, tuple[float, float]] = {}
     for column, layer in enumerate(layers):
-        top = _MARGIN + (tallest - len(layer)) * (_HEIGHT + _GAP_Y) / 2
-        for row, name in enumerate(layer):
-            places[name] = (
-                _MARGIN + column * (_WIDTH + _GAP_X),
-                top + row * (_HEIGHT + _GAP_Y),
-            )
+        y = _MARGIN + (tallest - _height(layer, heights)) / 2
+        for name in layer:
+            places[name] = (_MARGIN + column * (_WIDTH + _GAP_X), y)
+            y += heights[name] + _GAP_Y
     return Graph(
-        nodes=[_node(by_name[name], *place) for name, place in places.items()],
+        nodes=[
+            _node(by_name[name], *place, heights[name], whole) for name, place in places.items()
+        ],
         edges=[
-            _edge(places[other], places[name]) for name, others in needs.items() for other in others
+            _edge(places[other], heights[other], places[name], heights[name])
+            for name, others in needs.items()
+            for other in others
         ],
         width=len(layers) * (_WIDTH + _GAP_X) - _GAP_X + 2 * _MARGIN,
-        height=tallest * (_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _MARGIN,
+        height=round(tallest) + 2 * _MARGIN,
+        joined=joined,
+        left_out=len(boxes) - len(by_name),
     )
+
+
+def spent_in(group: Item) -> float:
+    """Return the seconds that workers spent on a group's tasks, as far as they were measured."""
+    return sum(float(group["seconds"].get(name, 0)) for name in _SPENT)
+
+
+def state_of(group: Item) -> tuple[str, str]:
+    """Return what became of a task group so far, as a word and as its colour's name."""
+    if group["erred"]:
+        return "erred", "bad"
+    if group["completed"] >= group["tasks"]:
+        return "done", "done"
+    if group["completed"] or group["states"].get("processing"):
+        return "partly done", "active"
+    return "not run", "waiting"
+
+
+def _by_prefix(groups: Sequence[Item]) -> list[Item]:
+    """Return one group for each prefix, that has what the groups of the prefix have together."""
+    prefix_of = {group["name"]: group["prefix"] for group in groups}
+    joined: dict[str, Item] = {}
+    for group in groups:
+        one = joined.setdefault(
+            group["prefix"],
+            {"name": group["prefix"], "prefix": group["prefix"], "dependencies": []}
+            | {"tasks": 0, "completed": 0, "erred": 0, "states": Counter(), "seconds": Counter()},
+        )
+        for count in ("tasks", "completed", "erred"):
+            one[count] += group[count]
+        one["states"].update(group["states"])
+        one["seconds"].update(group["seconds"])
+        needed = (prefix_of.get(other, other) for other in group["dependencies"])
+        one["dependencies"] += [other for other in needed if other not in one["dependencies"]]
+    return list(joined.values())
+
+
+def _in_order(groups: Sequence[Item], kept: Container[str], joined: bool) -> list[str]:
+    found = dict.fromkeys(group["prefix" if joined else "name"] for group in groups)
+    return [name for name in found if name in kept]
+
+
+def _height(layer: Sequence[str], heights: Mapping[str, float]) -> float:
+    return sum(heights[name] + _GAP_Y for name in layer) - _GAP_Y
 
 
 def _layers(needs: dict[str, list[str]]) -> list[list[str]]:
@@ -94,27 +167,30 @@ def _layers(needs: dict[str, list[str]]) -> list[list[str]]:
     return layers
 
 
-def _node(group: Item, x: float, y: float) -> Node:
+def _node(group: Item, x: float, y: float, height: float, whole: float) -> Node:
     tasks, completed = group["tasks"], group["completed"]
-    if group["erred"]:
-        colour = "bad"
-    elif completed >= tasks:
-        colour = "done"
-    else:
-        colour = "active" if completed or group["states"].get("processing") else "waiting"
+    word, colour = state_of(group)
+    seconds = spent_in(group)
+    share = f", {percent(seconds / whole)}" if whole else ""
     return Node(
         name=group["name"],
-        label=middle(group["prefix"], 20),
-        note=f"{number(completed)} / {number(tasks)}",
+        label=middle(group["prefix"], 22),
+        notes=(
+            f"{number(completed)} / {number(tasks)} {word}",
+            f"{duration(seconds)}{share}" if seconds else "no time measured",
+        ),
         colour=colour,
         x=x,
-        y=y,
+        y=round(y, 1),
+        height=height,
         done=_WIDTH * min(completed / tasks, 1) if tasks else 0,
     )
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float]) -> str:
-    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT / 2
-    x2, y2 = end[0], end[1] + _HEIGHT / 2
+def _edge(
+    start: tuple[float, float], height: float, end: tuple[float, float], end_height: float
+) -> str:
+    x1, y1 = start[0] + _WIDTH, start[1] + height / 2
+    x2, y2 = end[0], end[1] + end_height / 2
     bend = max(_GAP_X, x2 - x1) / 2
     return f"M{x1:g} {y1:g}C{x1 + bend:g} {y1:g} {x2 - bend:g} {y2:g} {x2:g} {y2:g}"

@@ -21,21 +21,21 @@ _BLANK: Item = {"name": "", "minutes": "30", "action": "notice", "users": "", "t
                 "begins": "", "ends": "", "time_zone": "UTC", "enabled": True}  # fmt: skip
 
 
-@blueprint.get("/policies")
+@blueprint.get("/settings/policies")
 @signed_in
 def policies() -> ResponseReturnValue:
     """Show the policies of the workspace, and to owners a form for another one."""
     return _page(_BLANK)
 
 
-@blueprint.post("/policies")
+@blueprint.post("/settings/policies")
 @acting_as("owner")
 def make() -> ResponseReturnValue:
     """Keep a new policy."""
     return _keep(kept.new_id())
 
 
-@blueprint.get("/policies/<policy_id>")
+@blueprint.get("/settings/policies/<policy_id>")
 @acting_as("owner")
 def edit(policy_id: str) -> ResponseReturnValue:
     """Show the form with one policy in it."""
@@ -50,7 +50,7 @@ def edit(policy_id: str) -> ResponseReturnValue:
     return _page(said, policy_id)
 
 
-@blueprint.post("/policies/<policy_id>")
+@blueprint.post("/settings/policies/<policy_id>")
 @acting_as("owner")
 def change(policy_id: str) -> ResponseReturnValue:
     """Put what the form says in the place of a policy."""
@@ -58,7 +58,7 @@ def change(policy_id: str) -> ResponseReturnValue:
     return _keep(policy_id)
 
 
-@blueprint.post("/policies/<policy_id>/remove")
+@blueprint.post("/settings/policies/<policy_id>/remove")
 @acting_as("owner")
 def remove(policy_id: str) -> ResponseReturnValue:
     """Remove a policy."""
@@ -67,7 +67,7 @@ def remove(policy_id: str) -> ResponseReturnValue:
             connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
         ):
             raise _missing(policy_id)
-    return redirect("/policies", code=303)
+    return redirect("/settings/policies", code=303)
 
 
 def _keep(policy_id: str) -> ResponseReturnValue:
@@ -87,7 +87,7 @@ def _keep(policy_id: str) -> ResponseReturnValue:
         return _page(form, old, 409, "There is another policy of this name.")
     except Unfit as error:
         return _page(form, old, 400, str(error))
-    return redirect("/policies", code=303)
+    return redirect("/settings/policies", code=303)
 
 
 def _policy(policy_id: str, said: dict[str, str]) -> Policy:

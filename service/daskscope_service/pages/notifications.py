@@ -14,6 +14,7 @@ from daskscope_service.insight.notice import KINDS
 from daskscope_service.notify import targets as kept
 from daskscope_service.notify.budgets import Budget, budget_of, set_budget
 from daskscope_service.notify.sending import NotSent, UnfitAddress, send
+from daskscope_service.pages.form import said
 from daskscope_service.problems import Problem
 
 blueprint = Blueprint("notifications", __name__)
@@ -21,18 +22,18 @@ blueprint = Blueprint("notifications", __name__)
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
-@blueprint.get("/notifications")
+@blueprint.get("/settings/notifications")
 @signed_in
 def notifications() -> ResponseReturnValue:
     """Show the targets of the workspace, and to owners a form for another one."""
     return _page()
 
 
-@blueprint.post("/notifications")
+@blueprint.post("/settings/notifications")
 @acting_as("owner")
 def add() -> ResponseReturnValue:
     """Keep a target."""
-    name = _said("name")[:80]
+    name = said("name")[:80]
     kinds = [kind for kind in KINDS if kind in request.form.getlist("kinds")]
     try:
         if not name or not kinds:
@@ -42,7 +43,7 @@ def add() -> ResponseReturnValue:
                 connection,
                 g.workspace,
                 name=name,
-                address=_said("address"),
+                address=said("address"),
                 kinds=kinds,
                 actor=g.actor,
                 client=request.remote_addr,
@@ -51,10 +52,10 @@ def add() -> ResponseReturnValue:
         return _page(400, str(error))
     except kept.NameTaken:
         return _page(409, f"There is another target {name}.")
-    return redirect("/notifications", code=303)
+    return redirect("/settings/notifications", code=303)
 
 
-@blueprint.post("/notifications/<target_id>/remove")
+@blueprint.post("/settings/notifications/<target_id>/remove")
 @acting_as("owner")
 def remove(target_id: str) -> ResponseReturnValue:
     """Remove a target."""
@@ -63,10 +64,10 @@ def remove(target_id: str) -> ResponseReturnValue:
             connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
         ):
             raise _missing(target_id)
-    return redirect("/notifications", code=303)
+    return redirect("/settings/notifications", code=303)
 
 
-@blueprint.post("/notifications/<target_id>/test")
+@blueprint.post("/settings/notifications/<target_id>/test")
 @acting_as("owner")
 def test(target_id: str) -> ResponseReturnValue:
     """Send a message to a target, now."""
@@ -81,21 +82,21 @@ def test(target_id: str) -> ResponseReturnValue:
     return _page(done="The test was sent.")
 
 
-@blueprint.post("/notifications/budget")
+@blueprint.post("/settings/notifications/budget")
 @acting_as("owner")
 def change_budget() -> ResponseReturnValue:
     """Set the budget; an empty amount removes it."""
     budget = None
-    if amount := _said("amount"):
+    if amount := said("amount"):
         try:
-            budget = Budget(float(amount), _said("currency").upper())
+            budget = Budget(float(amount), said("currency").upper())
         except ValueError:
             return _page(400, f"{amount!r} is not an amount of money.")
         if not 0 < budget.amount <= 1e12 or not _CURRENCY.fullmatch(budget.currency):
             return _page(400, "A budget is an amount above 0 and a currency, such as 500 EUR.")
     with writing(current_engine()) as connection:
         set_budget(connection, g.workspace, budget, actor=g.actor, client=request.remote_addr)
-    return redirect("/notifications", code=303)
+    return redirect("/settings/notifications", code=303)
 
 
 def _page(status: int = 200, wrong: str | None = None, done: str | None = None) -> tuple[str, int]:
@@ -113,10 +114,6 @@ def _page(status: int = 200, wrong: str | None = None, done: str | None = None) 
         may_change=may_act(g.session, "owner"),
     )
     return page, status
-
-
-def _said(name: str) -> str:
-    return request.form.get(name, "").replace("\0", "").strip()
 
 
 def _missing(target_id: str) -> Problem:

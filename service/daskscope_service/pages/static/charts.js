@@ -1,154 +1,343 @@
-// Draws a cluster's charts with uPlot, from /api/v1/series, and draws them anew while it runs.
+// Draws a cluster's charts with uPlot, in place of those that the page came with, and keeps them
+// fresh. What they show is in the address; the service makes numbers, links and words of it.
 "use strict";
 
 (() => {
-  const data = JSON.parse(document.getElementById("chart-data").textContent);
-  const skew = data.until * 1000 - Date.now(); // the service's clock against this one, roughly
-  const REFRESH_MS = 5000;
-  const HEIGHT = 190;
+  const HEIGHT = 202;
+  const SIGNS = { computation: "▬", failure: "▲", loss: "◆" };
+  const HINT = "Drag over a chart to zoom, double-click to go back. In the charts: ← → to read, + − to zoom, Esc to go back.";
+  const SECTIONS = { computation: "h-computations", failure: "h-failures", loss: "h-losses" };
   // By the least distance of ticks in seconds: their text, and what is added where a year or day begins.
   const CLOCK = [
     [86400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
     [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
     [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
   ];
+  // Ticks of bytes at powers of two, so that they read 2 GiB and not 1.86 GiB.
+  const BINARY = [...Array(60).keys()].map((power) => 2 ** power);
+  const TENS = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
+
+  const section = document.getElementById("over-time");
+  const box = document.getElementById("charts");
   const plots = new Map();
+  let shown = null; // the newest answer
+  let pointed = null; // the plot under the pointer: the others follow it
+  let cursor = null; // seconds, where the cursor is
+  let timer = 0;
+  let turn = 0;
 
+  const find = (id) => document.getElementById(id);
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (label, place) => css(`--series-${label}`) || css(`--series-${(place % 6) + 1}`);
 
-  function bytes(value) {
+  function make(tag, attributes = {}, ...children) {
+    const element = tag === "svg" || tag === "rect" || tag === "path" ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  }
+
+  function words(unit, value) {
+    if (value == null) return "–";
+    if (unit === "share") return `${Math.round(100 * value)}\u00a0%`;
+    if (unit === "count") return value.toLocaleString("en", { maximumFractionDigits: 1 });
     const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let unit = 0;
-    while (Math.abs(value) >= 1024 && unit < units.length - 1) {
+    let power = 0;
+    while (Math.abs(value) >= 1024 && power < units.length - 1) {
       value /= 1024;
-      unit += 1;
+      power += 1;
     }
-    return `${Number(value.toPrecision(3))} ${units[unit]}`;
+    return `${Number(value.toPrecision(3))} ${units[power]}${unit.slice("bytes".length)}`;
   }
-  const count = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
-  const words = (unit) => (value) => (value == null ? "–" : unit === "bytes" ? bytes(value) : count(value));
+  const clock = (seconds) => `${new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
-  // Axis ticks of bytes at powers of two, so that they read 2 GiB and not 1.86 GiB.
-  const binarySteps = [...Array(60).keys()].map((power) => 2 ** power);
+  // --- what the service says ---------------------------------------------------------------------
 
-  function range() {
-    if (!data.live) return [data.since, data.until];
-    const now = (Date.now() + skew) / 1000;
-    return [data.span === null ? data.started_at : Math.max(data.started_at, now - data.span), now];
+  async function load() {
+    clearTimeout(timer);
+    turn += 1;
+    const mine = turn;
+    try {
+      const answer = await fetch(`${location.pathname}/charts${location.search}`);
+      if (answer.redirected) return location.reload(); // the session is over
+      if (!answer.ok) throw new Error(`${answer.status}`);
+      const found = await answer.json();
+      if (mine !== turn) return;
+      shown = found;
+      show();
+    } catch {
+      if (mine !== turn) return;
+      find("charts-notes").textContent = shown
+        ? `The service does not answer: the charts are as of ${clock(shown.until)}.`
+        : "The service does not tell more of the charts.";
+    }
+    const every = shown ? shown.every : 5;
+    if (every !== null) timer = setTimeout(refresh, 1000 * every);
   }
 
-  async function lines(source, [since, until]) {
-    const query = new URLSearchParams({ cluster: data.cluster, metric: source.metric, since, until });
-    const answer = await fetch(`/api/v1/series?${query}`);
-    if (!answer.ok) throw new Error(`${answer.status} for ${source.metric}`);
-    return (await answer.json()).items.map((line) => {
-      const label = source.split === null ? source.label : line.attributes[source.split];
-      const stacked = source.stacked && !source.beside.includes(label);
-      return { label, stacked, points: new Map(line.times.map((time, i) => [time / 1000, line.values[i]])) };
+  // Nobody looks: ask for nothing, until somebody does.
+  function refresh() {
+    if (!document.hidden) load();
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (shown?.every !== null) refresh();
+  });
+
+  function show() {
+    links(find("spans"), shown.spans);
+    links(find("moves"), shown.moves);
+    find("marks-key").replaceChildren(
+      ...(shown.counted.length
+        ? shown.counted.map(([kind, text]) =>
+            make("a", { class: "quiet", href: `#${SECTIONS[kind]}` }, make("span", { class: `sign-${kind}`, "aria-hidden": "true" }, SIGNS[kind]), ` ${text}`))
+        : [make("span", { class: "faint" }, "Nothing was computed, failed or lost in this time.")]),
+    );
+    find("charts-range").textContent = shown.words;
+    find("charts-notes").textContent = shown.notes;
+    for (const chart of shown.charts) draw(chart);
+    if (!plots.size || !box.dataset.drawn) box.setAttribute("tabindex", "0");
+    tell();
+    box.dataset.drawn = String(Date.now());
+  }
+
+  // The same elements, so that the one that has the focus keeps it.
+  function links(nav, wanted) {
+    wanted.forEach(({ query, current }, i) => {
+      const link = nav.children[i];
+      const set = (name, value) => (value === null ? link.removeAttribute(name) : link.setAttribute(name, value));
+      set("href", query);
+      set("aria-disabled", query === null ? "true" : null);
+      set("aria-current", current ? "true" : null);
     });
   }
 
-  // One row of times for all lines; a null where nothing was measured for long, so that no line
-  // is drawn through it.
-  function table(all) {
-    const times = [...new Set(all.flatMap((line) => [...line.points.keys()]))].sort((a, b) => a - b);
-    const steps = times.slice(1).map((time, i) => time - times[i]).sort((a, b) => a - b);
-    const longest = 4 * (steps[Math.floor(steps.length / 2)] ?? 1);
-    const rows = times.flatMap((time, i) => (i && time - times[i - 1] > longest ? [times[i - 1] + longest / 4, time] : [time]));
-    const known = new Set(times);
+  // --- one chart ---------------------------------------------------------------------------------
+
+  function figure(chart) {
+    const known = find(`chart-${chart.id}`);
+    if (known) return known;
+    box.append(make("figure", { class: "chart", id: `chart-${chart.id}` }, make("figcaption", {}, chart.title), make("div", { class: "plot" }), make("ul", { class: "legend of-lines" })));
+    return find(`chart-${chart.id}`);
+  }
+
+  function swatch(line) {
+    const shape = line.stacked
+      ? make("rect", { fill: line.colour, width: 10, height: 10, rx: 2 })
+      : make("path", { class: "beside", stroke: line.colour, d: "M0 5H10" });
+    return make("svg", { class: "swatch", viewBox: "0 0 10 10", "aria-hidden": "true" }, shape);
+  }
+
+  function draw(chart) {
+    const here = figure(chart);
+    const place = here.querySelector(".plot");
+    const old = plots.get(chart.id);
+    if (!chart.lines.length) {
+      old?.plot.destroy();
+      plots.delete(chart.id);
+      here.querySelector(".legend").replaceChildren();
+      if (!place.querySelector(".empty")) place.replaceChildren(make("p", { class: "empty" }, "No measurements arrived in this time."));
+      return;
+    }
+    const times = chart.times.map((tenths) => shown.since + tenths / 10);
+    const columns = [times];
     let below = null;
-    const columns = all.map((line) => {
-      const values = rows.map((time) => (known.has(time) ? line.points.get(time) ?? null : null));
-      if (!line.stacked) return values;
-      const base = below;
-      below = rows.map((time, i) => (known.has(time) ? (values[i] ?? 0) + (base?.[i] ?? 0) : null));
-      return below;
-    });
-    return [rows, ...columns];
+    for (const line of chart.lines) {
+      if (line.stacked) {
+        const base = below;
+        below = line.values.map((value, i) => (value ?? 0) + (base?.[i] ?? 0));
+        columns.push(below.map((value, i) => (line.values[i] === null ? null : value)));
+      } else columns.push(line.values);
+    }
+    const shape = JSON.stringify(chart.lines.map((line) => [line.label, line.stacked, line.colour]));
+    if (old?.shape === shape) {
+      old.chart = chart;
+      old.plot.setData(columns, false);
+      old.plot.setScale("x", { min: shown.since, max: shown.until });
+      return;
+    }
+    old?.plot.destroy();
+    place.replaceChildren();
+    const items = chart.lines.map((line) => make("li", {}, swatch(line), `${line.label} `, make("b")));
+    here.querySelector(".legend").replaceChildren(...items);
+    const kept = { chart, shape, values: items.map((item) => item.lastElementChild) };
+    plots.set(chart.id, kept);
+    kept.plot = new uPlot(options(chart, items, place.clientWidth), columns, place);
+    kept.plot.over.addEventListener("pointerenter", () => (pointed = kept.plot));
   }
 
-  function options(chart, all, width) {
-    const say = words(chart.unit);
-    const stacked = all.flatMap((line, i) => (line.stacked ? [i + 1] : []));
+  function options(chart, items, width) {
+    const colours = items.map((item) => {
+      const shape = getComputedStyle(item.querySelector("rect, path"));
+      return shape.fill === "none" ? shape.stroke : shape.fill;
+    });
+    const stacked = chart.lines.flatMap((line, i) => (line.stacked ? [i + 1] : []));
     const axis = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+    const least = chart.unit === "share" ? 1 : 0;
     return {
       width,
       height: HEIGHT,
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"), // as all times on the page
-      cursor: { sync: { key: "cluster" }, drag: { x: false, y: false } },
-      legend: { live: true },
-      scales: { y: { range: (plot, min, max) => [0, Math.max(max * 1.08, 1)] } },
+      tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), "Etc/UTC"), // as all times on the page
+      legend: { show: false },
+      cursor: {
+        y: false,
+        points: { show: false },
+        sync: { key: "cluster", scales: ["x", null] },
+        drag: { x: true, y: false, setScale: false },
+        bind: { dblclick: () => () => go(back()) },
+      },
+      scales: {
+        x: { range: () => [shown.since, shown.until] },
+        y: { range: (plot, min, max) => [0, Math.max(1.08 * max, least || (chart.unit === "count" ? 1 : 1024))] },
+      },
       axes: [
-        { ...axis, space: 60, values: CLOCK },
-        { ...axis, size: 64, values: (plot, ticks) => ticks.map(say), incrs: chart.unit === "bytes" ? binarySteps : [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7] },
+        { ...axis, space: 60, size: 42, values: CLOCK },
+        { ...axis, size: 68, values: (plot, ticks) => ticks.map((tick) => words(chart.unit, tick)), incrs: chart.unit === "share" ? [0.25, 0.5] : chart.unit === "count" ? TENS : BINARY },
       ],
       series: [
-        { label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
-        ...all.map((line, i) => ({
-          label: line.label,
-          stroke: colour(line.label, i),
-          fill: line.stacked ? colour(line.label, i) + "55" : undefined,
+        {},
+        ...chart.lines.map((line, i) => ({
+          stroke: colours[i],
+          fill: line.stacked ? colours[i].replace("rgb(", "rgba(").replace(")", ", 0.4)") : undefined,
           width: 1.5,
           dash: line.stacked ? undefined : [6, 4],
           points: { show: false },
-          spanGaps: false,
-          // What the line itself is, not how high it stands on the others.
-          value: (plot, value, series, row) => (row == null ? "" : say(line.points.get(plot.data[0][row]))),
         })),
       ],
       // Each stacked line is filled down to the one below it.
       bands: stacked.slice(1).map((series, i) => ({ series: [series, stacked[i]] })),
+      hooks: { draw: [mark], setCursor: [follow], setSelect: [select] },
     };
   }
 
-  async function draw(chart, when) {
-    const found = (await Promise.all(chart.sources.map((source) => lines(source, when)))).flat();
-    // States that no task or worker was in would only fill the legend.
-    const seen = found.filter((line) => [...line.points.values()].some((value) => value > 0));
-    const all = seen.length ? seen : found;
-    const box = document.querySelector(`#chart-${chart.id} .plot`);
-    if (!all.length || !box) return;
-    const columns = table(all);
-    const shape = all.map((line) => line.label).join();
-    const old = plots.get(chart.id);
-    if (old?.shape === shape) {
-      old.plot.setData(columns);
-      return;
+  // --- marks -------------------------------------------------------------------------------------
+
+  function mark(plot) {
+    const { left, top, width, height } = plot.bbox;
+    const draw = plot.ctx;
+    const dot = devicePixelRatio;
+    const colours = { computation: css("--mark-computation"), failure: css("--bad"), loss: css("--warn") };
+    draw.save();
+    draw.beginPath();
+    draw.rect(left, top - 2 * dot, width, height + 4 * dot);
+    draw.clip();
+    draw.font = `${12 * dot}px system-ui`;
+    draw.textAlign = "center";
+    for (const [kind, since, until] of shown.marks) {
+      const x = plot.valToPos(since, "x", true);
+      draw.fillStyle = draw.strokeStyle = colours[kind];
+      if (kind === "computation") {
+        const wide = Math.max(plot.valToPos(until ?? shown.until, "x", true) - x, 1.5 * dot);
+        draw.globalAlpha = 0.1;
+        draw.fillRect(x, top, wide, height);
+        draw.globalAlpha = 1;
+        draw.fillRect(x, top, wide, 5 * dot);
+        continue;
+      }
+      draw.setLineDash(kind === "failure" ? [5 * dot, 3 * dot] : [dot, 3 * dot]);
+      draw.beginPath();
+      draw.moveTo(x, top);
+      draw.lineTo(x, top + height);
+      draw.stroke();
+      draw.fillText(SIGNS[kind], x, top + height);
     }
-    old?.plot.destroy();
-    box.replaceChildren();
-    plots.set(chart.id, { shape, plot: new uPlot(options(chart, all, box.clientWidth), columns, box) });
+    draw.restore();
   }
 
-  async function drawAll() {
-    const when = range();
-    try {
-      await Promise.all(data.charts.map((chart) => draw(chart, when)));
-      document.getElementById("charts").dataset.drawn = String(Date.now());
-    } catch {
-      document.querySelector("#updated .stale")?.removeAttribute("hidden");
-    }
+  // --- the cursor --------------------------------------------------------------------------------
+
+  function follow(plot) {
+    if (plot !== pointed) return;
+    cursor = plot.cursor.left >= 0 ? plot.posToVal(plot.cursor.left, "x") : null;
+    tell();
   }
 
-  function startAnew() {
-    for (const { plot } of plots.values()) plot.destroy();
-    plots.clear();
-    drawAll();
+  // Each legend tells of the cursor, or without one of the end; so does the line above the charts.
+  function tell() {
+    for (const { chart, plot, values } of plots.values()) {
+      const at = cursor === null ? null : plot.valToIdx(cursor);
+      chart.lines.forEach((line, i) => {
+        values[i].textContent = words(chart.unit, at === null ? line.values.findLast((value) => value !== null) : line.values[at]);
+      });
+    }
+    find("charts-at").textContent = cursor === null ? HINT : [clock(cursor), ...near(cursor)].join(" · ");
   }
+
+  function near(at) {
+    const reach = (shown.until - shown.since) / 100;
+    const found = shown.marks.filter(([kind, since, until]) => (kind === "computation" ? since <= at && at <= (until ?? shown.until) : Math.abs(since - at) < reach));
+    return [...new Set(found.map(([kind, , , text]) => `${SIGNS[kind]} ${text}`))].slice(-4);
+  }
+
+  function point(at) {
+    cursor = Math.min(Math.max(at, shown.since), shown.until);
+    for (const { plot } of plots.values()) plot.setCursor({ left: plot.valToPos(cursor, "x"), top: 0 }, false);
+    tell();
+  }
+
+  // --- the time shown ----------------------------------------------------------------------------
+
+  function go(query) {
+    if (query === null || query === location.search) return;
+    cursor = null;
+    history.pushState(null, "", query || location.pathname);
+    load();
+  }
+
+  // To what was there before one zoomed.
+  function back() {
+    const query = new URLSearchParams(location.search);
+    query.delete("from");
+    query.delete("to");
+    return query.size ? `?${query}` : "";
+  }
+
+  function select(plot) {
+    const { left, width } = plot.select;
+    if (width < 1) return;
+    plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    if (plot !== pointed || width < 5) return;
+    const iso = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 19) + "Z";
+    const since = Math.floor(plot.posToVal(left, "x"));
+    const until = Math.max(Math.ceil(plot.posToVal(left + width, "x")), since + 10);
+    const query = new URLSearchParams(location.search);
+    query.set("from", iso(since));
+    query.set("to", iso(until));
+    go(`?${query}`.replaceAll("%3A", ":"));
+  }
+
+  section.addEventListener("click", (event) => {
+    const link = event.target.closest("#spans a, #moves a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    go(link.getAttribute("href"));
+  });
+
+  const KEYS = { "+": 0, "=": 0, "-": 1, PageUp: 2, PageDown: 3 };
+  box.addEventListener("keydown", (event) => {
+    if (!shown || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { key } = event;
+    if (key in KEYS) go(shown.moves[KEYS[key]].query);
+    else if (key === "Escape") go(back());
+    else if (key === "ArrowLeft" || key === "ArrowRight") point((cursor ?? (key === "ArrowLeft" ? shown.until : shown.since)) + ((key === "ArrowLeft" ? -1 : 1) * (shown.until - shown.since)) / 100);
+    else return;
+    event.preventDefault();
+  });
+
+  window.addEventListener("popstate", () => {
+    cursor = null;
+    load();
+  });
 
   new ResizeObserver(() => {
     for (const [id, { plot }] of plots) {
-      const width = document.querySelector(`#chart-${id} .plot`).clientWidth;
+      const width = find(`chart-${id}`).querySelector(".plot").clientWidth;
       if (width !== plot.width) plot.setSize({ width, height: HEIGHT });
     }
-  }).observe(document.getElementById("charts"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", startAnew);
+  }).observe(box);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const { plot } of plots.values()) plot.destroy();
+    plots.clear();
+    if (shown) show();
+  });
 
-  drawAll();
-  if (data.live) {
-    setInterval(() => {
-      if (!document.hidden) drawAll();
-    }, REFRESH_MS);
-  }
+  load();
 })();

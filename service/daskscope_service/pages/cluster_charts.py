@@ -1,0 +1,178 @@
+"""What a cluster's page shows over time: for the template, and for the script that draws it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Blueprint, current_app, g, jsonify
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.insight.wording import duration
+from daskscope_service.pages import charts
+from daskscope_service.pages.chart_svg import (
+    HEIGHT,
+    WIDTH,
+    MarksPicture,
+    Picture,
+    clock,
+    marks_picture,
+    picture,
+)
+from daskscope_service.pages.period import Link, Period, as_data, in_words, links, period_of
+from daskscope_service.problems import Problem
+from daskscope_service.reads.clusters import one_cluster
+from daskscope_service.reads.marks import MOST_MARKS, Marks, list_marks
+from daskscope_service.reads.scope import Item, Scope, reading
+from daskscope_service.series.store import MOST_AVERAGED, SeriesStore, Unavailable
+
+blueprint = Blueprint("charts", __name__)
+
+#: Seconds between two looks at a cluster that runs, at least; twice for each point of a line.
+_REFRESH = 5.0
+#: Measurements that may be missing before it is told that the last one is old.
+_MISSED = 4
+
+_KINDS = {
+    "computation": ("computation", "computations"),
+    "failure": ("failure", "failures"),
+    "loss": ("worker lost", "workers lost"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """The charts of one cluster in a period, for the template.
+
+    ``unavailable`` says why there are none, "" where there are. ``notes`` are sentences.
+    """
+
+    words: str
+    spans: list[Link]
+    moves: list[Link]
+    pictures: list[Picture]
+    marks: MarksPicture
+    clock: tuple[str, str, str]
+    counted: list[tuple[str, str]]
+    notes: str
+    unavailable: str
+    size: tuple[int, int] = (WIDTH, HEIGHT)
+
+
+def over_time(scope: Scope, cluster: Item, span: str | None) -> OverTime:
+    """Return what the page of ``cluster`` shows over the time that the request asks for.
+
+    ``span`` is that where it does not say; None: what suits the cluster.
+    """
+    period = period_of(cluster, span)
+    marks = list_marks(scope, cluster["id"], period.since, period.until)
+    plots: list[charts.Plot] = []
+    unavailable = ""
+    try:
+        plots = _plots(cluster, period, charts.PAGE_STEPS)
+    except Unavailable as error:
+        unavailable = str(error)
+    return OverTime(
+        in_words(period),
+        *links(period),
+        [picture(plot, period) for plot in plots],
+        marks_picture(marks.items, period),
+        clock(period),
+        _counted(marks),
+        _notes(cluster, period, plots, marks),
+        unavailable,
+    )
+
+
+@blueprint.get("/clusters/<cluster_id>/charts")
+@signed_in
+def data(cluster_id: str) -> ResponseReturnValue:
+    """Answer with what the script draws: charts, marks, links, and when to ask again."""
+    with reading() as scope:
+        cluster = one_cluster(scope, cluster_id)
+        if cluster is None:
+            raise Problem(404, f"This workspace has no cluster {cluster_id}.", title="Not found")
+        period = period_of(cluster)
+        marks = list_marks(scope, cluster_id, period.since, period.until)
+    try:
+        plots = _plots(cluster, period, charts.SCRIPT_STEPS)
+    except Unavailable as error:
+        raise Problem(503, f"The charts are not known: {error}.", title="No time series") from None
+    spans, moves = links(period)
+    return jsonify(
+        since=period.since,
+        words=in_words(period),
+        until=period.until,
+        every=max(_REFRESH, period.seconds / charts.SCRIPT_STEPS / 2) if period.live else None,
+        spans=[as_data(link) for link in spans],
+        moves=[as_data(link) for link in moves],
+        notes=_notes(cluster, period, plots, marks),
+        counted=_counted(marks),
+        marks=[[mark.kind, mark.since, mark.until, mark.words] for mark in marks.items],
+        charts=[_as_data(plot, period) for plot in plots],
+    )
+
+
+def _plots(cluster: Item, period: Period, steps: int) -> list[charts.Plot]:
+    store: SeriesStore = current_app.extensions["daskscope.series"]
+    return charts.read_plots(store, g.workspace, cluster["id"], period, steps, cluster["interval"])
+
+
+def _as_data(plot: charts.Plot, period: Period) -> dict[str, Any]:
+    return {
+        "id": plot.chart.id,
+        "title": plot.chart.title,
+        "unit": plot.chart.unit,
+        # From the beginning, in tenths of a second: as few digits as tell times apart.
+        "times": [round(10 * (at - period.since)) for at in plot.times],
+        "lines": [
+            {
+                "label": line.label,
+                "colour": line.colour,
+                "stacked": line.stacked,
+                "values": [_short(value) for value in line.values],
+            }
+            for line in plot.lines
+        ],
+    }
+
+
+def _short(value: float | None) -> float | int | None:
+    """Return a value with as many digits as are shown."""
+    if value is None or not math.isfinite(value):
+        return None
+    short = float(f"{value:.4g}")
+    return int(short) if short.is_integer() else short
+
+
+def _counted(marks: Marks) -> list[tuple[str, str]]:
+    """Return the kinds of marks that there are, each with its number in words."""
+    counted = []
+    for kind, (one, many) in _KINDS.items():
+        number = marks.numbers[kind]
+        if number:
+            more = "the newest " if kind in marks.cut else ""
+            counted.append((kind, f"{more}{number} {one if number == 1 else many}"))
+    return counted
+
+
+def _notes(cluster: Item, period: Period, plots: Sequence[charts.Plot], marks: Marks) -> str:
+    notes = []
+    if any(plot.sampled for plot in plots):
+        notes.append(
+            f"Over so long a time, each point tells of the last {MOST_AVERAGED} measurements in "
+            "its step, not of all."
+        )
+    if marks.cut:
+        kinds = " and ".join(_KINDS[kind][1] for kind in marks.cut)
+        notes.append(f"There were more {kinds} than are marked: the newest {MOST_MARKS} are.")
+    newest = max((plot.times[-1] for plot in plots if plot.times), default=None)
+    if period.live and newest is not None:
+        old = time.time() - newest
+        if old > _MISSED * cluster["interval"] + period.seconds / charts.PAGE_STEPS:
+            notes.append(f"The newest measurement is {duration(old)} old.")
+    return " ".join(notes)

@@ -1,0 +1,100 @@
+"""The clusters of a workspace: filtered, sorted and page by page, by what the address says."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from flask import Blueprint, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.api.parameters import bad, one_of, selection
+from daskscope_service.pages.csv_table import Columns, csv_list
+from daskscope_service.pages.filters import address
+from daskscope_service.pages.first_run import first_run
+from daskscope_service.reads.cluster_filter import SORTS, STATUSES, Filter, find_clusters
+from daskscope_service.reads.scope import Item, Selection, reading
+
+blueprint = Blueprint("cluster_list", __name__)
+
+#: How long ago a cluster started at most, by the word in the address.
+WITHIN = {"day": 86400.0, "week": 7 * 86400.0, "month": 30 * 86400.0}
+
+_OURS = ("status", "kind", "tag", "sort", "within")
+
+_CSV: Columns = {
+    **{name: name for name in ("id", "name", "status", "user", "kind", "host")},
+    **{name: name for name in ("started_at", "stopped_at")},
+    "up_seconds": "duration",
+    **{name: name for name in ("workers", "peak_workers", "threads", "peak_threads")},
+    "peak_memory_bytes": "peak_memory_used",
+    "memory_limit_bytes": "memory_limit",
+    **{name: name for name in ("computations", "failures", "cost", "idle_cost")},
+    "currency": lambda item: (item["prices"] or {}).get("currency"),
+    "price_source": "price_source",
+    "idle_share": lambda item: _idle_share(item),
+    "tags": "tags",
+}
+
+
+@blueprint.get("/clusters")
+@signed_in
+def clusters() -> ResponseReturnValue:
+    """Show the clusters that fit, or how to report the first one."""
+    if not all(request.args.values()):
+        # Of a form, whose empty fields say nothing: the address should not have them.
+        return redirect(
+            address(**{name: None for name, value in request.args.items() if not value})
+        )
+    selected, which = _asked_for()
+    with reading() as scope:
+        page = find_clusters(scope, selected, which)
+    if not page.items and selected == Selection() and which == Filter():
+        return first_run()
+    for item in page.items:
+        item["idle_share"] = _idle_share(item)
+    filtered = (*_OURS, "since", "until", "user", "cluster")
+    return render_template(
+        "clusters.html",
+        now=time.time(),
+        page=page,
+        selected=selected,
+        which=which,
+        within=WITHIN,
+        statuses=STATUSES,
+        filters=[name for name in filtered if name != "sort" and name in request.args],
+        query=request.query_string.decode(),
+    )
+
+
+@blueprint.get("/clusters.csv")
+@signed_in
+def clusters_csv() -> ResponseReturnValue:
+    """Answer with the clusters that fit as CSV."""
+    selected, which = _asked_for()
+    return csv_list(
+        _CSV, lambda scope, some: find_clusters(scope, some, which), selected, "clusters"
+    )
+
+
+def _asked_for() -> tuple[Selection, Filter]:
+    selected = selection(beside=_OURS)
+    if "within" in request.args and selected.since is None:
+        seconds = WITHIN[one_of("within", tuple(WITHIN))]
+        selected = dataclasses.replace(selected, since=time.time() - seconds)
+    tag = request.args.get("tag")
+    if tag is not None and ('"' in tag or "\\" in tag or tag.startswith("=")):
+        raise bad("tag", "must be a tag's name, or name=value, without quotes and backslashes")
+    return selected, Filter(
+        status=one_of("status", STATUSES) if "status" in request.args else None,
+        kind=request.args.get("kind"),
+        tag=tag,
+        sort=one_of("sort", tuple(SORTS)),
+    )
+
+
+def _idle_share(item: Item) -> float | None:
+    seconds: dict[str, float] = item["worker_seconds"]
+    whole = sum(seconds.values())
+    return seconds.get("idle", 0.0) / whole if whole else None

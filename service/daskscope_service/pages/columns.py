@@ -1,0 +1,65 @@
+"""Columns over days: what was spent on each, or where nothing has a price, how long threads ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from daskscope_service.insight.spending import Spent, total
+from daskscope_service.insight.wording import hours, money
+
+_DAY = 86400
+_HEIGHT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One day. ``top`` and ``idle`` are where it and its idle part begin; its foot is at 100."""
+
+    day: str
+    words: str
+    top: float
+    idle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """``what`` the columns show, in words; ``highest`` is the amount at the top."""
+
+    what: str
+    highest: str
+    columns: tuple[Column, ...]
+
+
+def columns(days: Sequence[Spent], last: int) -> Columns | None:
+    """Return a column for each of ``days``, of which ``last`` is the last: None for nothing at all.
+
+    In the currency that most was spent in.
+    """
+    spent = total(days).cost
+    currency = max(spent, key=lambda name: spent[name], default=None)
+    if currency is not None and spent[currency] > 0:
+        pairs = [(day.cost.get(currency, 0.0), day.idle_cost.get(currency, 0.0)) for day in days]
+    else:
+        currency = None
+        pairs = [(day.thread_seconds, day.idle_seconds) for day in days]
+    highest = max(amount for amount, _ in pairs)
+    if highest <= 0:
+        return None
+
+    def told(amount: float) -> str:
+        return hours(amount) if currency is None else money(amount, currency)
+
+    found = tuple(
+        Column(
+            datetime.fromtimestamp((last - len(pairs) + 1 + index) * _DAY, UTC).strftime(
+                "%a %d %b"
+            ),
+            f"{told(amount)}, of it idle {told(idle)}",
+            _HEIGHT - _HEIGHT * amount / highest,
+            _HEIGHT - _HEIGHT * min(idle, amount) / highest,
+        )
+        for index, (amount, idle) in enumerate(pairs)
+    )
+    return Columns("compute hours" if currency is None else currency, told(highest), found)

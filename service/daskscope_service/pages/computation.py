@@ -1,0 +1,169 @@
+"""The page of one computation: what became of it, and all that tells why."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from flask import current_app, g, render_template, request
+
+from daskscope import names
+from daskscope_service.api.parameters import bad, one_of
+from daskscope_service.insight.flame import Line, lines_of, merge
+from daskscope_service.pages import meanwhile
+from daskscope_service.pages.graph import layout, spent_in
+from daskscope_service.pages.histogram import histograms
+from daskscope_service.pages.source import sources
+from daskscope_service.pages.waterfall import MOST_READ, waterfall
+from daskscope_service.problems import Problem
+from daskscope_service.reads.computations import one_computation
+from daskscope_service.reads.logs import LogFilter, LogReader, list_logs
+from daskscope_service.reads.profiles import newest_profiles
+from daskscope_service.reads.scope import Item, Scope, Selection, reading
+from daskscope_service.reads.sift import Sifted
+from daskscope_service.series.spans import SpanReader, Trace
+from daskscope_service.series.store import SeriesStore, Unavailable
+
+#: Task groups that the table shows at a go; in a report, which has no other pages, at most.
+MOST_GROUPS, MOST_REPORTED = 50, 500
+#: Log records and lines of code that it shows.
+MOST_RECORDS, MOST_LINES = 12, 5
+#: Profiles that those lines are of, the newest: one less than are read at a go.
+MOST_PROFILES = 9
+
+#: Log records of its cluster that are looked at for its own: the page of logs looks at more.
+_LOOKED_AT = 500
+#: Seconds after the end in which its last records may still be told.
+_LATE = 5.0
+#: Seconds after the end in which its page goes on to be asked for often.
+_SETTLES = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The rows of the table: ``first`` is the place of the first among ``all`` of them."""
+
+    rows: list[Item]
+    sort: str
+    first: int
+    all: int
+    most: int
+
+
+def computation_page(cluster_id: str, computation_id: str) -> str:
+    """Return the page of one computation.
+
+    Raises
+    ------
+    Problem
+        404 where the workspace has no such computation.
+    """
+    with reading() as scope:
+        found = one_computation(scope, cluster_id, computation_id)
+        if found is None:
+            raise Problem(
+                404,
+                f"This workspace has no computation {computation_id}. Perhaps it belongs to "
+                "another workspace.",
+                title="Not found",
+            )
+        running = found["status"] == "running"
+        since = found["started_at"]
+        ended = since + max(found["duration"], 0.1)
+        until = None if running else ended
+        while_it_ran = Selection(cluster=cluster_id, since=since, until=until)
+        top_lines, profiled = _top_lines(scope, while_it_ran)
+        records, no_logs = _records(scope, found, None if until is None else until + _LATE)
+    groups = _groups(found["task_groups"])
+    trace, no_trace = _trace(found)
+    threads, memory, no_series = _meanwhile(cluster_id, since, ended)
+    return render_template(
+        "computation.html",
+        now=time.time(),
+        # Its spans and its last records come a little after its end.
+        moving=running or time.time() - ended < _SETTLES,
+        computation=found,
+        sources=sources(found["frames"] or []),
+        groups=groups,
+        graph=layout(found["task_groups"]),
+        histograms=histograms(found["task_groups"], groups.rows),
+        fall=waterfall(found, trace),
+        no_trace=no_trace,
+        threads=threads,
+        memory=memory,
+        no_series=no_series,
+        output=sum(group["output_bytes"] for group in found["task_groups"]),
+        largest=max(found["task_groups"], key=lambda group: group["output_bytes"], default=None),
+        records=records,
+        no_logs=no_logs,
+        names=names,
+        late=_LATE,
+        top_lines=top_lines,
+        profiled={"cluster": cluster_id, "since": since, "until": until} if profiled else None,
+    )
+
+
+def _groups(groups: list[Item]) -> _Groups:
+    """Return the rows of the table, as the address says."""
+    sort = one_of("sort", ("start", "time"))
+    most = MOST_REPORTED if "report" in g else MOST_GROUPS
+    text = request.args.get("from", "0")
+    if not re.fullmatch("[0-9]{1,6}", text):
+        raise bad("from", "must be a whole number: how many task groups come before")
+    ordered = sorted(groups, key=spent_in, reverse=True) if sort == "time" else groups
+    first = min(int(text), max(len(groups) - 1, 0))
+    return _Groups(ordered[first : first + most], sort, first, len(groups), most)
+
+
+def _top_lines(scope: Scope, which: Selection) -> tuple[list[Line], bool]:
+    """Return the lines of code that took the most time, and whether there is any profile."""
+    profiles = newest_profiles(scope, which, MOST_PROFILES)
+    if not profiles.items:
+        return [], bool(profiles.unreadable)
+    merged = merge(profiles.items)
+    lines = [line for line in lines_of(merged, merged.top) if line.self_samples]
+    lines.sort(key=lambda line: (line.self_seconds, line.seconds), reverse=True)
+    return lines[:MOST_LINES], True
+
+
+def _records(scope: Scope, computation: Item, until: float | None) -> tuple[Sifted, str]:
+    """Return the last log records of a computation, or why they cannot be told."""
+    read: LogReader = current_app.extensions["daskscope.log_reader"]
+    which = Selection(
+        cluster=computation["cluster"],
+        since=computation["started_at"],
+        until=until,
+        limit=MOST_RECORDS,
+    )
+    try:
+        return list_logs(
+            scope, which, LogFilter(computation=computation["id"]), read, _LOOKED_AT
+        ), ""
+    except Unavailable as error:
+        return Sifted([], None), str(error)
+
+
+def _trace(computation: Item) -> tuple[Trace, str]:
+    """Return a computation's spans, or why they cannot be told."""
+    reader: SpanReader = current_app.extensions["daskscope.traces"]
+    if computation["trace_id"] is None:
+        return Trace(), ""
+    try:
+        found = reader.of_computation(
+            g.workspace, computation["trace_id"], computation["id"], MOST_READ
+        )
+    except Unavailable as error:
+        return Trace(), str(error)
+    return found, ""
+
+
+def _meanwhile(cluster_id: str, since: float, until: float) -> tuple[Any, Any, str]:
+    """Return the threads' time and the memory of its cluster, or why they cannot be told."""
+    store: SeriesStore = current_app.extensions["daskscope.series"]
+    where = (store, g.workspace, cluster_id, since, until)
+    try:
+        return meanwhile.threads(*where), meanwhile.memory(*where), ""
+    except Unavailable as error:
+        return None, None, str(error)

@@ -1,0 +1,133 @@
+"""Lays a tree of calls out as a flame graph: callers above, widths by time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from daskscope_service.insight.flame import Call, Origin, address_of, origin_of
+from daskscope_service.insight.wording import duration, number
+from daskscope_service.pages.filters import middle
+
+ROW = 21
+#: Calls that are drawn at most, the longest, and the least share of the width, in per cent.
+MOST_BOXES = 300
+_LEAST_SHARE = 0.15
+#: In pixels: how wide a character is, and what a name does not get of its box.
+_CHARACTER, _PADDING = 6.7, 8
+#: How wide the graph is taken to be in a wide window and in a narrow one, in pixels.
+_WIDE, _NARROW = 1150, 640
+
+ORIGINS: dict[Origin, str] = {
+    "yours": "your code",
+    "library": "libraries",
+    "dask": "Dask",
+    "python": "Python itself",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A call as it is drawn. ``x`` and ``width`` are per cent of the whole; ``y`` is in pixels.
+
+    ``zoom`` is where its link goes, "" for the whole. Names that do not fit are cut, one for wide
+    windows and one for narrow ones. ``found`` is None where nothing is searched for.
+    """
+
+    x: float
+    y: int
+    width: float
+    zoom: str
+    title: str
+    wide: str
+    narrow: str
+    origin: str
+    above: bool
+    found: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlameGraph:
+    """What to draw. ``left_out`` counts the calls that are too short to be seen, or too many."""
+
+    boxes: list[Box]
+    height: int
+    left_out: int
+
+
+def flame_graph(top: Call, path: Sequence[tuple[str, Call]], find: str) -> FlameGraph:
+    """Return the graph of the last of ``path``, below the others; of all where there is none."""
+    rows = [("", top), *path]
+    boxes = [
+        _box(top, call, address, 0.0, depth, 100.0, find, above=depth < len(path))
+        for depth, (address, call) in enumerate(rows)
+    ]
+    address, zoomed = rows[-1]
+    whole = zoomed.seconds
+    # The longest first: a call is never longer than its caller, so none lacks it.
+    heap: list[tuple[float, int, str, int, float, Call]] = []
+    pushed = left_out = 0
+
+    def push(address: str, call: Call, depth: int, x: float) -> None:
+        nonlocal pushed, left_out
+        for below in sorted(call.below.values(), key=lambda one: (one.function, one.file)):
+            share = 100 * below.seconds / whole if whole else 0.0
+            if share < _LEAST_SHARE:
+                left_out += 1
+            else:
+                pushed += 1
+                heapq.heappush(
+                    heap,
+                    (-below.seconds, pushed, address_of(address, below), depth + 1, x, below),
+                )
+            x += share
+
+    push(address, zoomed, len(path), 0.0)
+    while heap and len(boxes) < MOST_BOXES:
+        _, _, address, depth, x, call = heapq.heappop(heap)
+        width = 100 * call.seconds / whole
+        boxes.append(_box(top, call, address, x, depth, width, find, above=False))
+        push(address, call, depth, x)
+    boxes.sort(key=lambda box: (box.y, box.x))
+    return FlameGraph(boxes, boxes[-1].y + ROW, left_out + len(heap))
+
+
+def _box(
+    top: Call,
+    call: Call,
+    address: str,
+    x: float,
+    depth: int,
+    width: float,
+    find: str,
+    *,
+    above: bool,
+) -> Box:
+    share = call.seconds / top.seconds if top.seconds else 0.0
+    amount = f"about {duration(call.seconds)} ({share:.1%} of all), {number(call.samples)} samples"
+    origin = origin_of(call.file) if call.file else ""
+    where = f"{call.file}:{call.line} ({ORIGINS[origin]})\n" if origin else ""
+    return Box(
+        x=round(x, 3),
+        y=depth * ROW,
+        width=round(width, 3),
+        zoom=address,
+        title=f"{call.function}\n{where}{amount}",
+        wide=_label(call, width, _WIDE),
+        narrow=_label(call, width, _NARROW),
+        origin=origin or "all",
+        above=above,
+        found=bool(call.file) and call.matches(find) if find else None,
+    )
+
+
+def _label(call: Call, width: float, pixels: int) -> str:
+    most = int((width / 100 * pixels - _PADDING) / _CHARACTER)
+    if most < 3:
+        return ""
+    place = f" · {PurePosixPath(call.file.replace(chr(92), '/')).name}:{call.line}"
+    if call.file and len(call.function) + len(place) <= most:
+        return call.function + place
+    return middle(call.function, most)

@@ -1,0 +1,85 @@
+"""How long the tasks of a group took: histograms of one scale, so that groups can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daskscope.names import DURATION_BOUNDS
+from daskscope_service.insight.wording import duration, plural
+from daskscope_service.reads.scope import Item
+
+#: In the units of the drawing.
+STEP, HEIGHT = 10, 28
+_LEAST = 1.5  # so that one task of many can be seen
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The tasks of one bucket."""
+
+    x: int
+    y: float
+    height: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """``words`` says in short what the columns show; ``mean`` is in seconds, None if not known."""
+
+    columns: list[Column]
+    width: int
+    height: int
+    words: str
+    mean: float | None
+
+
+def histograms(groups: Sequence[Item], rows: Sequence[Item]) -> dict[str, Histogram]:
+    """Return the histograms of ``rows``, by name, on the scale of all ``groups``.
+
+    One in which no task's time was measured has none.
+    """
+    used = [place for each in groups for place, count in enumerate(each["durations"]) if count]
+    return {
+        row["name"]: _histogram(row, row["durations"], min(used), max(used))
+        for row in rows
+        if any(row["durations"])
+    }
+
+
+def _histogram(group: Item, counts: Sequence[int], first: int, last: int) -> Histogram:
+    most, whole = max(counts), sum(counts)
+    columns = [
+        Column(
+            x=STEP * (place - first),
+            y=round(HEIGHT - (height := max(HEIGHT * count / most, _LEAST)), 2),
+            height=round(height, 2),
+            words=f"{plural(count, 'task')} {bucket(place)}",
+        )
+        for place, count in enumerate(counts)
+        if first <= place <= last and count
+    ]
+    seen = half = 0
+    for place, count in enumerate(counts):
+        seen += count
+        if 2 * seen >= whole:
+            half = place
+            break
+    compute = group["seconds"].get("compute")
+    return Histogram(
+        columns=columns,
+        width=STEP * (last - first + 1),
+        height=HEIGHT,
+        words=f"{plural(whole, 'task')}; the middle one took {bucket(half)}",
+        mean=compute / group["completed"] if compute and group["completed"] else None,
+    )
+
+
+def bucket(place: int) -> str:
+    """Return the times of a bucket in words."""
+    if place == 0:
+        return f"up to {duration(DURATION_BOUNDS[0])}"
+    if place >= len(DURATION_BOUNDS):
+        return f"more than {duration(DURATION_BOUNDS[-1])}"
+    return f"{duration(DURATION_BOUNDS[place - 1])} to {duration(DURATION_BOUNDS[place])}"

@@ -1,0 +1,75 @@
+"""The overview of a workspace: five questions, and an answer to each."""
+
+from __future__ import annotations
+
+import time
+
+from flask import Blueprint, render_template
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.api.parameters import refuse_unknown
+from daskscope_service.insight.attention import concerns
+from daskscope_service.insight.news import news
+from daskscope_service.insight.spending import by_period, total
+from daskscope_service.insight.time import all_together
+from daskscope_service.pages.columns import columns
+from daskscope_service.pages.first_run import first_run
+from daskscope_service.reads.computations import list_computations
+from daskscope_service.reads.failures import list_exceptions
+from daskscope_service.reads.overview import (
+    clusters_in_question,
+    has_clusters,
+    running_clusters,
+    seen_before,
+    went_wrong,
+)
+from daskscope_service.reads.scope import Selection, reading
+from daskscope_service.reads.usage import list_usage
+
+blueprint = Blueprint("overview", __name__)
+
+#: Rows that each part shows; its list has the others.
+MOST_SHOWN = 6
+
+_DAY = 86400
+_WEEK = 7
+
+
+@blueprint.get("/")
+@signed_in
+def overview() -> ResponseReturnValue:
+    """Show what runs, what went wrong, what it cost, what took the time, and where to look."""
+    refuse_unknown()
+    now = time.time()
+    yesterday = now - _DAY
+    first = int(now // _DAY) - 2 * _WEEK + 1
+    with reading() as scope:
+        if not has_clusters(scope):
+            return first_run()
+        running, newest = running_clusters(scope, MOST_SHOWN)
+        groups = list_exceptions(scope, Selection(since=yesterday, limit=50)).items
+        known = seen_before(scope, [group["fingerprint"] for group in groups], yesterday)
+        counts, wrong = went_wrong(scope, yesterday, MOST_SHOWN)
+        used = by_period(list_usage(scope, first, 2 * _WEEK, 1), 2 * _WEEK)
+        last = list_computations(scope, Selection(limit=MOST_SHOWN)).items
+        looks = concerns(clusters_in_question(scope), now)
+    silent = sum(one.reasons[0].word == "silent" for one in looks)
+    week, before = total(used[_WEEK:]), total(used[:_WEEK])
+    return render_template(
+        "overview.html",
+        now=now,
+        every=10,
+        most=MOST_SHOWN,
+        running=running,
+        newest=newest,
+        yesterday=yesterday,
+        news=news(groups, known, yesterday, counts | {"cluster silent": silent}),
+        wrong=wrong,
+        week=week,
+        before=before,
+        columns=columns(used, int(now // _DAY)),
+        computations=last,
+        seconds=all_together(last),
+        looks=looks,
+    )

@@ -1,0 +1,169 @@
+"""Reports: the page of a cluster or of a computation as one file, to send to someone.
+
+It is the page's own template, on the base ``report.html``: whatever the page shows without
+JavaScript is in its report. What leaves the service so stands in the audit log.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from flask import Blueprint, Response, current_app, g, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope.version import __version__
+from daskscope_service.accounts import audit
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.api.parameters import one_of, refuse_unknown
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.pages.attachment import attach
+from daskscope_service.pages.computation import computation_page
+from daskscope_service.pages.views import cluster_page
+from daskscope_service.problems import Problem
+from daskscope_service.reads.clusters import one_cluster
+from daskscope_service.reads.computations import one_computation
+from daskscope_service.reads.scope import Item, reading
+
+blueprint = Blueprint("report", __name__)
+
+#: Computations, failures and events of a cluster in its report; the newest.
+MOST_ROWS = 100
+
+_STYLE = Path(__file__).with_name("static") / "app.css"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a report says of itself. ``code``: it has users' code in it."""
+
+    what: str
+    cluster: Item
+    made_at: float
+    made_by: str
+    service: str
+    code: bool
+    style: str
+    version: str = __version__
+
+
+@blueprint.get("/clusters/<cluster_id>/report")
+@signed_in
+def of_cluster(cluster_id: str) -> ResponseReturnValue:
+    """Ask what the report of a cluster may hold."""
+    return _question(_cluster(cluster_id), None)
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/report")
+@signed_in
+def of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
+    """Ask what the report of a computation may hold."""
+    cluster = _cluster(cluster_id)
+    with reading() as scope:
+        computation = one_computation(scope, cluster_id, computation_id)
+    if computation is None:
+        raise _missing("computation", computation_id)
+    return _question(cluster, computation)
+
+
+@blueprint.get("/clusters/<cluster_id>/report.html")
+@signed_in
+def cluster_file(cluster_id: str) -> ResponseReturnValue:
+    """Answer with the report of a cluster, a file."""
+    return cluster_report(cluster_id)
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/report.html")
+@signed_in
+def computation_file(cluster_id: str, computation_id: str) -> ResponseReturnValue:
+    """Answer with the report of a computation, a file."""
+    return computation_report(cluster_id, computation_id)
+
+
+def cluster_report(cluster_id: str) -> Response:
+    """Return the report of a cluster, as the address says: ``code`` and the time shown.
+
+    Raises
+    ------
+    Problem
+        404 where the workspace has no such cluster.
+    """
+    refuse_unknown("code", "span")
+    cluster = _cluster(cluster_id)
+    return _report("cluster", cluster, "", lambda: cluster_page(cluster_id, "life", MOST_ROWS))
+
+
+def computation_report(cluster_id: str, computation_id: str) -> Response:
+    """Return the report of a computation, as the address says: ``code``.
+
+    Raises
+    ------
+    Problem
+        404 where the workspace has no such computation.
+    """
+    refuse_unknown("code")
+    return _report(
+        "computation",
+        _cluster(cluster_id),
+        computation_id,
+        lambda: computation_page(cluster_id, computation_id),
+    )
+
+
+def _report(what: str, cluster: Item, computation_id: str, page: Callable[[], str]) -> Response:
+    """Make the file of ``page``, and note in the audit log who had it made."""
+    code = one_of("code", ("false", "true")) == "true"
+    settings = current_app.config["SETTINGS"]
+    now = time.time()
+    g.without_code = not code
+    g.report = Report(what, cluster, now, g.caller.name, settings.url, code, _style())
+    html = _lead_to_service(page(), settings.url)
+    with writing(current_engine()) as connection:
+        audit.write(
+            connection,
+            "report made",
+            actor=g.caller.name,
+            detail=f"of {what} {computation_id + ' of ' if computation_id else ''}{cluster['id']}, "
+            f"{'with' if code else 'without'} users' code",
+            workspace=g.workspace,
+            address=g.caller.address,
+        )
+    response = Response(html, content_type="text/html; charset=utf-8")
+    response.headers["Cache-Control"] = "no-store"
+    at = f"{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%MZ}"
+    return attach(response, "daskscope", what, cluster["name"], computation_id, at, ending="html")
+
+
+def _question(cluster: Item, computation: Item | None) -> str:
+    refuse_unknown()
+    return render_template("report_question.html", cluster=cluster, computation=computation)
+
+
+def _cluster(cluster_id: str) -> Item:
+    with reading() as scope:
+        found = one_cluster(scope, cluster_id)
+    if found is None:
+        raise _missing("cluster", cluster_id)
+    return found
+
+
+def _missing(what: str, id: str) -> Problem:
+    return Problem(404, f"This workspace has no {what} {id}.", title="Not found")
+
+
+def _lead_to_service(html: str, url: str) -> str:
+    """Return ``html`` with links that lead to the service from wherever it is opened."""
+    # Text of users has no quotation marks: they are escaped.
+    html = re.sub(r'(\s(?:href|action)=")/', rf"\g<1>{url}/", html)
+    path = request.path.removeprefix("/api/v1").removesuffix(".html").removesuffix("/report")
+    return re.sub(r'(\shref=")\?', rf"\g<1>{url}{path}?", html)
+
+
+@cache
+def _style() -> str:
+    return f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style>"

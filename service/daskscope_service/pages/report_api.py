@@ -1,0 +1,39 @@
+"""Reports for programs: the same files as the pages give, for who shows a token."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response
+
+from daskscope_service.accounts.access import require
+from daskscope_service.api.operation import Operation, describes
+from daskscope_service.api.parameters import Parameter
+from daskscope_service.pages import report
+
+blueprint = Blueprint("reports", __name__, url_prefix="/api/v1")
+
+_CODE = Parameter(
+    "code",
+    "Whether users' code is in it, and the tracebacks and log lines that may quote it.",
+    {"type": "boolean", "default": False},
+)
+_SPAN = Parameter(
+    "span",
+    "How far back the charts go from when the cluster was last heard.",
+    {"enum": ["life", "day", "hour", "quarter"], "default": "life"},
+)
+
+
+@blueprint.get("/clusters/<cluster_id>/report")
+@require("read")
+@describes(Operation({"text/html": None}, (_CODE, _SPAN), problems=(400,)))
+def cluster(cluster_id: str) -> Response:
+    """Answer with the report of a cluster: its page as one file, to send to someone."""
+    return report.cluster_report(cluster_id)
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/report")
+@require("read")
+@describes(Operation({"text/html": None}, (_CODE,), problems=(400,)))
+def computation(cluster_id: str, computation_id: str) -> Response:
+    """Answer with the report of a computation: its page as one file, to send to someone."""
+    return report.computation_report(cluster_id, computation_id)

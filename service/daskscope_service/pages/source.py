@@ -1,0 +1,87 @@
+"""Users' code with its keywords, strings and comments told apart, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from pygments.lexers.python import PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
+
+from daskscope_service.reads.scope import Item
+
+#: Characters of a page's code that are looked at; what lies beyond stays plain. It takes time.
+MOST_CHARACTERS = 6_000
+
+#: The first that holds a token's type names its class; what none holds is plain.
+_CLASSES: tuple[tuple[_TokenType, str], ...] = (
+    (Comment, "comment"),
+    (String, "string"),
+    (Number, "number"),
+    (Keyword, "keyword"),
+    (Operator.Word, "keyword"),
+    (Name.Function, "defined"),
+    (Name.Class, "defined"),
+    (Name.Decorator, "decorator"),
+    (Name.Builtin, "builtin"),
+)
+
+#: Pieces of a line: the class of each, "" for plain, and its text.
+Line = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One frame's lines, from the number ``first`` on."""
+
+    first: int
+    lines: list[Line]
+
+
+def sources(frames: Sequence[Item]) -> list[Source | None]:
+    """Return the code of ``frames``, outermost first; None for those whose text is not known.
+
+    The innermost, which made the call, is the first to be highlighted.
+    """
+    found: list[Source | None] = []
+    left = MOST_CHARACTERS
+    for frame in reversed(frames):
+        text = frame["text"]
+        if text is None:
+            found.append(None)
+            continue
+        plain = len(text) > left
+        found.append(Source(frame["first_line"], _plain(text) if plain else highlighted(text)))
+        left -= 0 if plain else len(text)
+    return found[::-1]
+
+
+def highlighted(text: str) -> list[Line]:
+    """Return the lines of Python code in pieces. Together they are ``text``, whatever that is."""
+    lines: list[Line] = [[]]
+    # As it is: the other ways in strip lines and change their ends, and lines have numbers.
+    for _, kind, value in PythonLexer().get_tokens_unprocessed(text):
+        name = _class_of(kind)
+        for place, part in enumerate(value.split("\n")):
+            if place:
+                lines.append([])
+            if part:
+                _add(lines[-1], name, part)
+    return lines
+
+
+@cache
+def _class_of(kind: _TokenType) -> str:
+    return next((name for above, name in _CLASSES if kind in above), "")
+
+
+def _add(line: Line, name: str, text: str) -> None:
+    if line and line[-1][0] == name:
+        line[-1] = (name, line[-1][1] + text)
+    else:
+        line.append((name, text))
+
+
+def _plain(text: str) -> list[Line]:
+    return [[("", line)] for line in text.split("\n")]

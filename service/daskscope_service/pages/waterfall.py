@@ -1,0 +1,222 @@
+"""A computation over its time: its task groups as bars, and below each the runs that have a span.
+
+The groups are known from heartbeats, so that they are there while it runs, and where no span
+arrives. Spans add single task runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from daskscope import names
+from daskscope_service.insight.wording import duration
+from daskscope_service.pages.graph import state_of
+from daskscope_service.reads.scope import Item
+from daskscope_service.series.spans import Span, Trace
+
+#: Groups and task runs that are drawn at most: more would be too long to look at, and to send.
+MOST_GROUPS = 60
+MOST_RUNS = 150
+#: Spans that are read for it: those of all groups come first.
+MOST_READ = 800
+
+_TICKS = (1, 2, 5, 10, 15, 30)
+_OUTCOMES = {"finished": "done", "erred": "bad", "retried": "warn"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """``x`` and ``width`` are per cent of the whole time; ``after`` and ``took`` are in words."""
+
+    x: float
+    width: float
+    colour: str
+    after: str
+    took: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a task. ``exception`` is the type of what it raised; "" where that is unknown."""
+
+    bar: Bar
+    outcome: str
+    worker: str
+    exception: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task group. ``sampled`` of its runs have a span; None where its own span is not known."""
+
+    name: str
+    prefix: str
+    word: str
+    bar: Bar
+    tasks: int
+    sampled: int | None
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """What to draw.
+
+    ``ticks`` are marks on the time axis: where, and how long after the start, in words. ``others``
+    counts groups that ran and are not drawn, ``waiting`` those that have not run, ``runs`` and
+    ``runs_read`` the task runs that are drawn and those that were read; ``more``: not all were.
+    """
+
+    whole: Bar
+    rows: list[Row]
+    ticks: list[tuple[float, str]]
+    others: int
+    waiting: int
+    runs: int
+    runs_read: int
+    more: bool
+    unreadable: str | None
+
+
+def waterfall(computation: Item, trace: Trace) -> Waterfall:
+    """Return the drawing of a computation and of the spans that it has."""
+    groups = [group for group in computation["task_groups"] if group["started_at"] is not None]
+    own = {
+        (span.attributes or {}).get(names.TASK_GROUP_NAME): span
+        for span in trace.spans
+        if span.name == names.SPAN_TASK_GROUP.name
+    }
+    below: dict[str | None, list[Span]] = {}
+    for span in trace.spans:
+        if span.name == names.SPAN_TASK.name:
+            below.setdefault(span.parent_span_id, []).append(span)
+    start = min([computation["started_at"], *(group["started_at"] for group in groups)])
+    stop = max(
+        [
+            computation["started_at"] + computation["duration"],
+            *(group["stopped_at"] or 0 for group in groups),
+            *(span.stopped_at for span in trace.spans),
+        ]
+    )
+    axis = _Axis(start, max(stop - start, 0.001))
+    drawn = sorted(groups, key=lambda group: (not group["erred"], -_seconds(group)))[:MOST_GROUPS]
+    shown = {group["name"] for group in drawn}
+    chosen = _chosen({name: below.get(own[name].span_id, []) for name in shown if name in own})
+    return Waterfall(
+        whole=axis.bar(
+            computation["started_at"],
+            computation["started_at"] + computation["duration"],
+            {"finished": "done", "running": "active", "erred": "bad"}.get(
+                computation["status"], "released"
+            ),
+        ),
+        rows=[
+            _row(axis, group, own.get(group["name"]), chosen.get(group["name"], []))
+            for group in groups
+            if group["name"] in shown
+        ],
+        ticks=axis.ticks(),
+        others=len(groups) - len(drawn),
+        waiting=len(computation["task_groups"]) - len(groups),
+        runs=sum(map(len, chosen.values())),
+        runs_read=sum(map(len, below.values())),
+        more=trace.more,
+        unreadable=next((span.unreadable for span in trace.spans if span.unreadable), None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """The time that is drawn, in seconds."""
+
+    start: float
+    seconds: float
+
+    def bar(self, started_at: float, stopped_at: float, colour: str) -> Bar:
+        """Return the bar from one time to another."""
+        x = 100 * min(max((started_at - self.start) / self.seconds, 0), 1)
+        width = min(100 * max(stopped_at - started_at, 0) / self.seconds, 100 - x)
+        return Bar(
+            x=round(min(x, 99.7), 3),
+            width=round(max(width, 0.3), 3),  # as wide as can be seen
+            colour=colour,
+            after=duration(max(started_at - self.start, 0)),
+            took=duration(stopped_at - started_at),
+        )
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return three to six marks at round times, the first at the start."""
+        for step in _steps():
+            count = int(self.seconds / step)
+            if count <= 5:
+                return [
+                    (round(100 * number * step / self.seconds, 3), duration(number * step))
+                    for number in range(count + 1)
+                ]
+        raise AssertionError("steps have no end")
+
+
+def _steps() -> list[float]:
+    small = [10.0**power * step for power in range(-3, 1) for step in (1, 2, 5)]
+    return (
+        [step for step in small if step < 1]
+        + [float(step) for step in _TICKS]
+        + [60.0 * step for step in _TICKS]
+        + [3600.0 * step for step in (1, 2, 3, 6, 12)]
+        + [86400.0 * 2**power for power in range(20)]
+    )
+
+
+def _chosen(by_group: Mapping[str, Sequence[Span]]) -> dict[str, list[Span]]:
+    """Return the runs that are drawn: of each group the failed ones first, then the longest."""
+    ranked: list[tuple[int, str, Span]] = []
+    for name, spans in by_group.items():
+        best = sorted(
+            spans, key=lambda span: (span.status != "error", span.started_at - span.stopped_at)
+        )
+        ranked += [(rank, name, span) for rank, span in enumerate(best)]
+    ranked.sort(key=lambda entry: (entry[0], entry[1]))
+    chosen: dict[str, list[Span]] = {}
+    for _, name, span in ranked[:MOST_RUNS]:
+        chosen.setdefault(name, []).append(span)
+    for spans in chosen.values():
+        spans.sort(key=lambda span: span.started_at)
+    return chosen
+
+
+def _row(axis: _Axis, group: Item, own: Span | None, runs: Sequence[Span]) -> Row:
+    word, colour = state_of(group)
+    sampled = None if own is None else (own.attributes or {}).get(names.TASK_GROUP_SAMPLED)
+    stopped_at = group["stopped_at"]
+    return Row(
+        name=group["name"],
+        prefix=group["prefix"],
+        word=word,
+        bar=axis.bar(
+            group["started_at"],
+            axis.start + axis.seconds if stopped_at is None else stopped_at,
+            colour,
+        ),
+        tasks=group["tasks"],
+        sampled=sampled if isinstance(sampled, int) else None,
+        runs=tuple(_run(axis, span) for span in runs),
+    )
+
+
+def _run(axis: _Axis, span: Span) -> Run:
+    known = span.attributes or {}
+    outcome = str(
+        known.get(names.TASK_OUTCOME) or ("erred" if span.status == "error" else "finished")
+    )
+    return Run(
+        bar=axis.bar(span.started_at, span.stopped_at, _OUTCOMES.get(outcome, "released")),
+        outcome=outcome,
+        worker=str(known.get(names.WORKER_ADDRESS, "")),
+        exception=str(known.get(names.EXCEPTION_TYPE, "")),
+    )
+
+
+def _seconds(group: Item) -> float:
+    seconds: float = (group["stopped_at"] or group["started_at"]) - group["started_at"]
+    return seconds
