@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, request
+from sqlalchemy import Engine
 
-from daskscope_service import request_log
+from daskscope_service import compression, request_log
 from daskscope_service.accounts import access
+from daskscope_service.accounts.tokens import Memory
 from daskscope_service.api import (
     budget,
     commands,
     health,
     heartbeats,
+    login,
     metrics,
     openapi,
     otlp,
     policies,
+    prices,
     reads,
+    retention,
     targets,
+    tokens,
+    traces,
+    workspaces,
 )
 from daskscope_service.commands.outbox import Outbox
 from daskscope_service.commands.patrol import patrol
@@ -33,11 +43,44 @@ from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
 from daskscope_service.notify.rounds import notify, prune
-from daskscope_service.pages import account, idle, notifications, shutdown, views
+from daskscope_service.pages import (
+    account,
+    activation,
+    cluster_charts,
+    cluster_list,
+    idle,
+    members,
+    notifications,
+    openid,
+    overview,
+    people,
+    profile,
+    records,
+    report,
+    report_api,
+    shutdown,
+    tables,
+    views,
+)
+from daskscope_service.pages import prices as prices_page
+from daskscope_service.pages import retention as retention_page
+from daskscope_service.pages import tokens as tokens_page
 from daskscope_service.problems import install as install_problems
+from daskscope_service.reads.influx_logs import from_influxdb
+from daskscope_service.reads.logs import own_logs
+from daskscope_service.retention.rounds import Remover
 from daskscope_service.rounds import Rounds
 from daskscope_service.series.embedded import EmbeddedSeries
+from daskscope_service.series.influx import InfluxSeries
+from daskscope_service.series.influx_logs import InfluxLogs
+from daskscope_service.series.influx_spans import InfluxSpans
+from daskscope_service.series.influxql import InfluxQL
+from daskscope_service.series.reach import own_clusters
+from daskscope_service.series.spans import EmbeddedSpans
 from daskscope_service.settings import Settings
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 #: Seconds between two looks at what idle policies come to.
 _PATROL_SECONDS = 5.0
@@ -45,21 +88,38 @@ _PATROL_SECONDS = 5.0
 _NOTIFY_SECONDS = 5.0
 _PRUNE_SECONDS = 3600.0
 
-_HEADERS = {
+_HEADERS = [
     # No inline script or style, nothing from elsewhere: text of users that slipped through as
     # HTML could still not run.
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-}
+    (
+        "Content-Security-Policy",
+        "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "same-origin"),
+]
 
 
 #: What programs talk to.
 PROGRAMS = (
-    *(heartbeats, otlp, reads, commands, policies, targets, budget),
-    *(openapi, health, metrics),
+    *(heartbeats, otlp, reads, traces, commands, policies, targets, budget, prices, retention),
+    *(tokens, workspaces, login, openapi, health, metrics),
+    report_api,
 )
+
+#: What people see.
+PAGES = (
+    *(account, activation, openid, tokens_page, members, prices_page, retention_page),
+    *(overview, cluster_list, cluster_charts, views, people, shutdown, idle, notifications),
+    *(profile, records, report, tables),
+)
+
+
+class _Service(Flask):
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        # Nothing here is async: Flask need not look for it in each hook of each request.
+        return func
 
 
 def create_app(settings: Settings) -> Flask:
@@ -71,7 +131,7 @@ def create_app(settings: Settings) -> Flask:
         The database cannot be opened, or is of another revision than this code needs, or a key
         that users' code in it is encrypted with is missing.
     """
-    app = Flask("daskscope_service", static_folder=None)
+    app = _Service("daskscope_service", static_folder=None)
     app.config["SETTINGS"] = settings
     engine = open_database(settings)
     engine.hide_parameters = True  # rows hold what users sent: errors in the log must not tell them
@@ -83,12 +143,14 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.instruments"] = instruments
     app.extensions["daskscope.engine"] = engine
     app.extensions["daskscope.writer"] = writer
+    app.extensions["daskscope.tokens"] = Memory(engine)
     app.extensions["daskscope.beats"] = BeatStore(engine, writer)
     app.extensions["daskscope.outbox"] = Outbox(engine)
-    app.extensions["daskscope.series"] = EmbeddedSeries(engine)
+    _install_stores(app, settings, engine)
     app.extensions["daskscope.metrics"] = MetricStore(engine, writer)
     app.extensions["daskscope.spans"] = SpanStore(engine, writer)
     app.extensions["daskscope.logs"] = LogStore(engine, writer)
+    app.extensions["daskscope.openid"] = openid.make_provider(settings)
     app.extensions["daskscope.patrol"] = Rounds(
         "policies", functools.partial(patrol, engine, settings.silent_after), _PATROL_SECONDS
     )
@@ -97,26 +159,60 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.pruner"] = Rounds(
         "forgetting", functools.partial(prune, engine), _PRUNE_SECONDS
     )
+    app.extensions["daskscope.remover"] = Remover(
+        engine, interval=settings.retention_interval, instruments=instruments
+    )
     request_log.install(app, instruments)
+    compression.install(app)
     install_problems(app)
     access.install(app, settings.url)
     app.after_request(_finish)
-    app.wsgi_app = Forwarded(app.wsgi_app, settings.trusted_proxies)  # type: ignore[method-assign]
-    for part in (*PROGRAMS, account, views, shutdown, idle, notifications):
+    app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
+        Forwarded(app.wsgi_app, settings.trusted_proxies)
+    )
+    for part in PROGRAMS:
         app.register_blueprint(part.blueprint)
+    for page in PAGES:
+        app.register_blueprint(page.blueprint)
     return app
+
+
+def _install_stores(app: Flask, settings: Settings, engine: Engine) -> None:
+    """Install what reads time series, spans and log records, from where they are kept."""
+    if not settings.influxdb_url:
+        app.extensions["daskscope.series"] = EmbeddedSeries(engine)
+        app.extensions["daskscope.traces"] = EmbeddedSpans(engine)
+        app.extensions["daskscope.log_reader"] = own_logs
+        return
+    influxdb = InfluxQL(settings.influxdb_url, settings.influxdb_token)
+    database, own = settings.influxdb_database, own_clusters(engine)
+    app.extensions["daskscope.series"] = InfluxSeries(influxdb, database, own)
+    app.extensions["daskscope.traces"] = InfluxSpans(
+        influxdb, settings.influxdb_spans_database, own
+    )
+    app.extensions["daskscope.log_reader"] = from_influxdb(InfluxLogs(influxdb, database, own))
 
 
 def close_app(app: Flask) -> None:
     """Write what waits, end the threads and close the database."""
-    for name in ("patrol", "notifier", "pruner"):
+    for name in ("patrol", "notifier", "pruner", "remover"):
         app.extensions[f"daskscope.{name}"].close()
     app.extensions["daskscope.writer"].close()
+    app.extensions["daskscope.series"].close()
     app.extensions["daskscope.engine"].dispose()
 
 
 def _finish(response: Response) -> Response:
     drain(request)
-    for name, value in _HEADERS.items():
-        response.headers.setdefault(name, value)
     return response
+
+
+def _with_headers(answer: WSGIApplication) -> WSGIApplication:
+    # Not by Flask, which would look at each name and value of them in each answer.
+    def answer_with(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            return start_response(status, headers + _HEADERS, *rest)
+
+        return answer(environ, start)
+
+    return answer_with

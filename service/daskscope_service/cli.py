@@ -1,6 +1,4 @@
-"""The command line.
-
-``daskscope serve | list | token | user | audit | keys | database | demo | explain``
+"""The command line: ``daskscope serve | login | list | token | user | retention | export | …``.
 
 Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
 missing instead of failing to start.
@@ -9,7 +7,6 @@ missing instead of failing to start.
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +16,15 @@ from daskscope.errors import ConfigurationError
 from daskscope.version import __version__
 from daskscope_service.audit_command import audit
 from daskscope_service.command_line import database, extra, settings_options
+from daskscope_service.data_commands import delete, export
 from daskscope_service.database_commands import database_group, say_upgrade
 from daskscope_service.key_commands import key_group
 from daskscope_service.list_commands import list_group
+from daskscope_service.login_command import login
+from daskscope_service.report_command import report
+from daskscope_service.retention_command import retention_group
 from daskscope_service.settings import Settings
+from daskscope_service.token_commands import token_group
 from daskscope_service.user_commands import user_group
 
 
@@ -34,9 +36,9 @@ def cli() -> None:
     \b
     Try it out, with a cluster and work on it:
       daskscope demo
-    Run the service, then make a token for clusters to report with:
+    Run the service, then get a token for clusters to report with:
       daskscope serve
-      daskscope token create --label laptop
+      daskscope login
     Ask it, from anywhere:
       daskscope list clusters
     """
@@ -85,7 +87,8 @@ def serve(**options: Any) -> None:
     click.echo(f"  sign in  {link}  (works for one hour)")
     click.echo(f"  data     {data}")
     click.echo(f"  keys     {keys}  (users' code is encrypted with them: keep a copy)")
-    click.echo(f"  tokens   daskscope token create --label NAME{same_data}")
+    click.echo(f"  tokens   daskscope login --url {settings.url}")
+    click.echo(f"           or, on this machine: daskscope token create --label NAME{same_data}")
     sys.stdout.flush()
     run(settings)
     click.echo("daskscope stopped")
@@ -157,95 +160,17 @@ def explain(scheduler: str, as_json: bool, brief: bool) -> None:
         click.echo(explanation.overview() if brief else str(explanation))
 
 
-@cli.group()
-def token() -> None:
-    """Make, list and revoke tokens, with which clusters report."""
-
-
-@token.command("create")
-@click.option("--label", default="", help="What it is for, to tell it from others.")
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice(["ingest", "read"]),
-    help="ingest: send data. read: see it. Give it twice for both. Default: both.",
-)
-@click.option(
-    "--days",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Expires after this many days. Default: never.",
-)
-@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
-@settings_options("data_dir", "database_url")
-def create_token(
-    label: str, scopes: tuple[Any, ...], days: float | None, workspace: str, **options: Any
-) -> None:
-    """Make a token and print it. It is shown only this once.
-
-    \b
-    For example, one for clusters, which may send and not read:
-      daskscope token create --label nightly --scope ingest --days 90
-    Then, where clusters are made:
-      export DASK_DASKSCOPE__TOKEN=dsk_…
-    """
-    with database(options) as (_, engine):
-        from daskscope_service.accounts import tokens
-
-        expires_at = None if days is None else time.time() + days * 86_400
-        click.echo(
-            tokens.create(
-                engine,
-                workspace=workspace,
-                label=label,
-                scopes=scopes or tokens.SCOPES,
-                expires_at=expires_at,
-            )
-        )
-
-
-@token.command("list")
-@click.option("--workspace", default="default", show_default=True)
-@settings_options("data_dir", "database_url")
-def list_tokens(workspace: str, **options: Any) -> None:
-    """List the tokens of a workspace, newest first, without their secrets."""
-    with database(options) as (_, engine):
-        from daskscope_service.accounts import tokens
-
-        found = tokens.list_in(engine, workspace)
-    now = time.time()
-    row = "{:<12}{:<10}{:<14}{:<18}{}"
-    click.echo(row.format("ID", "STATE", "SCOPES", "LAST USED", "LABEL"))
-    for one in found:
-        used = "never" if one.last_used_at is None else _time(one.last_used_at)
-        click.echo(row.format(one.id, one.state(now), "+".join(one.scopes), used, one.label))
-
-
-@token.command("revoke")
-@click.argument("id")
-@click.option("--workspace", default="default", show_default=True)
-@settings_options("data_dir", "database_url")
-def revoke_token(id: str, workspace: str, **options: Any) -> None:
-    """Revoke the token ID, as listed by 'daskscope token list', for good."""
-    with database(options) as (_, engine):
-        from daskscope_service.accounts import tokens
-
-        if not tokens.revoke(engine, workspace, id):
-            raise click.ClickException(
-                f"the workspace {workspace} has no token {id}; 'daskscope token list' shows them"
-            )
-    click.echo(f"revoked {id}")
-
-
+cli.add_command(login)
+cli.add_command(token_group)
 cli.add_command(user_group)
 cli.add_command(list_group)
+cli.add_command(report)
 cli.add_command(audit)
+cli.add_command(retention_group)
+cli.add_command(export)
+cli.add_command(delete)
 cli.add_command(database_group)
 cli.add_command(key_group)
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def main() -> None:

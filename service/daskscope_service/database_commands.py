@@ -1,8 +1,10 @@
-"""``daskscope database``: which revision a database has, and how it gets to the one needed."""
+"""``daskscope database``: its revision, how it gets to the one needed, backup and restore."""
 
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +16,13 @@ if TYPE_CHECKING:
     from daskscope_service.db.revisions import Position
 
 
+#: Seconds between two lines about how far it is.
+_SAY_EVERY = 2.0
+
+
 @click.group("database")
 def database_group() -> None:
-    """Look at the database's revision, and bring it to the one that this version needs."""
+    """Back the database up, put a backup in its place, and see and raise its revision."""
 
 
 @database_group.command("status")
@@ -52,6 +58,59 @@ def upgrade(**options: Any) -> None:
         click.echo(f"The database {before.sentence}.")
     else:
         say_upgrade(before)
+
+
+@database_group.command("backup")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@settings_options("data_dir", "database_url")
+def backup(file: Path, **options: Any) -> None:
+    """Copy the database to FILE, as it is now. The service may run, and goes on meanwhile.
+
+    \b
+    For example, each night:
+      daskscope database backup /backups/daskscope-$(date +%F).db
+
+    The copy is checked before it gets its name. It holds all that clusters sent, and what tokens
+    and passwords are compared with: keep it private. PostgreSQL has pg_dump for this.
+    """
+    with extra("service"):
+        from daskscope_service.db.backup import back_up
+    said = time.monotonic()
+
+    def tell(part: float) -> None:
+        nonlocal said
+        if time.monotonic() - said > _SAY_EVERY:
+            said = time.monotonic()
+            click.echo(f"{part:.0%} copied", err=True)
+
+    back_up(Settings.from_environment(**options), file, tell)
+    click.echo(
+        f"The database is copied to {file} ({file.stat().st_size:,} bytes), and it is whole."
+    )
+
+
+@database_group.command("restore")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--replace", is_flag=True, help="Move the database that is there aside, and keep it.")
+@settings_options("data_dir", "database_url")
+def restore(file: Path, replace: bool, **options: Any) -> None:
+    """Put a copy of the backup FILE where the database is. Stop the service before.
+
+    \b
+    For example:
+      systemctl stop daskscope
+      daskscope database restore /backups/daskscope-2026-05-01.db --replace
+      systemctl start daskscope
+
+    What was acknowledged after the backup was made is not in it. A backup of an older daskscope is
+    brought up to date by the next start. PostgreSQL has pg_restore for this.
+    """
+    with extra("service"):
+        from daskscope_service.db.backup import restore as put_back
+    aside = put_back(Settings.from_environment(**options), file, replace=replace)
+    click.echo(f"The database is that of {file} now.")
+    if aside is not None:
+        click.echo(f"The one before is {aside}; remove it once you do not need it.")
 
 
 def say_upgrade(before: Position) -> None:

@@ -37,8 +37,9 @@ def install(app: Flask, instruments: Instruments) -> None:
     @app.after_request
     def end(response: Response) -> Response:
         seconds = time.perf_counter() - g.began
-        route = request.url_rule.rule if request.url_rule is not None else "none"
-        method = request.method if request.method in _METHODS else "other"
+        rule, method = request.url_rule, request.method
+        route = "none" if rule is None else rule.rule
+        method = method if method in _METHODS else "other"
         status = response.status_code
         response.headers[HEADER] = g.request_id
         instruments.requests.labels(route, method, str(status)).inc()

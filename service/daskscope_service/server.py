@@ -22,6 +22,7 @@ from granian.server import Server
 
 from daskscope.errors import ConfigurationError
 from daskscope_service import logs, tls
+from daskscope_service.accounts.openid import is_safe
 from daskscope_service.application import close_app, create_app
 from daskscope_service.settings import Settings
 
@@ -79,6 +80,12 @@ def check(settings: Settings) -> None:
             "say under which address users reach the service, for links lead there: "
             "--public-url https://NAME, or DASKSCOPE_PUBLIC_URL"
         )
+    if settings.oidc_issuer and not is_safe(settings.oidc_issuer):
+        raise ConfigurationError(
+            f"DASKSCOPE_OIDC_ISSUER is {settings.oidc_issuer!r}; it must be an address that begins "
+            "with https://"
+        )
+    _ = settings.oidc_secret  # can its file be read?
     _try_address(settings, addresses[0])
 
 

@@ -51,6 +51,32 @@ class Settings:
         "DASKSCOPE_DATABASE_URL",
         "SQLAlchemy address of the database. Default: SQLite in the data folder.",
     )
+    influxdb_url: str = _setting(
+        "",
+        "DASKSCOPE_INFLUXDB_URL",
+        "Address of the InfluxDB, 1 or 2, that a collector writes telemetry to: time series, spans "
+        "and log records are read from it. Default: from what the service received itself.",
+    )
+    influxdb_database: str = _setting(
+        "daskscope",
+        "DASKSCOPE_INFLUXDB_DATABASE",
+        "Its database, or of InfluxDB 2 its bucket, with metrics and log records.",
+    )
+    influxdb_spans_database: str = _setting(
+        "daskscope_spans",
+        "DASKSCOPE_INFLUXDB_SPANS_DATABASE",
+        "Its database, or of InfluxDB 2 its bucket, with spans.",
+    )
+    influxdb_token: str = field(
+        default="",
+        repr=False,
+        metadata={
+            "variable": "DASKSCOPE_INFLUXDB_TOKEN",
+            "option": "",  # an option's value can be read by everyone on the machine
+            "help": "Its token, which may read both; of InfluxDB 1 USER:PASSWORD. "
+            "Default: it asks nobody who they are.",
+        },
+    )
     migrate: str = field(
         default="apply",
         metadata={
@@ -113,6 +139,68 @@ class Settings:
             "file code.keys in the data folder, which is made at the first start.",
         },
     )
+    oidc_issuer: str = _setting(
+        "",
+        "DASKSCOPE_OIDC_ISSUER",
+        "Address of an OpenID Connect provider by which people may sign in, as it calls itself. "
+        "Default: none.",
+    )
+    oidc_client_id: str = _setting(
+        "", "DASKSCOPE_OIDC_CLIENT_ID", "What the provider calls this service."
+    )
+    oidc_client_secret: str = field(
+        default="",
+        repr=False,
+        metadata={
+            "variable": "DASKSCOPE_OIDC_CLIENT_SECRET",
+            "option": "",
+            "help": "The secret that the provider gave to this service.",
+        },
+    )
+    oidc_client_secret_file: Path | None = field(
+        default=None,
+        metadata={
+            "variable": "DASKSCOPE_OIDC_CLIENT_SECRET_FILE",
+            "help": "File that holds the provider's secret, in place of the variable.",
+        },
+    )
+    oidc_name: str = _setting(
+        "single sign-on", "DASKSCOPE_OIDC_NAME", "What people call the provider."
+    )
+    oidc_domains: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "variable": "DASKSCOPE_OIDC_DOMAINS",
+            "option": "--oidc-domain",
+            "help": "Domain of the e-mail addresses that are let in by the provider. Several: give "
+            "it again, or set the variable with commas. Default: all.",
+        },
+    )
+    oidc_workspace: str = _setting(
+        "default", "DASKSCOPE_OIDC_WORKSPACE", "The workspace that the provider gives roles in."
+    )
+    oidc_role: str = field(
+        default="none",
+        metadata={
+            "variable": "DASKSCOPE_OIDC_ROLE",
+            "choices": ("none", "viewer", "member", "owner"),
+            "help": "What someone is in that workspace who signs in by the provider for the first "
+            "time; none: only people who have an account or an invitation are let in.",
+        },
+    )
+    oidc_claim: str = _setting(
+        "groups", "DASKSCOPE_OIDC_CLAIM", "The claim of the provider that decides on roles."
+    )
+    oidc_roles: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "variable": "DASKSCOPE_OIDC_ROLES",
+            "option": "--oidc-role-of",
+            "help": "VALUE=ROLE: who has VALUE in that claim is ROLE, at each sign-in anew; who "
+            "has none of them is in the workspace no more. Several: give it again, or set the "
+            "variable with commas. Default: the claim decides nothing.",
+        },
+    )
     log_format: str = field(
         default="text",
         metadata={
@@ -139,6 +227,12 @@ class Settings:
         "DASKSCOPE_SILENT_AFTER",
         "Seconds of silence after which a cluster counts as lost (at least three beats).",
     )
+    retention_interval: float = _setting(
+        3600.0,
+        "DASKSCOPE_RETENTION_INTERVAL",
+        "Seconds between two rounds of removing what is older than 'daskscope retention' says; "
+        "the first comes some minutes after the start. 0: none, for 'daskscope retention run'.",
+    )
     threads: int = _setting(8, "DASKSCOPE_THREADS", "Requests that are worked on at the same time.")
     queue_size: int = _setting(
         6,
@@ -151,6 +245,7 @@ class Settings:
         for name, least in (
             ("max_body_bytes", 1),
             ("silent_after", 1),
+            ("retention_interval", 0),
             ("threads", 1),
             ("queue_size", 1),
         ):
@@ -167,6 +262,11 @@ class Settings:
                     f"{_variable(setting.name)} is {getattr(self, setting.name)!r}; it must be "
                     f"one of {', '.join(choices)}"
                 )
+        if self.influxdb_url and not self.influxdb_url.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"DASKSCOPE_INFLUXDB_URL is {self.influxdb_url!r}; it must be an address such as "
+                "http://127.0.0.1:8086"
+            )
         if 0 < len(self.metrics_token) < 16:
             raise ConfigurationError(
                 "DASKSCOPE_METRICS_TOKEN has less than 16 characters, which can be guessed; "
@@ -190,6 +290,41 @@ class Settings:
                     f"DASKSCOPE_TRUSTED_PROXIES has {network!r}; it must be an address or a network"
                     ", such as 10.0.0.7 or 10.0.0.0/8"
                 ) from None
+
+        self._check_oidc()
+
+    def _check_oidc(self) -> None:
+        if self.oidc_issuer and not self.oidc_client_id:
+            raise ConfigurationError(
+                "DASKSCOPE_OIDC_ISSUER is set and DASKSCOPE_OIDC_CLIENT_ID is not; the provider "
+                "gives it when this service is registered there"
+            )
+        for rule in self.oidc_roles:
+            value, _, role = rule.rpartition("=")
+            if not value or role not in ("viewer", "member", "owner"):
+                raise ConfigurationError(
+                    f"DASKSCOPE_OIDC_ROLES has {rule!r}; it must be VALUE=viewer, VALUE=member or "
+                    "VALUE=owner"
+                )
+
+    @property
+    def oidc_secret(self) -> str:
+        """The provider's secret in force; "" for a client that has none.
+
+        Raises
+        ------
+        ConfigurationError
+            Its file cannot be read.
+        """
+        if self.oidc_client_secret_file is None:
+            return self.oidc_client_secret
+        try:
+            return self.oidc_client_secret_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigurationError(
+                f"DASKSCOPE_OIDC_CLIENT_SECRET_FILE is {self.oidc_client_secret_file}, which "
+                f"cannot be read: {error.strerror}"
+            ) from None
 
     @property
     def database(self) -> str:

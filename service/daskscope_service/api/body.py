@@ -38,7 +38,7 @@ def json_body(kind: type[T]) -> T:
             return msgspec.json.decode(text or b"{}", type=kind)
         except msgspec.ValidationError as error:
             what, _, path = str(error).partition(" - at ")
-            field = path.strip("`") or "$"
+            field = path.strip("`").rpartition("`")[2] or "$"  # of a key: "`key` in `$.x`"
             raise Problem(400, f"At {field}: {what}.", field=field) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Problem(400, f"The body is not JSON: {error}.") from None

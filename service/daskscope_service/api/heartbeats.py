@@ -8,7 +8,7 @@ import msgspec
 from flask import Blueprint, Response, current_app, g, request
 
 from daskscope.protocol import MAX_BEAT_BYTES, Reply
-from daskscope_service.accounts.access import require
+from daskscope_service.accounts.access import require_recently
 from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.commands.outbox import Outbox
 from daskscope_service.ingest.beat_schema import BEAT
@@ -24,7 +24,7 @@ _to_json = msgspec.json.Encoder().encode  # as the protocol's encode(), in a ten
 
 
 @blueprint.post("/heartbeats")
-@require("ingest")
+@require_recently("ingest")
 @describes(Operation({JSON: Reply}, body={JSON: BEAT}, problems=(429,)))
 def post_heartbeat() -> Response:
     """Store a beat for good, then answer with what the service wants of the cluster."""
@@ -43,7 +43,7 @@ def post_heartbeat() -> Response:
                 field="$.cluster.workspace",
             )
         now = time.time()
-        code_wanted = beats.keep(beat, g.workspace, now)
+        code_wanted = beats.keep(beat, g.workspace, now, g.token_id)
     instruments: Instruments = current_app.extensions["daskscope.instruments"]
     instruments.beats.inc()
     outbox: Outbox = current_app.extensions["daskscope.outbox"]

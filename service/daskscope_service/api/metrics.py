@@ -75,7 +75,11 @@ class DatabaseCollector(Collector):
         began = time.perf_counter()
         try:
             with self._engine.connect() as connection:
-                families = [_size(connection), *_of_clusters(connection, time.time())]
+                families = [
+                    _size(connection),
+                    *_last_removal(connection, time.time()),
+                    *_of_clusters(connection, time.time()),
+                ]
         except DBAPIError:
             yield _gauge("database_up", "Whether the database answers: 1 or 0.", 0)
             return
@@ -122,6 +126,14 @@ def _of_clusters(connection: Connection, now: float) -> Iterator[Metric]:
     for what, count in sorted(drops.items()):
         family.add_metric([what], count)
     yield family
+
+
+def _last_removal(connection: Connection, now: float) -> Iterator[Metric]:
+    lease = schema.lease
+    done = connection.execute(select(lease.c.done_at).where(lease.c.name == "retention")).scalar()
+    if done is not None:
+        what = "Time since all that was old had been removed, by any process."
+        yield _gauge("removal_age_seconds", what, max(0.0, now - done))
 
 
 def _size(connection: Connection) -> Metric:

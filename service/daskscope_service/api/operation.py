@@ -94,6 +94,12 @@ def answers(
         checked=True,
     )
 
+    for part in (kind, body):
+        if part is not None:
+            # What msgspec knows of a type it learns at the first use; if two threads use it for the
+            # first time at once, one of them may find half of that, and the process ends.
+            msgspec.json.Decoder(part)
+
     def decorate(view: Callable[..., Any]) -> Callable[..., Response]:
         @functools.wraps(view)
         def answered(*args: Any, **kwargs: Any) -> Response:

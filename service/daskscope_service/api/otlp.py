@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from daskscope_service.accounts.access import require
 from daskscope_service.api.operation import JSON, Operation, describes
-from daskscope_service.ingest import otlp_json
+from daskscope_service.ingest import otlp_json, otlp_size
 from daskscope_service.ingest.body import receive, unpacked
 from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
 from daskscope_service.ingest.points import MetricStore
@@ -110,6 +110,7 @@ def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
 
 
 def _parse(content: bytes, message: Message) -> None:
+    otlp_size.check(content, message)
     try:
         message.ParseFromString(content)
     except DecodeError as error:

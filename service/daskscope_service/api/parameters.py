@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from flask import request
 
 from daskscope_service.problems import Problem
-from daskscope_service.reads.scope import MOST_ROWS, Selection, decode_cursor
+from daskscope_service.reads.scope import MOST_ROWS, Position, Selection, decode_cursor
+
+Choice = TypeVar("Choice", bound=str)
 
 #: Years 1 to 9999, in seconds since the Unix epoch: what can be given back as a date.
 _FIRST, _END = -62_135_596_800, 253_402_300_800
@@ -35,7 +37,7 @@ _TIME = {
     ]
 }
 #: No text that is kept has the character NUL.
-_TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
+TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
 
 SINCE = Parameter(
     "since",
@@ -43,8 +45,8 @@ SINCE = Parameter(
     _TIME,
 )
 UNTIL = Parameter("until", "Only what was before it. Written as since.", _TIME)
-USER = Parameter("user", "Only what this user's clusters or computations did.", _TEXT)
-CLUSTER = Parameter("cluster", "Only what belongs to the cluster of this id.", _TEXT)
+USER = Parameter("user", "Only what this user's clusters or computations did.", TEXT)
+CLUSTER = Parameter("cluster", "Only what belongs to the cluster of this id.", TEXT)
 LIMIT = Parameter(
     "limit",
     "How many items the answer has at most.",
@@ -75,10 +77,27 @@ def refuse_unknown(*names: str) -> None:
             raise bad(name, "has the character NUL, which nothing here has")
 
 
-def selection(*, cluster: str | None = None) -> Selection:
-    """Return which rows of a list the request asks for. ``cluster`` comes from the path."""
-    refuse_unknown(*(known.name for known in (LIST if cluster is None else OF_CLUSTER)))
+def selection(*, cluster: str | None = None, beside: tuple[str, ...] = ()) -> Selection:
+    """Return which rows of a list the request asks for.
+
+    ``cluster`` comes from the path; ``beside`` are names of parameters that the caller reads.
+    """
+    known = LIST if cluster is None else OF_CLUSTER
+    refuse_unknown(*(one.name for one in known), *beside)
     since, until = period()
+    limit, after = part()
+    return Selection(
+        since=since,
+        until=until,
+        user=request.args.get("user"),
+        cluster=request.args.get("cluster") if cluster is None else cluster,
+        limit=limit,
+        after=after,
+    )
+
+
+def part() -> tuple[int, Position | None]:
+    """Return how many rows of a list the request asks for at most, and after which."""
     limit = request.args.get("limit") or str(Selection().limit)
     if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= MOST_ROWS:
         raise bad("limit", f"must be a whole number from 1 to {MOST_ROWS}")
@@ -88,14 +107,7 @@ def selection(*, cluster: str | None = None) -> Selection:
             after = decode_cursor(cursor)
         except ValueError:
             raise bad("cursor", "must be the `next` of an answer to the same request") from None
-    return Selection(
-        since=since,
-        until=until,
-        user=request.args.get("user"),
-        cluster=request.args.get("cluster") if cluster is None else cluster,
-        limit=int(limit),
-        after=after,
-    )
+    return int(limit), after
 
 
 def period() -> tuple[float | None, float | None]:
@@ -141,12 +153,13 @@ def number(name: str, default: float) -> float:
     return value
 
 
-def one_of(name: str, choices: tuple[str, ...]) -> str:
+def one_of(name: str, choices: tuple[Choice, ...]) -> Choice:
     """Return a parameter that is one of ``choices``; the first where it is not given."""
     text = request.args.get(name) or choices[0]
-    if text not in choices:
-        raise bad(name, f"must be one of {', '.join(choices)}")
-    return text
+    for choice in choices:
+        if text == choice:
+            return choice
+    raise bad(name, f"must be one of {', '.join(choices)}")
 
 
 def required(name: str, what: str) -> str:

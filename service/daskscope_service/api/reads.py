@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict
 from typing import Any
 
-from flask import Blueprint, current_app, g
+from flask import Blueprint, current_app, g, request
 
 from daskscope import answers as types
 from daskscope_service.accounts.access import require
@@ -15,24 +16,29 @@ from daskscope_service.api.parameters import (
     LIST,
     OF_CLUSTER,
     SINCE,
+    TEXT,
     UNTIL,
     Parameter,
     bad,
     number,
     one_of,
     period,
+    refuse_unknown,
     required,
     selection,
 )
-from daskscope_service.api.representation import page_answer, page_url
+from daskscope_service.api.representation import away, page_answer, page_url
+from daskscope_service.insight.spending import first_monday
 from daskscope_service.problems import Problem
 from daskscope_service.reads.activities import list_activities, list_profiles, one_profile
 from daskscope_service.reads.clusters import list_clusters, one_cluster
 from daskscope_service.reads.computations import list_computations, one_computation
 from daskscope_service.reads.events import list_events, list_shutdowns, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
+from daskscope_service.reads.logs import LEVELS, LogFilter, LogReader, list_logs
 from daskscope_service.reads.scope import Item, Page, Scope, reading
-from daskscope_service.series.store import SeriesStore, rate
+from daskscope_service.reads.usage import list_usage
+from daskscope_service.series.store import SeriesStore, Unavailable, rate
 
 blueprint = Blueprint("reads", __name__, url_prefix="/api/v1")
 
@@ -41,6 +47,14 @@ DEFAULT_SERIES_SECONDS = 3600.0
 
 #: A step of more seconds than a century has is a slip.
 _MOST_STEP = 4e9
+
+DEFAULT_WEEKS, MOST_WEEKS = 8, 104
+
+_WEEKS = Parameter(
+    "weeks",
+    "How many weeks, from Monday in UTC, this one included.",
+    {"type": "integer", "minimum": 1, "maximum": MOST_WEEKS, "default": DEFAULT_WEEKS},
+)
 
 _SERIES = (
     Parameter("cluster", "The cluster's id.", {"type": "string", "minLength": 1}, required=True),
@@ -62,6 +76,12 @@ _SERIES = (
         "Whether counters are told as their growth per second.",
         {"type": "boolean", "default": False},
     ),
+)
+
+_OF_LOGS = (
+    Parameter("level", "Only records of this level or a higher one.", {"enum": list(LEVELS)}),
+    Parameter("text", "Only records with this in their text, in any case.", TEXT),
+    Parameter("computation", "Only records of the computation of this id.", TEXT),
 )
 
 
@@ -157,6 +177,26 @@ def events() -> Item:
         return page_answer(list_events(scope, which))
 
 
+@blueprint.get("/logs")
+@require("read")
+@answers(types.Page[types.LogRecord], *LIST, *_OF_LOGS, problems=(503,))
+def logs() -> Item:
+    """Answer with log records by time.
+
+    Those of a level, a text, a computation or a user are looked for among some thousands of records
+    at a time, so there may be few of them, or none, before ``next``.
+    """
+    which = selection(beside=tuple(parameter.name for parameter in _OF_LOGS))
+    level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
+    sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
+    read: LogReader = current_app.extensions["daskscope.log_reader"]
+    with reading() as scope:
+        try:
+            return page_answer(list_logs(scope, which, sought, read))
+        except Unavailable as error:
+            raise away("log records", error) from None
+
+
 @blueprint.get("/profiles")
 @require("read")
 @answers(types.Page[types.ProfileSummary], *LIST)
@@ -179,9 +219,29 @@ def profile(cluster_id: str, profile_id: str) -> Item:
         return found
 
 
+@blueprint.get("/usage")
+@require("read")
+@answers(types.Page[types.Usage], _WEEKS)
+def usage() -> Item:
+    """Answer with what each user's clusters came to in each of the last weeks.
+
+    Of a cluster that runs, the last minute may be missing.
+    """
+    refuse_unknown("weeks")
+    text = request.args.get("weeks", str(DEFAULT_WEEKS))
+    if not re.fullmatch("[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_WEEKS:
+        raise bad("weeks", f"must be a whole number from 1 to {MOST_WEEKS}")
+    first = first_monday(time.time(), int(text))
+    with reading() as scope:
+        items = list_usage(scope, first, int(text), 7)
+    for item in items:
+        item["week_started_at"] = 86400.0 * (first + 7 * item.pop("period"))
+    return {"items": items, "next": None}
+
+
 @blueprint.get("/series")
 @require("read")
-@answers(types.Lines, *_SERIES)
+@answers(types.Lines, *_SERIES, problems=(503,))
 def series() -> Item:
     """Answer with the lines of one metric of one cluster: of the last hour, unless it is said."""
     cluster_id = required("cluster", "a cluster's id")
@@ -194,7 +254,10 @@ def series() -> Item:
         raise bad("step", f"must be a number of seconds above 0, and no more than {_MOST_STEP:g}")
     as_rate = one_of("rate", ("false", "true")) == "true"
     store: SeriesStore = current_app.extensions["daskscope.series"]
-    lines = store.query(g.workspace, cluster_id, metric, since, until, step)
+    try:
+        lines = store.query(g.workspace, cluster_id, metric, since, until, step)
+    except Unavailable as error:
+        raise away("time series", error) from None
     return {"items": [asdict(rate(line) if as_rate else line) for line in lines]}
 
 

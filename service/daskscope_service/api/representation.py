@@ -7,8 +7,13 @@ from typing import Any
 
 from flask import url_for
 
+from daskscope_service.problems import Problem
 from daskscope_service.reads.scope import Item, Page, encode_cursor
+from daskscope_service.series.store import Unavailable
 from daskscope_service.settings import Settings
+
+#: In seconds since the epoch: the first that ISO 8601 cannot tell.
+_YEAR_10000 = 253_402_300_800
 
 
 def iso(time: float) -> str:
@@ -22,7 +27,9 @@ def represent(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             name: iso(field)
-            if (name == "at" or name.endswith("_at")) and isinstance(field, (int, float))
+            if (name == "at" or name.endswith("_at"))
+            and isinstance(field, (int, float))
+            and 0 <= field < _YEAR_10000  # within JSON, what is called so may be no time
             else represent(field)
             for name, field in value.items()
         }
@@ -47,3 +54,13 @@ def represent_page(found: Page) -> Item:
 def page_url(settings: Settings, endpoint: str, **values: Any) -> str:
     """Return the address of a page of this service, for people."""
     return settings.url + url_for(f"pages.{endpoint}", **values)
+
+
+def away(what: str, error: Unavailable) -> Problem:
+    """Return what is answered where an InfluxDB keeps ``what`` and cannot be asked."""
+    return Problem(
+        503,
+        f"{what.capitalize()} are kept in an InfluxDB, and {error}; all else is told as ever.",
+        title=f"No {what}",
+        headers={"Retry-After": "10"},
+    )

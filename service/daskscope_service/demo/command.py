@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import click
@@ -85,7 +85,7 @@ def run(*, port: int | None, seconds: float | None, data_dir: Path | None, as_js
     dask.config.set(
         {
             "distributed.diagnostics.computations.ignore-modules": [
-                rf"{pattern}(\.|$)" for pattern in [*ignored, "click"]
+                rf"{pattern}(\.|$)" for pattern in [*ignored, "threading"]
             ]
         }
     )
@@ -113,34 +113,49 @@ def run(*, port: int | None, seconds: float | None, data_dir: Path | None, as_js
                 sys.stdout.flush()
             screen.line(f"Ready: {settings.url}  Sign in: {link}")
             screen.line("Ctrl-C ends it." if seconds is None else f"Ends after {seconds:g} s.")
-            if seconds is not None:
-                alarm = threading.Timer(seconds, _thread.interrupt_main)
-                alarm.daemon = True
-                alarm.start()
-                parts.callback(alarm.cancel)
-            _work(client, screen)
+            _work_on(client, screen, seconds)
         except KeyboardInterrupt:
-            screen.line()
-            screen.line("daskscope demo: ending …")
-            # A second Ctrl-C must not leave a process behind.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            pass
+        # A second Ctrl-C must not leave a process behind.
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, signal.SIG_IGN)
+        screen.line("\ndaskscope demo: ending …")
 
 
-def _work(client: Client, screen: Screen) -> None:
-    files = workload.source_files()
-    for round_number in range(1, sys.maxsize):
-        screen.line(f"Round {round_number}")
-        rows = workload.dataframe_work(screen.step)
-        screen.done(f"{rows:,} rows")
-        screen.done(f"the largest singular value is {workload.array_work(screen.step):.1f}")
-        parsed, failed = workload.parse_files(client, files, screen.step)
-        screen.done(f"{len(parsed):,} parsed, {failed} raised an exception")
-        table = workload.join_names(parsed, screen.step)
-        top = ", ".join(f"{row.name} in {row.package}" for row in table.itertuples(index=False))
-        screen.done(f"most used are {top}")
-        client.log_event(workload.TOPIC, {"round": round_number, "parsed": len(parsed)})
-        workload.pause(screen.step)
-        screen.done("daskscope counts the idle time")
+def _work_on(client: Client, screen: Screen, seconds: float | None) -> None:
+    """Work in another thread, for ``seconds`` or until this one is interrupted.
+
+    Python raises an interrupt in the main thread, wherever that is, and what is raised within a
+    ``__del__`` is lost. Futures have one, and the work drops thousands of them.
+    """
+    failure: SimpleQueue[BaseException] = SimpleQueue()
+    # A daemon: a call under way when the client closes may never return.
+    threading.Thread(target=_work, args=(client, screen, failure), daemon=True).start()
+    try:
+        error = failure.get(timeout=seconds)
+    except Empty:
+        return
+    raise error
+
+
+def _work(client: Client, screen: Screen, failure: SimpleQueue[BaseException]) -> None:
+    try:
+        files = workload.source_files()
+        for round_number in range(1, sys.maxsize):
+            screen.line(f"Round {round_number}")
+            rows = workload.dataframe_work(screen.step)
+            screen.done(f"{rows:,} rows")
+            screen.done(f"the largest singular value is {workload.array_work(screen.step):.1f}")
+            parsed, failed = workload.parse_files(client, files, screen.step)
+            screen.done(f"{len(parsed):,} parsed, {failed} raised an exception")
+            table = workload.join_names(parsed, screen.step)
+            top = ", ".join(f"{row.name} in {row.package}" for row in table.itertuples(index=False))
+            screen.done(f"most used are {top}")
+            client.log_event(workload.TOPIC, {"round": round_number, "parsed": len(parsed)})
+            workload.pause(screen.step)
+            screen.done("daskscope counts the idle time")
+    except BaseException as error:
+        failure.put(error)
 
 
 @contextmanager
@@ -184,7 +199,7 @@ def _token_and_link(settings: Settings) -> tuple[str, str]:
     engine = open_database(settings)
     try:
         token = tokens.create(
-            engine, workspace=DEFAULT_WORKSPACE, label="demo", scopes=tokens.SCOPES
+            engine, workspace=DEFAULT_WORKSPACE, label="demo", scopes=tokens.USUAL
         )
         return token, sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
     finally:

@@ -1,0 +1,51 @@
+"""What the API tells of traces: the spans of one computation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from flask import Blueprint, current_app, g
+
+from daskscope import answers as types
+from daskscope_service.accounts.access import require
+from daskscope_service.api.operation import answers
+from daskscope_service.problems import Problem
+from daskscope_service.reads.computations import trace_id_of
+from daskscope_service.reads.scope import Item, reading
+from daskscope_service.series.spans import SpanReader, Trace
+from daskscope_service.series.store import Unavailable
+
+blueprint = Blueprint("traces", __name__, url_prefix="/api/v1")
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/trace")
+@require("read")
+@answers(types.Trace, problems=(503,))
+def trace(cluster_id: str, computation_id: str) -> Item:
+    """Answer with a computation's spans: its own, its task groups', and those of sampled tasks.
+
+    They come by OTLP once it has ended. There are none where that goes elsewhere, or is off.
+    """
+    with reading() as scope:
+        found = trace_id_of(scope, cluster_id, computation_id)
+    if found is None:
+        raise Problem(
+            404, f"This workspace has no computation {computation_id!r}.", title="Not found"
+        )
+    reader: SpanReader = current_app.extensions["daskscope.traces"]
+    try:
+        read = reader.of_computation(g.workspace, found, computation_id) if found else Trace()
+    except Unavailable as error:
+        raise Problem(
+            503,
+            f"Traces are kept elsewhere, and {error}; all else is told as ever.",
+            title="No traces",
+            headers={"Retry-After": "10"},
+        ) from None
+    spans: list[dict[str, Any]] = []
+    for span in read.spans:
+        one = asdict(span)
+        why = one.pop("unreadable")
+        spans.append(one | {"unreadable": {"attributes": why}} if why else one)
+    return {"trace_id": found or None, "spans": spans, "more": read.more}

@@ -1,0 +1,50 @@
+"""Compresses pages and what they fetch on their way to browsers.
+
+Not what may not be kept (``no-store``): that holds secrets, and a compressed size tells of what it
+is made of. Nor the API's answers, of which each representation has an ETag of its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+from functools import lru_cache
+
+from flask import Flask, Response, request
+
+_TYPES = frozenset({"text/html", "text/css", "text/csv", "text/javascript", "image/svg+xml"})
+#: Bytes below which a packet is sent in any case.
+_LEAST = 1000
+
+
+def install(app: Flask) -> None:
+    """Compress what ``app`` answers to who takes gzip."""
+    app.after_request(_compress)
+
+
+def _compress(response: Response) -> Response:
+    if response.status_code != 200 or response.mimetype not in _TYPES:
+        return response
+    response.vary.add("Accept-Encoding")
+    static = request.endpoint == "pages.static"
+    if (
+        request.accept_encodings["gzip"] <= 0
+        or request.method == "HEAD"
+        or response.cache_control.no_store
+        or (response.is_streamed and not static)
+    ):
+        return response
+    response.direct_passthrough = False  # as files are sent
+    content = response.get_data()
+    if len(content) < _LEAST:
+        return response
+    response.set_data(_of_file(content) if static else gzip.compress(content, 5, mtime=0))
+    response.headers["Content-Encoding"] = "gzip"
+    etag, _ = response.get_etag()
+    if etag is not None:
+        response.set_etag(etag, weak=True)  # the same page, in other bytes
+    return response
+
+
+@lru_cache(maxsize=64)
+def _of_file(content: bytes) -> bytes:
+    return gzip.compress(content, 9, mtime=0)

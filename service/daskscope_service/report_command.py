@@ -1,0 +1,35 @@
+"""``daskscope report``: the page of a cluster or a computation, as a file to send to someone."""
+
+from __future__ import annotations
+
+import click
+
+from daskscope.errors import DaskscopeError
+
+
+@click.command()
+@click.argument("cluster")
+@click.argument("computation", required=False)
+@click.option(
+    "--code/--no-code",
+    default=False,
+    show_default=True,
+    help="With users' code, and tracebacks and log lines, which may quote it.",
+)
+def report(cluster: str, computation: str | None, code: bool) -> None:
+    """Print a report of CLUSTER, or of one COMPUTATION of it: ids, as the lists tell them.
+
+    \b
+    It is one HTML file, which opens and prints without the service:
+      daskscope report Scheduler-1f0c > cluster.html
+      daskscope report Scheduler-1f0c 5b2e --code > computation.html
+
+    It asks the service, with a token of scope read, as `daskscope list` does. The service's audit
+    log says that the report was made, and whether with code.
+    """
+    import daskscope.api
+
+    try:
+        click.echo(daskscope.api.make_report(cluster, computation, code=code))
+    except DaskscopeError as error:
+        raise click.ClickException(str(error)) from None
