@@ -1,0 +1,205 @@
+"""A dashboard: rows of panels, the variables that they honour, and where it leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daskscope import names
+from grafana.panels import METRICS_SOURCE, Panel
+from grafana.transformations import Json
+
+#: The version of the classic format: @grafana/schema names it.
+SCHEMA_VERSION = 42
+TAG = "daskscope"
+COLUMNS = 24
+
+#: Where the service's pages are until the reader says otherwise.
+SERVICE_URL = "http://127.0.0.1:8690"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Panels below a heading. They go from left to right, and below where there is no room."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A dashboard. ``single``: one cluster is chosen, not several."""
+
+    uid: str
+    title: str
+    question: str
+    rows: tuple[Row, ...]
+    single: bool = False
+    since: str = "now-6h"
+
+    def json(self) -> Json:
+        """Return the dashboard as Grafana reads it, in classic JSON."""
+        return {
+            "uid": self.uid,
+            "title": f"Dask: {self.title}",
+            "description": self.question,
+            "tags": [TAG],
+            "schemaVersion": SCHEMA_VERSION,
+            "editable": True,
+            "graphTooltip": 1,
+            "refresh": "30s",
+            "timezone": "browser",
+            "time": {"from": self.since, "to": "now"},
+            "timepicker": {},
+            "annotations": {"list": []},
+            "templating": {"list": variables(single=self.single)},
+            "links": _links(single=self.single),
+            "panels": self.panels(),
+        }
+
+    def panels(self) -> list[Json]:
+        """Return the panels in the grid, with a number each that alerts can refer to."""
+        found: list[Json] = []
+        y = 0
+        for row in self.rows:
+            found.append(_heading(row.title, len(found) + 1, y))
+            y += 1
+            x = height = 0
+            for panel in row.panels:
+                if x + panel.width > COLUMNS:
+                    x, y = 0, y + height
+                    height = 0
+                found.append(panel.json(len(found) + 1, x, y))
+                x += panel.width
+                height = max(height, panel.height)
+            y += height
+        return found
+
+    def panel_id(self, title: str) -> int:
+        """Return the number of the panel of that title. KeyError: there is none."""
+        for panel in self.panels():
+            if panel["title"] == title:
+                return int(panel["id"])
+        raise KeyError(f"{self.uid} has no panel {title!r}")
+
+
+def variables(*, single: bool) -> list[Json]:
+    """Return the variables: sources, workspace, user, cluster, and where the service is."""
+    of_workspace = f'"{names.SERVICE_NAMESPACE}" =~ /^$workspace$/'
+    return [
+        _source("metrics", "Metrics and logs", "daskscope"),
+        _source("spans", "Spans", "daskscope spans"),
+        _chosen(
+            "workspace",
+            "Workspace",
+            f'SHOW TAG VALUES FROM "{names.WORKER_THREADS.name}" '
+            f'WITH KEY = "{names.SERVICE_NAMESPACE}" WHERE $timeFilter',
+            all_value=".*",
+        ),
+        _chosen(
+            "user",
+            "User",
+            f'SHOW TAG VALUES FROM "logs" WITH KEY = "{names.USER_NAME}" '
+            f"WHERE {of_workspace} AND $timeFilter",
+            all_value=".*",
+        ),
+        # Metrics know no user. Whoever chooses one sees the clusters that have told of that user;
+        # for all users, ".*" holds for metrics too, so that no cluster needs to have logged.
+        _chosen(
+            "cluster",
+            "Cluster",
+            f'SHOW TAG VALUES FROM "logs", "{names.WORKER_THREADS.name}" '
+            f'WITH KEY = "{names.CLUSTER_ID}" WHERE {of_workspace} '
+            f'AND "{names.USER_NAME}" =~ /^$user$/ AND $timeFilter',
+            single=single,
+        ),
+        {
+            "type": "textbox",
+            "name": "service",
+            "label": "daskscope service",
+            "description": "Where the pages of the daskscope service are.",
+            "query": SERVICE_URL,
+            "current": {"selected": True, "text": SERVICE_URL, "value": SERVICE_URL},
+            "options": [{"selected": True, "text": SERVICE_URL, "value": SERVICE_URL}],
+            "hide": 3,
+        },
+    ]
+
+
+def _source(name: str, label: str, preferred: str) -> Json:
+    return {
+        "type": "datasource",
+        "name": name,
+        "label": label,
+        "query": "influxdb",
+        "regex": "",
+        "current": {"selected": True, "text": preferred, "value": preferred.replace(" ", "-")},
+        "options": [],
+        "refresh": 1,
+        "includeAll": False,
+        "multi": False,
+        "hide": 3,
+    }
+
+
+def _chosen(
+    name: str, label: str, query: str, *, all_value: str = "", single: bool = False
+) -> Json:
+    found: Json = {
+        "type": "query",
+        "name": name,
+        "label": label,
+        "datasource": METRICS_SOURCE,
+        "query": {"query": query, "refId": name},
+        "definition": query,
+        "refresh": 2,
+        "regex": "",
+        "sort": 5,
+        "options": [],
+        "includeAll": not single,
+        "multi": not single,
+        "hide": 0,
+    }
+    if not single:
+        found["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
+    return {**found, "allValue": all_value} if all_value else found
+
+
+def _heading(title: str, id: int, y: int) -> Json:
+    return {
+        "id": id,
+        "type": "row",
+        "title": title,
+        "collapsed": False,
+        "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1},
+        "panels": [],
+    }
+
+
+def _links(*, single: bool) -> list[Json]:
+    page = "/clusters/${cluster:percentencode}" if single else "/"
+    return [
+        {
+            "type": "dashboards",
+            "title": "Dask",
+            "tags": [TAG],
+            "asDropdown": False,
+            "icon": "external link",
+            "includeVars": True,
+            "keepTime": True,
+            "targetBlank": False,
+            "tooltip": "",
+            "url": "",
+        },
+        {
+            "type": "link",
+            "title": "This cluster's page" if single else "daskscope",
+            "tags": [],
+            "asDropdown": False,
+            "icon": "external link",
+            "includeVars": False,
+            "keepTime": False,
+            "targetBlank": True,
+            "tooltip": "The pages of the daskscope service: tracebacks, code, profiles, graphs.",
+            "url": f"${{service}}{page}",
+        },
+    ]

@@ -1,0 +1,258 @@
+"""Cluster: why is it running, and how is it?"""
+
+from __future__ import annotations
+
+from daskscope import names
+from grafana.board import Board, Row
+from grafana.influxql import (
+    equals,
+    highest,
+    level,
+    number_of,
+    rate,
+    records,
+    so_far,
+)
+from grafana.panels import Bars, Lines, Stat
+from grafana.table import Column, Table
+
+_SILENT = "The cluster told nothing in this time"
+
+
+def _task_states(*states: str) -> str:
+    return equals(names.TASK_STATE, *states)
+
+
+_WHY = (
+    Stat(
+        title="Idle for",
+        description="How long there has been no work. 0 while there is some.",
+        queries=(level(names.CLUSTER_IDLE),),
+        empty=_SILENT,
+        unit="s",
+        bad=1800,
+    ),
+    Stat(
+        title="Clients",
+        description="Clients that are connected: someone may still need the cluster.",
+        queries=(level(names.CLIENT_COUNT),),
+        empty=_SILENT,
+    ),
+    Stat(
+        title="Tasks to be done",
+        description="Tasks that wait, are queued, run, or that no worker can run.",
+        queries=(
+            level(
+                names.TASK_COUNT,
+                where=_task_states("waiting", "queued", "processing", "no-worker"),
+            ),
+        ),
+        empty=_SILENT,
+    ),
+    Stat(
+        title="Tasks that no worker can run",
+        description="They ask for a worker, a resource or a memory that is not there.",
+        queries=(level(names.TASK_COUNT, where=_task_states("no-worker")),),
+        empty=_SILENT,
+        bad=1,
+    ),
+    Stat(
+        title="Results held",
+        description="Results in the workers' memory: lost if the cluster is closed.",
+        queries=(level(names.TASK_COUNT, where=_task_states("memory")),),
+        empty=_SILENT,
+    ),
+    Stat(
+        title="Workers lost",
+        description="Workers that left without being asked to, in the time that is shown.",
+        queries=(number_of(names.LOG_WORKER_LOST, title="Lost", where='"severity_number" >= 17'),),
+        empty="None lost",
+        bad=1,
+    ),
+)
+
+_WORK = (
+    Lines(
+        title="Tasks by state",
+        description="Tasks that the scheduler holds.",
+        queries=(level(names.TASK_COUNT, names.TASK_STATE),),
+        empty=_SILENT,
+        stacked=True,
+    ),
+    Lines(
+        title="Threads at work",
+        description="What the workers' threads do; the line is how many there are.",
+        queries=(
+            rate(names.WORKER_TIME, names.WORKER_STATE),
+            level(names.WORKER_THREADS, alias="all threads"),
+        ),
+        empty=_SILENT,
+    ),
+)
+
+_MEMORY = (
+    Lines(
+        title="Memory of the workers",
+        description="Managed: Dask's data. Unmanaged: what else the processes hold.",
+        queries=(
+            level(names.MEMORY_USED, names.MEMORY_KIND),
+            level(names.MEMORY_LIMIT, alias="limit"),
+        ),
+        empty=_SILENT,
+        unit="bytes",
+    ),
+    Lines(
+        title="Spilled and read back",
+        description="Results that the workers wrote to disk for lack of memory.",
+        queries=(rate(names.SPILL_IO, names.SPILL_DIRECTION),),
+        empty="Nothing was spilled, or the workers may not",
+        unit="Bps",
+    ),
+    Lines(
+        title="Results sent",
+        description="Results that workers sent to each other and to clients, as they are in "
+        "memory.",
+        queries=(rate(names.TRANSFER_IO, names.TRANSFER_DIRECTION),),
+        empty="Nothing was sent, or the workers do not count it: see telemetry.md",
+        unit="Bps",
+    ),
+    Lines(
+        title="Workers by state",
+        description="Workers that are connected.",
+        queries=(level(names.WORKER_COUNT, names.WORKER_STATE),),
+        empty=_SILENT,
+    ),
+)
+
+_LOSSES = (
+    Bars(
+        title="Workers that left",
+        description="Since the cluster began, by reason; asked to or not.",
+        queries=(so_far(names.WORKER_LOSS, names.WORKER_LOSS_REASON, title="Workers"),),
+        empty="No worker has left",
+        width=8,
+        label=names.WORKER_LOSS_REASON,
+    ),
+    Table(
+        title="Workers lost",
+        description="What each had and why it went. The body has it in words.",
+        queries=(records(names.LOG_WORKER_LOST, names.WORKER_LOSS_REASON),),
+        empty="No worker left in this time",
+        width=16,
+        height=8,
+        extract=True,
+        columns=(
+            Column("Time", "Left"),
+            Column(names.WORKER_LOSS_REASON, "Reason"),
+            Column(names.WORKER_NAME, "Worker"),
+            Column(names.WORKER_ADDRESS, "Address"),
+            Column(names.WORKER_LOSS_TASKS, "Tasks it had"),
+            Column(names.WORKER_MEMORY_USED, "Memory", unit="bytes"),
+            Column(names.WORKER_LIFETIME, "Lived", unit="s"),
+            Column("body", "What happened"),
+        ),
+    ),
+)
+
+_SCHEDULER = (
+    Lines(
+        title="Scheduler's lag",
+        description="The longest that its event loop kept anyone waiting.",
+        queries=(highest(names.SCHEDULER_LAG, alias="lag"),),
+        empty=_SILENT,
+        unit="s",
+        width=8,
+    ),
+    Lines(
+        title="Scheduler's processor",
+        description="Cores that its process uses. At one it is the bottleneck.",
+        queries=(level(names.SCHEDULER_CPU, alias="cores"),),
+        empty=_SILENT,
+        width=8,
+    ),
+    Lines(
+        title="Scheduler's memory",
+        description="Memory of its process.",
+        queries=(level(names.SCHEDULER_MEMORY, alias="memory"),),
+        empty=_SILENT,
+        unit="bytes",
+        width=8,
+    ),
+)
+
+_GPU = (
+    Lines(
+        title="GPUs at work",
+        description="Mean utilization of the workers' GPUs.",
+        queries=(highest(names.GPU_UTILIZATION, alias="utilization"),),
+        empty="No worker tells of a GPU",
+        unit="percentunit",
+    ),
+    Lines(
+        title="Memory of the GPUs",
+        description="What is in use of the workers' GPUs' memory.",
+        queries=(
+            level(names.GPU_MEMORY_USED, alias="used"),
+            level(names.GPU_MEMORY_LIMIT, alias="limit"),
+        ),
+        empty="No worker tells of a GPU",
+        unit="bytes",
+    ),
+)
+
+_TOLD = (
+    Table(
+        title="Log records",
+        description="What the scheduler and its workers logged, warnings and worse by default.",
+        queries=(records(names.LOG_RECORD, names.TASK_PREFIX, names.EXCEPTION_TYPE),),
+        empty="Nothing was logged in this time, or it may not leave",
+        width=16,
+        extract=True,
+        columns=(
+            Column("Time", "Time"),
+            Column(names.LOGGER, "Logger"),
+            Column(names.TASK_PREFIX, "Task"),
+            Column(names.WORKER_ADDRESS, "Worker"),
+            Column("body", "Record"),
+        ),
+    ),
+    Bars(
+        title="Events by topic",
+        description="Events of Dask's log that the settings allow, since the cluster began.",
+        queries=(so_far(names.EVENT_COUNT, names.EVENT_TOPIC, title="Events"),),
+        empty="No event that the settings allow",
+        width=8,
+        height=10,
+        label=names.EVENT_TOPIC,
+    ),
+    Table(
+        title="Shutdowns",
+        description="What was asked for, by whom, and what became of it.",
+        queries=(records(names.LOG_CLUSTER_SHUTDOWN),),
+        empty="Nobody asked the cluster to shut down in this time",
+        height=6,
+        extract=True,
+        columns=(
+            Column("Time", "Time"),
+            Column(names.SHUTDOWN_STATE, "State"),
+            Column(names.SHUTDOWN_REQUESTED_BY, "Asked for by"),
+            Column("body", "Why"),
+        ),
+    ),
+)
+
+BOARD = Board(
+    uid="daskscope-cluster",
+    title="Cluster",
+    question="Why is it still running, is it well, and what has it lost?",
+    rows=(
+        Row("Why is it running?", _WHY),
+        Row("Work", _WORK),
+        Row("Workers", _MEMORY),
+        Row("Losses", _LOSSES),
+        Row("Scheduler", _SCHEDULER),
+        Row("GPUs", _GPU),
+        Row("What it told", _TOLD),
+    ),
+    single=True,
+)

@@ -1,0 +1,185 @@
+"""Fleet: what runs, what failed, what it costs, over all clusters."""
+
+from __future__ import annotations
+
+from daskscope import names
+from grafana.board import Board, Row
+from grafana.boards.parts import (
+    CLUSTER_COLUMNS,
+    computations_that_ended,
+    cost_per_hour,
+    idle_cost,
+)
+from grafana.influxql import (
+    CLUSTER,
+    clusters,
+    equals,
+    events,
+    grown,
+    heard,
+    latest,
+    level,
+    number_of,
+    rate,
+)
+from grafana.panels import Lines, Stat
+from grafana.table import Column, Table
+
+_ERRED = equals(names.COMPUTATION_STATUS, "erred")
+
+_NOW = (
+    Stat(
+        title="Clusters",
+        description="Clusters that report. One that is silent is missing here: see Pipeline.",
+        queries=(clusters(names.WORKER_THREADS),),
+        empty="No cluster reports",
+    ),
+    Stat(
+        title="Clusters at work",
+        description="Clusters that have been idle for no time at all.",
+        queries=(clusters(names.CLUSTER_IDLE, "v = 0"),),
+        empty="None at work",
+    ),
+    Stat(
+        title="Workers",
+        description="Workers that are connected, whatever their state.",
+        queries=(level(names.WORKER_COUNT),),
+        empty="No cluster reports",
+    ),
+    Stat(
+        title="Tasks to be done",
+        description="Tasks that wait, are queued, run, or that no worker can run.",
+        queries=(
+            level(
+                names.TASK_COUNT,
+                where=equals(names.TASK_STATE, "waiting", "queued", "processing", "no-worker"),
+            ),
+        ),
+        empty="No cluster reports",
+    ),
+    Stat(
+        title="Failed computations",
+        description="Computations that ended with an exception, in the time that is shown.",
+        queries=(number_of(names.LOG_COMPUTATION_FINISHED, title="Failed", where=_ERRED),),
+        empty="None failed",
+        bad=1,
+    ),
+    Stat(
+        title="Workers lost",
+        description="Workers that left without being asked to, in the time that is shown.",
+        queries=(
+            number_of(names.LOG_WORKER_LOST, title="Lost", where=f'"severity_number" >= {17}'),
+        ),
+        empty="None lost",
+        bad=1,
+    ),
+)
+
+_MONEY = (
+    cost_per_hour(),
+    Stat(
+        title="Cost",
+        description="What the clusters have cost in the time that is shown.",
+        queries=(grown(names.CLUSTER_COST, title="Cost"),),
+        empty="No prices are set",
+        width=6,
+        decimals=2,
+    ),
+    idle_cost(width=6),
+    Stat(
+        title="Idle threads",
+        description="How many of the workers' threads have nothing to do, on average.",
+        queries=(rate(names.WORKER_TIME, where=equals(names.WORKER_STATE, "idle")),),
+        empty="No cluster reports",
+        width=6,
+        decimals=1,
+    ),
+)
+
+_OVER_TIME = (
+    Lines(
+        title="Threads",
+        description="What the workers' threads do: the areas add up to all that there are.",
+        queries=(rate(names.WORKER_TIME, names.WORKER_STATE),),
+        empty="No cluster reports",
+        stacked=True,
+    ),
+    Lines(
+        title="Tasks",
+        description="Tasks that the schedulers hold, by state.",
+        queries=(level(names.TASK_COUNT, names.TASK_STATE),),
+        empty="No cluster reports",
+        stacked=True,
+    ),
+    Lines(
+        title="Computations that ended",
+        description="By how they ended. What was cut off with its cluster is not here.",
+        queries=(
+            events(
+                names.LOG_COMPUTATION_FINISHED,
+                names.COMPUTATION_STATUS,
+                alias=f"[[tag_{names.COMPUTATION_STATUS}]]",
+            ),
+        ),
+        empty="No computation ended",
+        bars=True,
+    ),
+    Lines(
+        title="Memory",
+        description="Memory of the workers, and what they may use.",
+        queries=(
+            level(names.MEMORY_USED, names.MEMORY_KIND),
+            level(names.MEMORY_LIMIT, alias="limit"),
+        ),
+        empty="No cluster reports",
+        unit="bytes",
+    ),
+)
+
+_LISTS = (
+    Table(
+        title="Clusters in this time",
+        description="One row for each cluster that told of itself, with the last that it told. "
+        "One that was not heard in the last five minutes and did not say that it stopped is lost.",
+        queries=(
+            latest(names.WORKER_THREADS, *CLUSTER, title="Threads"),
+            latest(names.WORKER_COUNT, *CLUSTER, title="Workers"),
+            latest(names.CLIENT_COUNT, *CLUSTER, title="Clients"),
+            latest(names.CLUSTER_IDLE, *CLUSTER, title="Idle for"),
+            latest(names.MEMORY_USED, *CLUSTER, title="Memory"),
+            grown(names.CLUSTER_COST, *CLUSTER, title="Cost"),
+            heard(names.WORKER_THREADS, *CLUSTER, title="Heard"),
+            number_of(names.LOG_CLUSTER_STOPPED, *CLUSTER, title="Stopped"),
+        ),
+        empty="No cluster has reported in this time",
+        columns=(
+            *CLUSTER_COLUMNS,
+            Column("Heard", "Heard now", words=("yes", "no")),
+            Column("Stopped", "Stopped", words=("yes", "no")),
+            Column("Workers", "Workers"),
+            Column("Threads", "Threads"),
+            Column("Clients", "Clients"),
+            Column("Idle for", "Idle for", unit="s"),
+            Column("Memory", "Memory", unit="bytes"),
+            Column("Cost", "Cost", decimals=2),
+        ),
+        sort="Idle for",
+    ),
+    computations_that_ended(
+        title="Computations that ended last",
+        description="The newest first. Its page has the code, the graph and the failures.",
+        width=24,
+    ),
+)
+
+BOARD = Board(
+    uid="daskscope-fleet",
+    title="Fleet",
+    question="What runs, what failed, what was lost, and what does it cost?",
+    rows=(
+        Row("Now", _NOW),
+        Row("Money", _MONEY),
+        Row("Over time", _OVER_TIME),
+        Row("Which", _LISTS),
+    ),
+)

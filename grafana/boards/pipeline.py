@@ -1,0 +1,158 @@
+"""Pipeline health: is the telemetry itself complete?"""
+
+from __future__ import annotations
+
+from daskscope import names
+from grafana.board import Board, Row
+from grafana.boards.parts import CLUSTER_COLUMNS
+from grafana.influxql import (
+    CLUSTER,
+    clusters,
+    events,
+    highest,
+    level,
+    newest,
+    number_of,
+    rate,
+    records,
+    so_far,
+)
+from grafana.panels import Bars, Lines, Stat
+from grafana.table import Column, Table
+
+_WELL = (
+    Stat(
+        title="Clusters that report",
+        description="Clusters of which a point of the last step is there.",
+        queries=(clusters(names.WORKER_THREADS),),
+        empty="No cluster reports",
+        width=6,
+    ),
+    Stat(
+        title="Left out",
+        description="What a bound made daskscope leave out, in all that these clusters told.",
+        queries=(so_far(names.DROPPED, title="Left out"),),
+        empty="Nothing was left out",
+        bad=1,
+        width=6,
+    ),
+    Stat(
+        title="Failed requests",
+        description="Requests of the plugin that failed, in all that these clusters told. Most "
+        "are tried again.",
+        queries=(so_far(names.SEND_FAILURES, title="Failed"),),
+        empty="None failed",
+        bad=1,
+        width=6,
+    ),
+    Stat(
+        title="Clusters that stopped",
+        description="Clusters that said that they close, in the time that is shown.",
+        queries=(number_of(names.LOG_CLUSTER_STOPPED, title="Stopped"),),
+        empty="None",
+        width=6,
+    ),
+)
+
+_LOST = (
+    Bars(
+        title="Left out, by what it was",
+        description="Beyond a bound: left out, or folded into another. In all that these "
+        "clusters told.",
+        queries=(so_far(names.DROPPED, names.DROPPED_WHAT, title="Left out"),),
+        empty="Nothing was left out",
+        label=names.DROPPED_WHAT,
+    ),
+    Lines(
+        title="Failed requests",
+        description="Of the plugin, per second, by what they carried.",
+        queries=(rate(names.SEND_FAILURES, names.SENT_WHAT),),
+        empty="None failed",
+        unit="reqps",
+    ),
+    Lines(
+        title="What waits in the plugin",
+        description="A queue that only grows is a destination that does not answer.",
+        queries=(level(names.QUEUE_SIZE, names.QUEUE_NAME),),
+        empty="No cluster reports",
+    ),
+    Lines(
+        title="What the plugin takes of the event loop",
+        description="Share of the scheduler's time that snapshots take; the sum of all clusters.",
+        queries=(rate(names.HOOK_TIME, alias="snapshots"),),
+        empty="No cluster reports",
+        unit="percentunit",
+    ),
+)
+
+_ARRIVES = (
+    Lines(
+        title="Clusters that report",
+        description="A step down that nobody stopped is a cluster that fell silent, or a "
+        "collector that is away.",
+        queries=(clusters(names.WORKER_THREADS, alias="clusters"),),
+        empty="No cluster reports",
+        width=8,
+    ),
+    Lines(
+        title="Log records that arrive",
+        description="By event.",
+        queries=tuple(
+            events(event, alias=event.name)
+            for event in (
+                names.LOG_COMPUTATION_FINISHED,
+                names.LOG_EXCEPTION,
+                names.LOG_WORKER_LOST,
+                names.LOG_EVENT,
+                names.LOG_RECORD,
+            )
+        ),
+        empty="No log record arrived in this time",
+        bars=True,
+        width=8,
+    ),
+    Lines(
+        title="Longest wait at a scheduler",
+        description="The longest that the event loop of any of these clusters kept anyone "
+        "waiting: a plugin that cost too much would show here.",
+        queries=(highest(names.SCHEDULER_LAG, alias="lag"),),
+        empty="No cluster reports",
+        unit="s",
+        width=8,
+    ),
+    Table(
+        title="When each cluster was last heard of",
+        description="One that is not the newest and did not say that it stopped fell silent.",
+        queries=(newest(names.WORKER_THREADS, *CLUSTER, title="Threads"),),
+        empty="No cluster has reported in this time",
+        width=12,
+        height=8,
+        columns=(Column("Time", "Last heard of"), *CLUSTER_COLUMNS, Column("Threads", "Threads")),
+        sort="Last heard of",
+    ),
+    Table(
+        title="Clusters that began and stopped",
+        description="The newest first.",
+        queries=(
+            records(names.LOG_CLUSTER_STARTED, names.USER_NAME, *CLUSTER),
+            records(names.LOG_CLUSTER_STOPPED, names.USER_NAME, *CLUSTER),
+        ),
+        empty="No cluster began or stopped in this time",
+        width=12,
+        height=8,
+        columns=(
+            Column("Time", "Time"),
+            Column("body", "What"),
+            Column(names.USER_NAME, "User"),
+            *CLUSTER_COLUMNS,
+        ),
+        sort="Time",
+    ),
+)
+
+BOARD = Board(
+    uid="daskscope-pipeline",
+    title="Pipeline health",
+    question="Is the telemetry itself complete?",
+    rows=(Row("Is all well?", _WELL), Row("What is missing", _LOST), Row("What arrives", _ARRIVES)),
+)

@@ -1,0 +1,113 @@
+"""``./dev stack``, as a script or a terminal has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import requests
+
+from daskscope import names
+from tests.stack import build
+from tests.stack.conftest import built
+from tests.stack.run import until
+
+_PATIENCE = 60
+
+
+class StackProcess:
+    """``./dev stack --json`` from its line of JSON on. Use it in a with-statement."""
+
+    def __enter__(self) -> Self:
+        self._shown = tempfile.TemporaryFile("a+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.stack", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=self._shown,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self.shown()
+        self.where: dict[str, Any] = json.loads(line)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(_PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._shown.close()
+
+    def shown(self) -> str:
+        self._shown.seek(0)
+        return self._shown.read()
+
+    def wait(self) -> int:
+        return self._process.wait(_PATIENCE)
+
+    def press_ctrl_c(self) -> None:
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def left(self) -> list[str]:
+        """Return what of its parts is still there."""
+        return [
+            name
+            for name, pids in self.where["pids"].items()
+            if any(Path(f"/proc/{pid}").exists() for pid in pids)
+        ]
+
+    def lines(self) -> list[Any]:
+        """Return what the service tells of the workers of its one cluster over time."""
+        service, headers = self.where["service"], {"Authorization": f"Bearer {self.where['token']}"}
+        clusters = requests.get(f"{service}/api/v1/clusters", headers=headers, timeout=30).json()
+        if not clusters["items"]:
+            return []
+        which = {"cluster": clusters["items"][0]["id"], "metric": names.WORKER_COUNT.name}
+        answer = requests.get(f"{service}/api/v1/series", params=which, headers=headers, timeout=30)
+        found: list[Any] = answer.json()["items"]
+        return found
+
+    def measurements(self) -> set[str]:
+        answer = requests.get(
+            f"{self.where['influxdb']}/query",
+            params={"db": self.where["databases"][0], "q": "SHOW MEASUREMENTS"},
+            headers={"Authorization": f"Token {self.where['influxdb_token']}"},
+            timeout=30,
+        )
+        (result,) = answer.json()["results"]
+        return {name for series in result.get("series", []) for (name,) in series["values"]}
+
+
+@pytest.fixture(autouse=True)
+def _programs(otelcol: Path) -> None:
+    built(build.INFLUXDB1)
+
+
+def test_the_service_shows_what_went_through_influxdb_and_ctrl_c_ends_every_part() -> None:
+    with StackProcess() as stack:
+        until(lambda: {"dask.worker.count", "logs"} <= stack.measurements())
+        until(stack.lines)
+        stack.press_ctrl_c()
+        assert stack.wait() == 0, stack.shown()
+        assert stack.left() == []
+        assert not Path(stack.where["folder"]).exists()
+
+
+@pytest.mark.parametrize("part", ["influxdb", "collector", "demo"])
+def test_it_ends_with_the_name_of_a_part_that_died(part: str) -> None:
+    with StackProcess() as stack:
+        os.kill(stack.where["pids"][part][0], signal.SIGKILL)
+        assert stack.wait() == 1
+        name = {"influxdb": "InfluxDB 1", "collector": "the collector", "demo": "the demo"}[part]
+        assert f"{name} ended, which it should not have" in stack.shown()
+        assert stack.left() == []

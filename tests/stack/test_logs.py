@@ -1,0 +1,129 @@
+"""Log records out of InfluxDB are those of the service's own table, to all who may read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from daskscope_service.series.influx_logs import InfluxLogs
+from daskscope_service.series.influxql import InfluxQL
+from daskscope_service.series.reach import Own
+from tests.service_process import ServiceProcess
+from tests.stack.influxdb import DATABASE
+from tests.stack.run import Run, owned_by
+
+
+def ask(service: ServiceProcess, **parameters: str) -> dict[str, Any]:
+    answer = requests.get(
+        f"{service.url}/api/v1/logs",
+        params={"limit": "1000", **parameters},
+        headers={"Authorization": f"Bearer {service.token()}"},
+        timeout=30,
+    )
+    assert answer.ok, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def alike(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a record without its id, and without attributes that are empty: InfluxDB has none."""
+    attributes = {key: value for key, value in item["attributes"].items() if value != ""}
+    return {**item, "id": None, "attributes": attributes}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"level": "error"}, {"text": "ODD"}, {"user": "nobody"}, {"cluster": "none"}],
+    ids=str,
+)
+def test_both_stores_answer_alike(
+    run: Run, reader: ServiceProcess, parameters: dict[str, str]
+) -> None:
+    own, read = (ask(service, **parameters) for service in (run.service, reader))
+    assert own["next"] is read["next"] is None
+    assert bool(own["items"]) == (parameters.keys() <= {"level", "text"})
+    by_text = [
+        sorted(map(alike, answer["items"]), key=lambda item: (item["at"], repr(item)))
+        for answer in (own, read)
+    ]
+    assert by_text[0] == by_text[1]
+    times = [item["at"] for item in read["items"]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_time_and_a_cluster_choose_the_same(run: Run, reader: ServiceProcess) -> None:
+    whole = ask(run.service, cluster=run.cluster)["items"]
+    # Each time that is told: floats tell fewer than there are.
+    chosen = set()
+    for bound in ("since", "until"):
+        for at in (item["at"] for item in whole):
+            own, read = (
+                {item["at"] for item in ask(service, cluster=run.cluster, **{bound: at})["items"]}
+                for service in (run.service, reader)
+            )
+            assert own == read
+            chosen.add(len(own))
+    assert len(chosen) > len(whole) / 2
+
+
+def test_pages_join_to_the_whole(reader: ServiceProcess) -> None:
+    whole = ask(reader)["items"]
+    found: list[Any] = []
+    page: dict[str, Any] = {"next": None}
+    while not found or page["next"]:
+        more = {"cursor": page["next"]} if page["next"] else {}
+        page = ask(reader, limit="7", **more)
+        found += page["items"]
+    assert found == whole
+    assert len({item["id"] for item in whole}) == len(whole)
+
+
+def test_the_page_of_log_records_is_the_same(run: Run, reader: ServiceProcess) -> None:
+    def shown(service: ServiceProcess) -> list[str]:
+        with requests.Session() as browser:
+            browser.get(service.sign_in_link, timeout=30)
+            page = browser.get(
+                f"{service.url}/logs", params={"cluster": run.cluster}, timeout=30
+            ).text
+        return sorted(line.strip() for line in page.splitlines() if '<td class="text">' in line)
+
+    assert any("is odd" in line for line in shown(reader))
+    assert shown(reader) == shown(run.service)
+
+
+@pytest.fixture
+def influxdb(run: Run) -> Iterator[InfluxQL]:
+    influxdb = InfluxQL(run.database.url, run.database.token)
+    yield influxdb
+    influxdb.close()
+
+
+def bodies(influxdb: InfluxQL, own: Own, workspace: str, cluster: str | None = None) -> list[str]:
+    records, _ = InfluxLogs(influxdb, DATABASE, own).newest(
+        workspace, cluster, None, None, None, 1000
+    )
+    return [record.body for record in records]
+
+
+def test_a_cluster_without_a_workspace_is_of_that_which_heard_its_heartbeats(
+    run: Run, influxdb: InfluxQL
+) -> None:
+    """It calls itself ``default`` in InfluxDB, whatever its token's workspace."""
+    for cluster in (None, run.cluster):
+        assert "Cluster stopped: run (LocalCluster)" in bodies(
+            influxdb, owned_by("team", run), "team", cluster
+        )
+        assert bodies(influxdb, owned_by("team", run), "default", cluster) == []
+        assert bodies(influxdb, owned_by("team", run), "other", cluster) == []
+    for no_workspace in ("team' OR '1'='1", "team\\", 'team" --'):
+        assert bodies(influxdb, owned_by("team", run), no_workspace) == []
+
+
+def test_pages_go_on_past_what_is_not_for_the_reader(run: Run, influxdb: InfluxQL) -> None:
+    logs = InfluxLogs(influxdb, DATABASE, owned_by("team", run))
+    records, end = logs.newest("other", None, None, None, None, 5)
+    assert records == []
+    assert end is not None
