@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tests.bench import exporter, first_data, service, service_tables, snapshot, soak
+from tests.bench import (
+    exporter,
+    first_data,
+    page_tables,
+    pages,
+    service,
+    service_tables,
+    snapshot,
+    soak,
+    stack,
+)
 from tests.bench.results import as_data, of_machine, table
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("what", type=click.Choice(["all", "exporter", "soak", "service"]), default="all")
+@click.argument(
+    "what",
+    type=click.Choice(["all", "exporter", "soak", "service", "pages", "stack"]),
+    default="all",
+)
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -45,6 +61,12 @@ from tests.bench.results import as_data, of_machine, table
     help="Of the service's stock: 1 is 10,000 clusters, beside a tenth of them.",
 )
 @click.option(
+    "--keep",
+    is_flag=True,
+    help="Of pages: leave the filled SQLite databases in the user's cache folder, and use those "
+    "that a run of the same half day has left there.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(0.1),
     default=5.0,
@@ -64,6 +86,7 @@ def bench(
     tasks: int,
     soak_tasks: int,
     scale: float,
+    keep: bool,
     seconds: float,
     record: Path | None,
 ) -> None:
@@ -76,11 +99,15 @@ def bench(
               and for how long a beat holds up the event loop that has 1,000 workers
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
-
     service   heartbeats and metric points per second that are committed before they are
               acknowledged, and how long pages and lists take, with 10,000 clusters, a million
               computations and ten million points, and with a tenth of that; on SQLite and, where
               its server is installed, on PostgreSQL. As tables in Markdown
+    pages     of every page, and of every list of the API: how long it takes, how it grows with ten
+              times the data, how large it is, and what a first visit fetches; likewise. Not part of
+              all, for the service's part has the times
+    stack     metric points per second that are stored by the service, and by the real collector and
+              InfluxDB 1.8, which are built the first time: that takes Go. Not part of all
 
     The first takes some five minutes as it is, the second half an hour, the third a quarter of one
     and three gigabytes of the disk. Ratios compare rounds that ran side by side, so other work on
@@ -92,6 +119,7 @@ def bench(
       ./dev bench exporter --rounds 8
       ./dev bench soak --soak-tasks 50000
       ./dev bench service --scale 0.05 --rounds 8 --seconds 2
+      ./dev bench pages --scale 0.1 --rounds 20
     For the record:
       ./dev bench --json figures.json
     """
@@ -123,8 +151,24 @@ def bench(
         measured["service"] = of_machine() | {"by clusters": of_service}
         click.echo(f"{service_tables.overview(of_service)}\n")
         click.echo(service_tables.questions(of_service))
+    if what == "pages":
+        of_pages = pages.measure(
+            round(10_000 * scale), asks=rounds, keep=_cache_folder() if keep else None, tell=_tell
+        )
+        measured["pages"] = of_machine() | {"by database": of_pages}
+        click.echo(f"{page_tables.summary(of_pages)}\n")
+        click.echo(page_tables.pages(of_pages))
+    if what == "stack":
+        figures, measured["stack"] = stack.measure(max(rounds // 4, 1), seconds, _tell)
+        measured["stack"] |= of_machine() | {"figures": as_data(figures)}
+        click.echo(table(figures))
     if record is not None:
-        record.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        record.write_text(json.dumps(measured, indent=1, default=asdict) + "\n", encoding="utf-8")
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "daskscope", "bench")
 
 
 def _tell(line: str) -> None:

@@ -6,95 +6,117 @@ import http.client
 import random
 import time
 from collections.abc import Callable
+from email.message import Message
+from typing import Self
 from urllib.parse import urlencode
 
 from daskscope import names
+from daskscope_service.accounts import users
 from tests.bench.stock import (
     BUGS,
     COMPUTATIONS,
     EVERY,
     FAILED,
+    FEW,
     GROUPED,
     PROFILES,
+    STANDING,
     USERS,
     Stock,
     cluster_id,
+    goes_on,
 )
 from tests.service_process import ServiceProcess
 
 Addresses = dict[str, Callable[[], str]]
 
+_OWNER, _PASSWORD = "owner@example.org", "not to be guessed"
 
-def addresses(stock: Stock) -> Addresses:
-    """Return what is asked, by what is told of it: functions that return another one each time."""
-    chance = random.Random(3)
 
-    def short() -> int:
-        return chance.randrange(1, stock.clusters)
+class Places:
+    """What is at random places of ``stock``: other ones each time."""
 
-    def user() -> str:
-        return f"user-{chance.randrange(USERS)}"
+    def __init__(self, stock: Stock) -> None:
+        self.stock = stock
+        self._chance = random.Random(3)
 
-    def instant() -> int:
-        return stock.now - chance.randrange(stock.clusters * EVERY)
+    def short(self) -> int:
+        """Return the number of a cluster that has stopped."""
+        while goes_on(number := self._chance.randrange(1, self.stock.clusters)):
+            pass
+        return number
 
-    def first_of(which: int, step: int) -> int:
-        """Return the first of a cluster's computations whose number ``step`` divides."""
-        return -(-(which - 1) * COMPUTATIONS // step) * step
+    def standing(self) -> int:
+        """Return the number of a cluster that goes on, and not the first."""
+        return self._chance.randrange(1, self.stock.clusters, STANDING)
 
-    def computation() -> str:
-        which = short()
-        return f"{cluster_id(which)}/computations/c{first_of(which, GROUPED)}"
+    def user(self) -> str:
+        """Return one of those who have most clusters."""
+        return f"user-{self._chance.randrange(FEW)}"
 
-    def profile() -> str:
-        which = short()
-        return f"{cluster_id(which)}/profiles/p{first_of(which, PROFILES)}"
+    def rare_user(self) -> str:
+        """Return one of the others."""
+        return f"user-{self._chance.randrange(FEW, USERS)}"
 
-    def of_long_life() -> str:
-        first = first_of(stock.clusters, GROUPED)
-        number = chance.randrange(first, stock.computations - GROUPED, GROUPED)
+    def instant(self) -> int:
+        """Return a time."""
+        return self.stock.now - self._chance.randrange(self.stock.long_life)
+
+    def computation(self) -> str:
+        """Return the path of a computation that has groups, a failure and a trace."""
+        which = self.short()
+        return f"{cluster_id(which)}/computations/c{self._first(which, FAILED)}"
+
+    def profile(self) -> str:
+        """Return the path of a profile."""
+        which = self.short()
+        return f"{cluster_id(which)}/profiles/p{self._first(which, PROFILES)}"
+
+    def of_long_life(self) -> str:
+        """Return the path of a computation of the first cluster."""
+        first = self._first(self.stock.clusters, GROUPED)
+        number = self._chance.randrange(first, self.stock.computations - GROUPED, GROUPED)
         return f"{cluster_id(0)}/computations/c{number}"
 
-    def bug() -> str:
-        return f"1:bug{chance.randrange(min(BUGS, stock.computations // FAILED // 2))}"
+    def bug(self) -> str:
+        """Return the fingerprint of failures that never go away."""
+        return f"1:bug{self._chance.randrange(min(BUGS, self._failures // 2))}"
 
-    def rare() -> str:
-        return f"1:rare{(2 * chance.randrange(stock.computations // FAILED // 2) + 1) // 8}"
+    def rare(self) -> str:
+        """Return the fingerprint of failures that were seen four times."""
+        return f"1:rare{(2 * self._chance.randrange(self._failures // 2) + 1) // 8}"
 
-    def series(cluster: int, seconds: int, metric: names.Metric = names.TASK_COUNT) -> str:
-        until = stock.now - cluster * EVERY
+    def series(self, cluster: int, seconds: int) -> str:
+        """Return the address of the last ``seconds`` of a cluster's series."""
+        until = self.stock.now - (0 if goes_on(cluster) else cluster * EVERY)
         return "/api/v1/series?" + urlencode(
             {
                 "cluster": cluster_id(cluster),
-                "metric": metric.name,
+                "metric": names.TASK_COUNT.name,
                 "since": until - seconds,
                 "until": until,
             }
         )
 
+    @property
+    def _failures(self) -> int:
+        return self.stock.computations // FAILED
+
+    @staticmethod
+    def _first(which: int, step: int) -> int:
+        """Return the first of a cluster's computations whose number ``step`` divides."""
+        return -(-(which - 1) * COMPUTATIONS // step) * step
+
+
+def lists(stock: Stock) -> Addresses:
+    """Return what is asked of the API, by what is told of it."""
+    at = Places(stock)
+    short, user, instant, long = at.short, at.user, at.instant, cluster_id(0)
+
     def api(path: str, **parameters: object) -> str:
         return f"/api/v1/{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
-    long = cluster_id(0)
     found: Addresses = {
-        "clusters": lambda: "/",
-        "clusters, at some time": lambda: f"/?until={instant()}",
-        "clusters of a user": lambda: f"/?user={user()}",
-        "cluster": lambda: f"/clusters/{cluster_id(short())}",
-        "cluster, long-lived": lambda: f"/clusters/{long}",
-        "cluster, long-lived, a day": lambda: f"/clusters/{long}?span=day",
-        "cluster, long-lived, all its life": lambda: f"/clusters/{long}?span=life",
-        "computations of a cluster": lambda: f"/clusters/{cluster_id(short())}/computations",
-        "computations of a long-lived one": lambda: (
-            f"/clusters/{long}/computations?until={instant()}"
-        ),
-        "computation": lambda: f"/clusters/{computation()}",
-        "computation of a long-lived one": lambda: f"/clusters/{of_long_life()}",
-        "exceptions": lambda: "/exceptions",
-        "exceptions, at some time": lambda: f"/exceptions?until={instant()}",
-        "exceptions of a user": lambda: f"/exceptions?user={user()}",
-        "exception, seen often": lambda: f"/exceptions/{bug()}",
-        "exception, seen seldom": lambda: f"/exceptions/{rare()}",
         "API clusters": lambda: api("clusters"),
         "API clusters, at some time": lambda: api("clusters", until=instant()),
         "API clusters of a user": lambda: api("clusters", user=user()),
@@ -108,25 +130,28 @@ def addresses(stock: Stock) -> Addresses:
             f"clusters/{long}/computations", until=instant()
         ),
         "API computations of no one": lambda: api("computations", user="nobody"),
-        "API computation": lambda: api(f"clusters/{computation()}"),
+        "API computation": lambda: api(f"clusters/{at.computation()}"),
         "API exceptions": lambda: api("exceptions"),
         "API exceptions, a day": lambda: api("exceptions", since=stock.now - 86_400),
         "API exceptions of a user": lambda: api("exceptions", user=user()),
         "API exceptions of a cluster": lambda: api("exceptions", cluster=cluster_id(short())),
-        "API exception, seen often": lambda: api(f"exceptions/{bug()}"),
+        "API exception, seen often": lambda: api(f"exceptions/{at.bug()}"),
         "API events": lambda: api("events"),
         "API events, at some time": lambda: api("events", until=instant()),
         "API events of a user": lambda: api("events", user=user()),
+        "API logs": lambda: api("logs"),
+        "API logs of a cluster": lambda: api("logs", cluster=cluster_id(short())),
+        "API usage": lambda: api("usage"),
         "API events of no one": lambda: api("events", user="nobody"),
         "API events of a cluster": lambda: api("events", cluster=cluster_id(short())),
         "API profiles": lambda: api("profiles"),
         "API profiles of a user": lambda: api("profiles", user=user()),
         "API profiles of no one": lambda: api("profiles", user="nobody"),
-        "API profile": lambda: api(f"clusters/{profile()}"),
-        "API series of a cluster": lambda: series(short(), 900),
-        "API series, an hour": lambda: series(0, 3600),
-        "API series, a day": lambda: series(0, 86_400),
-        "API series, all of a long life": lambda: series(0, stock.long_life),
+        "API profile": lambda: api(f"clusters/{at.profile()}"),
+        "API series of a cluster": lambda: at.series(short(), 900),
+        "API series, an hour": lambda: at.series(0, 3600),
+        "API series, a day": lambda: at.series(0, 86_400),
+        "API series, all of a long life": lambda: at.series(0, stock.long_life),
     }
     return found
 
@@ -138,31 +163,53 @@ def ask(
 
     Raises RuntimeError for an answer other than 200.
     """
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
-    cookie = _sign_in(connection, token)
-    taken: dict[str, list[float]] = {what: [] for what in asked}
-    for _ in range(times):
-        for what, address in asked.items():
-            path = address()
-            headers = (
-                {"Authorization": f"Bearer {token}"}
-                if path.startswith("/api/")
-                else {"Cookie": cookie}
-            )
-            began = time.perf_counter()
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read()
-            taken[what].append(time.perf_counter() - began)
-            if answer.status != 200:
-                raise RuntimeError(f"{path} was answered with {answer.status}: {body[:300]!r}")
-    connection.close()
+    with Reader(service, token) as reader:
+        taken: dict[str, list[float]] = {what: [] for what in asked}
+        for _ in range(times):
+            for what, address in asked.items():
+                taken[what].append(reader.ask(address())[0])
     return taken
 
 
-def _sign_in(connection: http.client.HTTPConnection, token: str) -> str:
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    connection.request("POST", "/sign-in", urlencode({"token": token}), form)
-    answer = connection.getresponse()
-    answer.read()
-    return str(answer.headers["Set-Cookie"]).partition(";")[0]
+class Reader:
+    """Asks for pages as an owner who is signed in, and the API with a token."""
+
+    def __init__(self, service: ServiceProcess, token: str) -> None:
+        self._token = token
+        self._connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
+        form = urlencode({"name": _OWNER, "password": _PASSWORD})
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        self._connection.request("POST", "/sign-in", form, headers)
+        answer = self._connection.getresponse()
+        answer.read()
+        self._cookie = str(answer.headers["Set-Cookie"]).partition(";")[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def ask(self, path: str) -> tuple[float, Message, bytes]:
+        """Return the seconds until all was there, the headers, and the body as it was sent.
+
+        Raises RuntimeError for an answer other than 200.
+        """
+        headers = {"Accept-Encoding": "gzip"}
+        if path.startswith("/api/"):
+            headers["Authorization"] = f"Bearer {self._token}"
+        else:
+            headers["Cookie"] = self._cookie
+        began = time.perf_counter()
+        self._connection.request("GET", path, headers=headers)
+        answer = self._connection.getresponse()
+        body = answer.read()
+        seconds = time.perf_counter() - began
+        if answer.status != 200:
+            raise RuntimeError(f"{path} was answered with {answer.status}: {body[:300]!r}")
+        return seconds, answer.headers, body
+
+
+def make_owner(service: ServiceProcess, workspace: str) -> None:
+    """Make the user whom a :class:`Reader` signs in as."""
+    users.create(service.engine, name=_OWNER, password=_PASSWORD, workspace=workspace, role="owner")

@@ -19,7 +19,9 @@ import psutil  # type: ignore[import-untyped]
 
 from tests.bench import bodies, questions
 from tests.bench.load import Answers, drive, post
-from tests.bench.stock import Stock, fill
+from tests.bench.page_addresses import pages, prepare
+from tests.bench.stock import Stock
+from tests.bench.stock_fill import fill
 from tests.postgresql import PostgresServer, find_binaries
 from tests.service_process import ServiceProcess
 
@@ -73,8 +75,10 @@ def measure(clusters: int, *, rounds: int, seconds: float, asks: int, tell: Tell
             fill(target.services[0], stock, lambda line: tell(f"  {line}"))
         for kind, target in alone.items():
             tell(f"{kind}: pages and lists …")
-            asked = questions.addresses(stock)
-            measured[kind]["asked"] = questions.ask(target.services[0], target.token, asked, asks)
+            service = target.services[0]
+            questions.make_owner(service, _WORKSPACE)
+            asked = pages(stock, prepare(service, _WORKSPACE)) | questions.lists(stock)
+            measured[kind]["asked"] = questions.ask(service, target.token, asked, asks)
         _measure_beats(targets, stock, rounds, seconds, measured, tell)
         _measure_points(alone, stock, rounds, seconds, measured, tell)
     return measured
@@ -84,6 +88,7 @@ def _targets(folder: Path, parts: ExitStack, tell: Tell) -> dict[str, _Target]:
     def start(name: str, url: str = "") -> ServiceProcess:
         # Busy services leave the line for each request out; those of one database share a key.
         options: dict[str, Any] = {"log_level": "warning", "code_keys": (_CODE_KEY,)}
+        options["retention_interval"] = 0  # nothing goes by its age
         return parts.enter_context(ServiceProcess(folder / name, database_url=url, **options))
 
     one = start("sqlite")

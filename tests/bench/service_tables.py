@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tests.bench.page_tables import p95, shown
 from tests.bench.service import POSTGRESQL, SQLITE, TWO, Measured
 
 #: What was measured, by the number of clusters in the stock: of a tenth first, then of all.
@@ -80,12 +81,12 @@ def questions(measured: BySize) -> str:
         for kind in kinds:
             for found in measured.values():
                 seconds = found[kind]["asked"][what]
-                late = _p95(seconds)
+                late = p95(seconds)
                 mark = "" if late <= _MOST_SECONDS else " ✗"
                 cells.append(f"{1000 * statistics.median(seconds):.1f}, {1000 * late:.1f}{mark}")
             mark = "" if growths[kind][what] <= _MOST_GROWTH else " ✗"
             cells.append(f"{growths[kind][what]:.2f}{mark}")
-        lines.append(_line(what, *cells))
+        lines.append(_line(shown(what), *cells))
     return "\n".join(lines)
 
 
@@ -139,10 +140,4 @@ def _ratio(one: str, other: str) -> Value:
 
 def _slowest(found: Measured, kind: str) -> float:
     asked: dict[str, Any] = found[kind]["asked"]
-    return 1000 * max(_p95(seconds) for seconds in asked.values())
-
-
-def _p95(seconds: list[float]) -> float:
-    return (
-        statistics.quantiles(seconds, n=20, method="inclusive")[-1] if seconds[1:] else seconds[0]
-    )
+    return 1000 * max(p95(seconds) for seconds in asked.values())

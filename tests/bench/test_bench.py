@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.bench import page_addresses
 from tests.bench.__main__ import bench
+from tests.bench.page_addresses import rules
 from tests.bench.results import Figure, table
+from tests.bench.stock import Stock
 
 
 @pytest.mark.timeout(180)
@@ -59,11 +62,38 @@ def test_the_service_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert "≥ 1,500 on SQLite" in rows["heartbeats/s"]
     assert "≤ 26 on SQLite" in rows["bytes on disk per point"]
     assert "≤ 100" in rows["slowest page or list, p95, ms"]
-    assert {"metric points/s", "clusters", "API series, all of a long life"} <= set(rows)
+    assert {"metric points/s", "`/clusters`", "API series, all of a long life"} <= set(rows)
     measured = json.loads(record.read_text())["service"]["by clusters"]
     assert set(measured) == {"20", "200"}
     for kind in measured["200"].values():
         assert min(kind["beats"]) > 0
+
+
+@pytest.mark.timeout(300)
+def test_every_page_is_measured_beside_its_goals(tmp_path: Path) -> None:
+    record = tmp_path / "figures.json"
+    arguments = ["pages", "--scale", "0.02", "--rounds", "1", "--json", str(record)]
+
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+
+    assert result.exit_code == 0, result.output
+    rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line}
+    assert "≤ 100" in rows["slowest, p95, ms"]
+    assert "≤ 150" in rows["most on a first visit, kB"]
+    assert {f"`{rule}`" for rule in rules()} <= set(rows)
+    assert {"/", "/clusters/<cluster_id>", "/settings/tokens"} <= set(rules())
+    measured = json.loads(record.read_text())["pages"]["by database"]["SQLite"]
+    assert set(measured) == {"20", "200"}
+    page = measured["200"]["bytes"]["/"]
+    assert page["sent"] <= page["plain"] < page["first_visit"]  # which fetches the styles, too
+
+
+def test_a_page_whose_address_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_addresses, "rules", lambda: ["/new/<thing>"])
+    found = page_addresses.pages(Stock("bench", 200, 10**9), "")
+
+    with pytest.raises(LookupError, match="thing"):
+        found["/new/<thing>"]()
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [([1.0, 1.01, 9.0], "PASS"), ([1.1, 1.1], "over")])
