@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of these tests."""
     parser.addoption(
         "--kills", type=int, default=3, help="how often the service is killed under load"
+    )
+    parser.addoption(
+        "--outage",
+        type=float,
+        # At least longer than the longest pause between two tries of the collector.
+        default=120.0 if "CI" in os.environ else 15.0,
+        help="seconds that an outage of InfluxDB lasts; two minutes under CI",
     )
 
 

@@ -14,6 +14,8 @@ from typing import Self
 #: Seconds that it may take to end; it promises five.
 _PATIENCE = 20
 
+_DEMO = "from daskscope_service.cli import main; main()"
+
 
 class DemoProcess:
     """The demo, from its line of JSON on until it is ended. Use it in a with-statement.
@@ -21,11 +23,15 @@ class DemoProcess:
     ``url`` and ``token`` are those of its service; ``sign_in_link`` is what it shows a person.
     """
 
+    def __init__(self, *options: str, program: str = _DEMO) -> None:
+        """``program``: Python that runs the demo, where a test changes some of it before."""
+        self._command = [sys.executable, "-c", program, "demo", "--json", *options]
+
     def __enter__(self) -> Self:
         # Append: the process shares the place at which this one reads.
         self._shown = tempfile.TemporaryFile("a+", encoding="utf-8")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "daskscope_service.cli", "demo", "--json"],
+            self._command,
             stdout=subprocess.PIPE,
             stderr=self._shown,
             text=True,
@@ -33,7 +39,7 @@ class DemoProcess:
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, self._read()
+        assert line, self.shown()
         ready = json.loads(line)
         self.url: str = ready["url"]
         self.token: str = ready["token"]
@@ -49,14 +55,18 @@ class DemoProcess:
 
     @property
     def sign_in_link(self) -> str:
-        found = re.search(r"Sign in: (http\S+)", self._read())
-        assert found is not None, self._read()
+        found = re.search(r"Sign in: (http\S+)", self.shown())
+        assert found is not None, self.shown()
         return found[1]
 
     def press_ctrl_c(self) -> tuple[int, str]:
         """Interrupt every process of the group, as a terminal does. Return code and errors."""
         os.killpg(self._process.pid, signal.SIGINT)
-        return self._process.wait(_PATIENCE), self._read()
+        return self.end()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end. Return code and errors."""
+        return self._process.wait(_PATIENCE), self.shown()
 
     def alive(self) -> bool:
         """Return whether any process of the group is left."""
@@ -66,6 +76,7 @@ class DemoProcess:
             return False
         return True
 
-    def _read(self) -> str:
+    def shown(self) -> str:
+        """Return what it has shown a person up to now."""
         self._shown.seek(0)
         return self._shown.read()

@@ -154,7 +154,9 @@ def _constraints(pins: dict[str, str]) -> Iterator[str]:
 
 def run_tests(python: Path, arguments: Sequence[str]) -> bool:
     """Run the exporter's tests; return whether they passed."""
-    tests = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "tests/exporter", *arguments]
+    # As ``./dev test`` does it: side by side where all are run.
+    told = arguments or ("--numprocesses", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+    tests = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "tests/exporter", *told]
     return subprocess.run(tests, cwd=ROOT, check=False).returncode == 0
 
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from tests.seed_asked import command, decision, policy, target
+from tests.seed_asked import command, decision, notice, policy, target, usage
+from tests.seed_seen import features_profile, logs, logs_of_lost
+from tests.seed_series import series
+from tests.seed_spans import spans
 from tests.seed_texts import FEATURES, KILLED_TRACEBACK, PARSE_TRACEBACK, TRAIN, VALUE_TRACEBACK
 from tests.seed_writer import GIB, SeedWriter
 
@@ -105,6 +108,9 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
             running, f"loop-{i}", "finished", start, start + 7 + i % 5, features, call=48
         )
 
+    spans(writer, computations["finished"])
+    spans(writer, computations["erred"], failed_in="hash-join-p2p")
+
     fingerprints = ("1:9f31c0aa52", "1:0b7de11c4e", "1:77aa01d3f5")
     writer.failure(
         computations["erred"],
@@ -179,6 +185,18 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     decision(writer, running, "nights", -20, "Idle for 42 min; policy 'nights' shuts down after "
                     "30 min between 20:00 and 06:00 Europe/Berlin; it is 23:12 there, so it is "
                     "asked to shut down.")  # fmt: skip
+    notice(writer, "computation failed", running, -2310,
+           "A computation of maria.lindqvist on features-nightly failed after 1 min 30 s: 15 task "
+           "runs erred, 3,897 of 4,812 tasks done.")  # fmt: skip
+    notice(writer, "worker lost", running, -2100,
+           "features-nightly lost the worker features-worker-17: out of memory, with 14 tasks on "
+           "it.")  # fmt: skip
+    notebook = "jupyter-chidinma.okonkwo-adeyemi@analytics.example.org"
+    usage(writer, "Scheduler-n", "maria.lindqvist", 50, 96, 1.1, prices=("USD", 0.06))
+    usage(writer, stopped, "tomas", 3, 256, 1.0, prices=("EUR", 0.045))
+    usage(writer, "Scheduler-t", "tomas", 12, 256, 0.7, until=20, prices=("EUR", 0.045))
+    usage(writer, "Scheduler-77b0", notebook, 10, 8, 16.0)
+    usage(writer, secretive, "finance-batch", 1, 16, 0.08)
     writer.activity(stopped, "", idle=41_000.0, unattributed=310.0)
     writer.activity(stopped, "read-parquet", thread_cpu=30_000.0, transfer=1_200.0)
     writer.activity(running, "", idle=31_000.0, paused=12.0, unattributed=2_310.0, transfer=6_150.0)
@@ -187,6 +205,10 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     )
     writer.activity(running, "groupby", thread_cpu=17_200.0, deserialize=1_920.0, running=610.0)
     writer.profile(running, "p1", -600)
+    for minute in range(3):
+        writer.profile(lost, f"p{minute}", -9400 + 60 * minute, features_profile(minute))
+    logs(writer, running, computations["running"][1])
+    logs_of_lost(writer, *computations["lost"])
     writer.event(running, "e1", "progress", {"partition": 118, "of": 240, "note": "half way"}, -300)
     writer.event(
         running,
@@ -202,8 +224,8 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
         -1500,
     )
 
-    writer.series(running, -5400, 0, workers=24)
-    writer.series(stopped, -30_000, -26_380, workers=64)
-    writer.series(lost, -14_000, -9_100, workers=8)
+    series(writer, running, -5400, 0, workers=24)
+    series(writer, stopped, -30_000, -26_380, workers=64, gpus=True)
+    series(writer, lost, -14_000, -9_100, workers=8, spills=False)
     writer.write(engine)
     return Seeded(running, stopped, lost, secretive, computations, fingerprints)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from daskscope_service.db import schema
@@ -87,3 +88,54 @@ def decision(writer: SeedWriter, cluster: str, policy: str, at: float, sentence:
         outcome="shutdown",
         sentence=sentence,
     )
+
+
+def notice(writer: SeedWriter, kind: str, cluster: str, at: float, sentence: str) -> None:
+    writer.add(
+        schema.notice,
+        id=f"{kind}:{cluster}:{at}",
+        kind=kind,
+        cluster=cluster,
+        found_at=writer.now + at,
+        sentence=sentence,
+        path=f"/clusters/{cluster}",
+    )
+
+
+def usage(
+    writer: SeedWriter,
+    cluster: str,
+    user: str,
+    days: int,
+    threads: int,
+    hours: float,
+    *,
+    until: int = 0,
+    prices: tuple[str, float] | None = None,
+) -> None:
+    """Add what a cluster came to on each of ``days``, the last ``until`` days ago.
+
+    It was up ``hours`` on each, more or less; ``prices`` are a currency and what an hour of a
+    thread costs.
+    """
+    today = int(writer.now // 86_400)
+    seconds = 0.0
+    for day in range(today - until - days + 1, today - until + 1):
+        seconds += hours * 3600 * (0.5 + day * 7 % 10 / 10)
+        ran = seconds * threads
+        writer.add(
+            schema.usage,
+            day=day,
+            cluster=cluster,
+            seq=100,
+            user=user,
+            started_at=86_400.0 * (today - until - days + 1),
+            up_seconds=seconds,
+            thread_seconds=ran,
+            idle_seconds=0.37 * ran,
+            cost=None if prices is None else ran / 3600 * prices[1],
+            idle_cost=None if prices is None else 0.37 * ran / 3600 * prices[1],
+            prices=None
+            if prices is None
+            else json.dumps({"currency": prices[0], "per_hour": {"thread": prices[1]}}),
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from typing import Any
 
@@ -13,7 +12,7 @@ from daskscope import names
 from daskscope.protocol import code_hash
 from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
-from tests.seed_groups import task_groups
+from tests.seed_groups import span_of, task_groups
 
 GIB = 2**30
 Rows = list[dict[str, Any]]
@@ -27,7 +26,7 @@ class SeedWriter:
         self.now = now
         self._rows: dict[Table, Rows] = {}
         self._clusters: dict[str, dict[str, Any]] = {}
-        self._chance = random.Random(7)
+        self.chance = random.Random(7)
 
     def write(self, engine: Engine) -> None:
         with writing(engine) as connection:
@@ -38,6 +37,14 @@ class SeedWriter:
     def add(self, table: Table, **values: Any) -> None:
         """Add a row of the workspace."""
         self._rows.setdefault(table, []).append({"workspace": self._workspace, **values})
+
+    def rows(self, table: Table, **values: Any) -> Rows:
+        """Return the rows that were added with these values."""
+        return [
+            row
+            for row in self._rows.get(table, [])
+            if all(row[name] == value for name, value in values.items())
+        ]
 
     def cluster(
         self,
@@ -139,7 +146,9 @@ class SeedWriter:
         groups, totals = task_groups(id, status, tasks, share)
         for group in groups:
             ran = group["completed"] > 0
-            started_at = self.now + started + 0.01 * groups.index(group)
+            until = min(-started, 280.0) if stopped is None else stopped - started
+            begun, ended = span_of(groups.index(group))
+            started_at = self.now + started + begun * until
             self.add(
                 schema.task_group,
                 cluster=cluster,
@@ -147,7 +156,9 @@ class SeedWriter:
                 seq=100,
                 **group,
                 started_at=started_at if ran else None,
-                stopped_at=None if stopped is None or not ran else self.now + stopped,
+                stopped_at=None
+                if stopped is None or not ran
+                else self.now + started + ended * until,
             )
         self.add(
             schema.computation,
@@ -248,7 +259,16 @@ class SeedWriter:
         named = {name.replace("_", "-"): value for name, value in seconds.items()}
         self.add(schema.activity, cluster=cluster, prefix=prefix, seq=100, seconds=named)
 
-    def profile(self, cluster: str, id: str, at: float) -> None:
+    def profile(self, cluster: str, id: str, at: float, tree: dict[str, Any] | None = None) -> None:
+        tree = tree or {
+            "lines": [
+                {"file": "build.py", "function": "build", "line": 41, "text": "    load(path)"},
+                {"file": "build.py", "function": "load", "line": 12, "text": None},
+            ],
+            "parent": [-1, 0],
+            "line": [0, 1],
+            "samples": [62_500, 40_100],
+        }
         self.add(
             schema.profile,
             cluster=cluster,
@@ -258,15 +278,9 @@ class SeedWriter:
             stopped_at=self.now + at + 60,
             workers=24,
             seconds=812.5,
-            lines=[
-                {"file": "build.py", "function": "build", "line": 41, "text": "    load(path)"},
-                {"file": "build.py", "function": "load", "line": 12, "text": None},
-            ],
-            parent=[-1, 0],
-            line=[0, 1],
-            samples=[62_500, 40_100],
             cut=False,
             user=self._clusters[cluster]["user"],
+            **tree,
         )
 
     def event(self, cluster: str, id: str, topic: str, message: Any, at: float) -> None:
@@ -282,56 +296,28 @@ class SeedWriter:
             user=self._clusters[cluster]["user"],
         )
 
-    def series(self, cluster: str, since: float, until: float, workers: int) -> None:
-        """Worker, memory and task series every ten seconds, with a gap of five minutes."""
-        times = [since + 10 * i for i in range(int((until - since) // 10))]
-        times = [t for t in times if not since + 2500 < t < since + 2800]
-
-        def wave(period: float, low: float, high: float) -> list[float]:
-            values = (0.5 + 0.5 * math.sin(2 * math.pi * t / period) for t in times)
-            return [
-                low + (high - low) * v + self._chance.uniform(0, (high - low) / 12) for v in values
-            ]
-
-        grown = [min(1.0, (t - since) / 400 + 0.1) for t in times]
-        lines: list[tuple[names.Metric, str | None, list[float]]] = [
-            (names.WORKER_COUNT, "running", [float(round(workers * g) - 1) for g in grown]),
-            (names.WORKER_COUNT, "paused", [float(g == 1.0) for g in grown]),
-            (names.MEMORY_LIMIT, None, [round(workers * g) * 16.0 * GIB for g in grown]),
-            (names.MEMORY_USED, "managed", [v * workers * GIB for v in wave(1900, 1, 8)]),
-            (names.MEMORY_USED, "unmanaged", [v * workers * GIB for v in wave(700, 1, 2.5)]),
-            (
-                names.MEMORY_USED,
-                "spilled",
-                [max(0.0, v) * workers * GIB for v in wave(1900, -3, 2)],
-            ),
-            (names.TASK_COUNT, "processing", [float(round(v)) for v in wave(600, 0, workers * 4)]),
-            (names.TASK_COUNT, "memory", [float(round(v)) for v in wave(1900, 40, 600)]),
-            (
-                names.TASK_COUNT,
-                "waiting",
-                [float(round(max(0.0, v))) for v in wave(1300, -400, 2400)],
-            ),
-        ]
-        for metric, value, values in lines:
-            attributes = {metric.attributes[0]: value} if value is not None else {}
-            number = self._series_id(cluster, metric, attributes)
-            self._rows.setdefault(schema.point, []).extend(
-                {"series": number, "time": round((self.now + t) * 1000), "value": v}
-                for t, v in zip(times, values, strict=True)
-            )
-
-    def _series_id(self, cluster: str, metric: names.Metric, attributes: dict[str, str]) -> int:
+    def series(
+        self,
+        cluster: str,
+        metric: names.Metric,
+        value: str | None,
+        points: list[tuple[float, float]],
+    ) -> None:
+        """Add a line of ``metric``; ``value`` is that of its attribute, if it has one."""
+        attributes = {metric.attributes[-1]: value} if value is not None else {}
         # Far above what the service hands out by itself, and apart for each workspace.
-        number = 1_000_000 + self._chance.randrange(10**9)
+        number = 1_000_000 + self.chance.randrange(10**9)
         self.add(
             schema.series,
             id=number,
             cluster=cluster,
             metric=metric.name,
             field="value",
-            kind="gauge",
+            kind="counter" if metric.instrument == "counter" else "gauge",
             unit=metric.unit,
             attributes=json.dumps(attributes, sort_keys=True),
         )
-        return number
+        self._rows.setdefault(schema.point, []).extend(
+            {"series": number, "time": round((self.now + at) * 1000), "value": value}
+            for at, value in points
+        )

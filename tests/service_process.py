@@ -19,7 +19,7 @@ import requests
 from sqlalchemy import Engine
 
 from daskscope_service.accounts import tokens
-from daskscope_service.accounts.tokens import SCOPES, Scope
+from daskscope_service.accounts.tokens import USUAL, Scope
 from daskscope_service.db.engine import open_database
 from daskscope_service.settings import Settings, option
 
@@ -114,7 +114,7 @@ class ServiceProcess:
             assert time.monotonic() < deadline, self.output
             time.sleep(0.02)
 
-    def token(self, scopes: Iterable[Scope] = SCOPES, workspace: str = "default") -> str:
+    def token(self, scopes: Iterable[Scope] = USUAL, workspace: str = "default") -> str:
         """Return a fresh token; the workspace is made if it is missing."""
         return tokens.create(self.engine, workspace=workspace, label="test", scopes=scopes)
 
@@ -149,13 +149,16 @@ class ServiceProcess:
                 raise AssertionError(f"the service did not start:\n{self.output}")
             time.sleep(0.02)
 
-    def stop(self, how: Literal["TERM", "INT", "KILL"] = "TERM") -> int:
-        """End the process, return its exit code, and free its port. ``KILL`` gives no warning."""
+    def stop(self, how: Literal["TERM", "INT", "KILL"] | None = "TERM") -> int:
+        """End the process, return its exit code, and free its port.
+
+        ``KILL`` gives no warning; None tells nothing to a process that was told already.
+        """
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
         assert self._process is not None
-        if self._process.poll() is None:
+        if how is not None and self._process.poll() is None:
             self._process.send_signal(getattr(signal, f"SIG{how}"))
         try:
             code = self._process.wait(_STOP_SECONDS)

@@ -208,3 +208,38 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
         with pytest.raises(requests.ConnectionError):
             requests.get(demo.url, timeout=5)
         until(lambda: not demo.alive())
+
+
+#: The demo with work that drops an object which takes long to go; a future may be one.
+DROPS = """
+import sys, time
+from daskscope_service.cli import main
+from daskscope_service.demo import workload
+
+class Dropped:
+    def __del__(self):
+        print("dropped", file=sys.stderr, flush=True)
+        time.sleep(600)
+
+workload.dataframe_work = lambda show: 0 if Dropped() else 1
+main()
+"""
+
+
+@pytest.mark.timeout(180)
+def test_the_demo_hears_ctrl_c_while_its_work_drops_futures() -> None:
+    """What is raised within a ``__del__`` is lost, so an interrupt must not be raised there."""
+    with DemoProcess(program=DROPS) as demo:
+        until(lambda: "dropped" in demo.shown())
+        code, errors = demo.press_ctrl_c()
+        assert code == 0, errors
+        assert "Traceback" not in errors
+
+
+@pytest.mark.timeout(180)
+def test_the_demo_ends_after_the_seconds_it_is_given() -> None:
+    with DemoProcess("--seconds", "1") as demo:
+        code, errors = demo.end()
+        assert code == 0, errors
+        assert "Ends after 1 s." in errors
+        assert "Traceback" not in errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dask.config
 import pytest
@@ -15,7 +15,7 @@ from distributed.core import Status
 
 import daskscope
 import daskscope.config  # its defaults must be there before one test's settings come and go
-from daskscope_service.accounts import audit, tokens
+from daskscope_service.accounts import audit
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
@@ -44,10 +44,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 @pytest.fixture
 def configured(service: ServiceProcess) -> Iterator[dict[str, Any]]:
-    admin = cast("tokens.Scope", "admin")
     settings = {
         "daskscope.endpoint": service.url,
-        "daskscope.token": service.token(["ingest", "read", admin]),
+        "daskscope.token": service.token(["ingest", "read", "admin"]),
         "daskscope.interval": "100ms",
         "daskscope.idle.grace": "200ms",
     }

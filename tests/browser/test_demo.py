@@ -37,10 +37,11 @@ def test_from_the_sign_in_link_to_the_code_that_failed(
             assert window.overflow() == []
 
         page.goto(demo.sign_in_link)
-        expect(page.get_by_role("link", name="demo", exact=True)).to_be_visible()
-        look("clusters")
+        running = page.get_by_role("region", name="What is running?")
+        expect(running.get_by_role("link", name="demo", exact=True)).to_be_visible()
+        look("overview")
 
-        page.get_by_role("link", name="demo", exact=True).click()
+        running.get_by_role("link", name="demo", exact=True).click()
         page.wait_for_selector("#charts[data-drawn]")
         # It updates itself: nothing is reloaded while the demo works its way there.
         events = page.get_by_role("cell", name=re.compile(r'"parsed": \d+'))
@@ -54,4 +55,15 @@ def test_from_the_sign_in_link_to_the_code_that_failed(
             re.compile(r"parsed = client\.map\(parse, sources\)")
         )
         expect(page.get_by_text("ast.parse").first).to_be_visible()
+        # Its spans come when it has ended, its records as they are made; the page updates itself.
+        failed = page.locator(".waterfall details", has_text="erred").first
+        expect(failed).to_be_visible(timeout=ONE_ROUND)
+        failed.locator("summary").click()
+        expect(
+            failed.get_by_role("cell", name=re.compile("erred SyntaxError")).first
+        ).to_be_visible()
+        expect(failed.get_by_text(re.compile("a sample"))).to_be_visible()
+        expect(page.get_by_role("region", name="Log records")).to_contain_text("SyntaxError")
+        expect(page.locator(".histogram rect").first).to_be_visible()
+        expect(page.get_by_role("img", name=re.compile("Memory of all workers"))).to_be_visible()
         look("computation")

@@ -1,14 +1,36 @@
-"""Every page in a real browser: two widths, light and dark, with and without JavaScript."""
+"""Every page in a real browser: four widths, light and dark, with and without JavaScript."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from daskscope_service.accounts import device_login, members
+from daskscope_service.accounts.caller import Caller
+from daskscope_service.application import close_app, create_app
+from daskscope_service.db.engine import upgrade_database
+from daskscope_service.settings import Settings
+from tests.browser import axe
 from tests.browser.watch import Site, watched
+
+WIDTHS = (360, 768, 1280, 2560)
+
+#: Widths at which axe-core looks, and a picture is left in the gallery.
+LOOKED_AT = (360, 1280)
+
+#: What is no page of this service: ways to another, files, and reports, which test_report.py opens.
+NOT_PAGES = frozenset(
+    {
+        *("openid.begin", "openid.connect", "openid.finish"),
+        *("report.cluster_file", "report.computation_file"),
+        *("charts.data", "pages.static"),
+    }
+)
 
 PAGES = (
     "sign-in",
@@ -16,19 +38,36 @@ PAGES = (
     "shutdown",
     "policies",
     "policies-owned",
+    "policies-edit",
     "policies-empty",
+    "prices",
+    "prices-empty",
+    "retention",
+    "retention-owned",
     "notifications",
     "notifications-owned",
     "notifications-empty",
+    "activate",
+    "activate-asked",
+    "tokens",
+    "tokens-mine",
+    "members",
+    "invitation",
     "first-run",
     "missing",
+    "overview",
     "clusters",
+    "clusters-filtered",
+    "clusters-none",
+    "people",
+    "people-cluster",
     "cluster-running",
     "cluster-stopped",
     "cluster-lost",
     "cluster-owned",
     "cluster-empty",
     "computations",
+    "computations-all",
     "computation-running",
     "computation-finished",
     "computation-erred",
@@ -36,8 +75,18 @@ PAGES = (
     "computation-lost",
     "computation-secretive",
     "computation-tiny",
+    "report-cluster",
+    "report-computation",
     "exceptions",
     "exception",
+    "profile",
+    "profile-found",
+    "profile-empty",
+    "events",
+    "events-empty",
+    "logs",
+    "logs-filtered",
+    "logs-empty",
 )
 
 
@@ -49,12 +98,32 @@ def _path(site: Site, name: str) -> str:
             return "/sign-in"
         case "account":
             return "/account"
-        case "policies" | "notifications":
-            return f"/{kind}"
+        case "policies" if which == "edit":
+            return "/settings/policies/nights"
+        case "policies" | "notifications" | "retention" | "prices":
+            return f"/settings/{kind}"
         case "shutdown":
             return f"/clusters/{seeded.running}/shutdown"
-        case "first" | "clusters":
+        case "activate":
+            if which != "asked":
+                return "/activate"
+            begun = device_login.begin(site.service.engine, host="laptop", address="192.0.2.1")
+            return f"/activate?code={begun.user_code}"
+        case "members":
+            return "/settings/members"
+        case "invitation":
+            who = Caller("maria", "team", "owner", None, False, "192.0.2.1")
+            _, code = members.invite(site.service.engine, who, "li@example.org", "member")
+            return f"/invitation?code={code}"
+        case "tokens":
+            return "/settings/tokens"
+        case "first" | "overview":
             return "/"
+        case "clusters":
+            query = {"filtered": "?tag=team&within=week&sort=cost", "none": "?user=no-one"}
+            return f"/clusters{query.get(which, '')}"
+        case "people":
+            return "/people?show=cluster&weeks=13" if which else "/people"
         case "missing":
             return "/clusters/nowhere"
         case "cluster":
@@ -62,34 +131,73 @@ def _path(site: Site, name: str) -> str:
             id = other.get(which) or str(getattr(seeded, which))
             return f"/clusters/{id}?span=life"
         case "computations":
+            if which:
+                return "/computations"
             return f"/clusters/{seeded.running}/computations"
         case "computation":
             cluster, id = seeded.computations[which]
             return f"/clusters/{cluster}/computations/{id}"
+        case "report":
+            cluster, id = seeded.computations["erred"]
+            inside = f"/computations/{id}" if which == "computation" else ""
+            return f"/clusters/{cluster}{inside}/report"
         case "exceptions":
             return "/exceptions"
+        case "profile":
+            of = f"/profile?cluster={seeded.lost}"
+            return {"found": f"{of}&find=parse&sort=total", "empty": "/profile"}.get(which, of)
+        case "events" | "logs":
+            return f"/{kind}?level=warning&text=e" if which == "filtered" else f"/{kind}"
         case _:
             return f"/exceptions/{seeded.fingerprints[0]}"
 
 
+def page_routes() -> tuple[set[str], Callable[[str], str]]:
+    """Return the endpoints of all pages, and what finds the endpoint of an address' path."""
+    with TemporaryDirectory() as folder:
+        settings = Settings(data_dir=Path(folder))
+        upgrade_database(settings)
+        app = create_app(settings)
+        close_app(app)
+    addresses = app.url_map.bind("")
+    pages = {
+        rule.endpoint
+        for rule in app.url_map.iter_rules()
+        if "GET" in (rule.methods or ())
+        and app.view_functions[rule.endpoint].__module__.startswith("daskscope_service.pages")
+        and not rule.rule.startswith("/api/")
+        and not rule.rule.endswith((".csv", ".json"))
+    }
+    return pages, lambda path: str(addresses.match(path)[0])
+
+
+def test_every_page_is_looked_at(site: Site) -> None:
+    pages, endpoint_of = page_routes()
+    seen = {endpoint_of(_path(site, name).partition("?")[0]) for name in PAGES}
+    assert pages - seen - NOT_PAGES == set()
+
+
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", PAGES)
 def test_page_shows_without_trouble(
     browser: Browser,
     site: Site,
     gallery: Path,
     name: str,
-    width: int,
     scheme: Literal["light", "dark"],
     javascript: bool,
 ) -> None:
     token = {
         "sign-in": None,
+        "invitation": None,
         "first-run": site.empty_token,
         "policies-empty": site.empty_token,
         "notifications-empty": site.empty_token,
+        "prices-empty": site.empty_token,
+        "profile-empty": site.empty_token,
+        "events-empty": site.empty_token,
+        "logs-empty": site.empty_token,
     }.get(name, site.token)
     with watched(
         browser,
@@ -97,12 +205,17 @@ def test_page_shows_without_trouble(
         token=token,
         user={
             "account": site.user,
+            "activate": site.user,
+            "activate-asked": site.user,
+            "tokens-mine": site.user,
+            "members": site.owner,
             "shutdown": site.owner,
             "cluster-owned": site.owner,
             "policies-owned": site.owner,
+            "policies-edit": site.owner,
             "notifications-owned": site.owner,
+            "retention-owned": site.owner,
         }.get(name),
-        width=width,
         scheme=scheme,
         javascript=javascript,
     ) as window:
@@ -113,9 +226,14 @@ def test_page_shows_without_trouble(
         if javascript and name.startswith("cluster-"):
             window.page.wait_for_selector("#charts[data-drawn]")
         window.page.wait_for_load_state("networkidle")
+        expect(window.page.get_by_role("main")).to_have_count(1)
+        expect(window.page.get_by_role("heading", level=1)).to_have_count(1)
         script = "" if javascript else "-no-script"
-        window.page.screenshot(
-            path=gallery / f"{name}-{width}-{scheme}{script}.png", full_page=True
-        )
+        for width in WIDTHS:
+            window.resize(width)
+            assert window.overflow() == [], f"{width} pixels wide"
+            if width in LOOKED_AT:
+                picture = f"{name}-{width}-{scheme}{script}.png"
+                window.page.screenshot(path=gallery / picture, full_page=True)
+                assert not javascript or axe.serious(window.page) == [], f"{width} pixels wide"
         assert window.trouble == []
-        assert window.overflow() == []

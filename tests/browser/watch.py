@@ -44,11 +44,19 @@ class Watched:
 
     page: Page
     trouble: list[str]
+    scripts: bool = True
 
     def overflow(self) -> list[object]:
         """Return by how much the page is too wide, and because of what; [] where it is not."""
         found: list[object] = self.page.evaluate(_OVERFLOW)
         return found
+
+    def resize(self, width: int) -> None:
+        """Make the window ``width`` pixels wide, and wait until the page has followed."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        if self.scripts:  # charts hear of it by an observer, one frame later
+            self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => "
+                               "requestAnimationFrame(done)))")  # fmt: skip
 
 
 @contextmanager
@@ -91,6 +99,6 @@ def watched(
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("requestfailed", failed)
         page.on("response", answered)
-        yield Watched(page, trouble)
+        yield Watched(page, trouble, javascript)
     finally:
         context.close()

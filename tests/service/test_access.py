@@ -90,7 +90,18 @@ def test_a_revoked_token_is_refused_at_once(shared_service: ServiceProcess, work
     assert not tokens.revoke(shared_service.engine, "default", token.split("_")[1])
     assert post(shared_service.url, token, make_beat()).ok  # another workspace's is not touched
     assert tokens.revoke(shared_service.engine, workspace, token.split("_")[1])
-    assert_refused(post(shared_service.url, token, make_beat()), 401, "revoked")
+    late = make_beat(make_cluster("late"))
+    assert_refused(post(shared_service.url, token, late), 401, "revoked")
+    # Its owner learns that first, and not what was wrong with what it sent.
+    nothing = requests.post(
+        f"{shared_service.url}/api/v1/heartbeats",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=30,
+    )
+    assert_refused(nothing, 401, "revoked")
+    of = select(schema.cluster.c.id).where(schema.cluster.c.workspace == workspace)
+    with shared_service.engine.connect() as connection:
+        assert "late" not in connection.execute(of).scalars().all()
 
 
 def test_an_expired_token_is_refused(shared_service: ServiceProcess, workspace: str) -> None:
@@ -136,7 +147,7 @@ def test_use_of_a_token_is_noted_but_not_for_every_request(
             .where(schema.token.c.workspace == workspace)
             .values(last_used_at=long_ago)
         )
-    post(shared_service.url, token, make_beat())
+    ask(shared_service, token)  # of a beat, the process remembers that it was noted
     assert (last_used() or 0) > long_ago
 
 

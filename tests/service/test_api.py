@@ -215,3 +215,9 @@ def test_a_cluster_with_everything_is_told_whole(reader: Reader) -> None:
     assert "seq" not in cluster
     (failure, _) = reader.get("exceptions/1:abc")["samples"]
     assert failure["cluster"] == "S1"
+
+
+def test_a_number_that_is_called_like_a_time_and_is_none_is_told(reader: Reader) -> None:
+    reader.beat(computations=(make_computation(seconds={"read_at": 1e15}),))
+    (computation,) = reader.get("computations")["items"]
+    assert computation["seconds"] == {"read_at": 1e15}

@@ -14,6 +14,7 @@ from pathlib import Path
 import dask
 import pytest
 
+from daskscope import list_clusters
 from tests.service.beats import full_beat, post
 from tests.service_process import ServiceProcess
 
@@ -46,15 +47,20 @@ def test_the_python_examples_print_what_the_service_knows(
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_commands_print_what_the_service_knows(environment: dict[str, str]) -> None:
-    exports, lists, *curls = examples("sh")
+def test_the_commands_print_what_the_service_knows(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    login, exports, lists, *curls = examples("sh")
+    assert login.startswith("daskscope login --url ")  # asks a person: tests/service/test_login.py
     assert re.findall("export ([A-Z_]+)", exports) == list(environment)
-    for example in (lists, *curls):
+    (cluster,) = list_clusters()
+    for example in (lists.replace("Scheduler-1f0c", cluster["id"]), *curls):
         done = subprocess.run(
             ["bash", "-ec", example],
             capture_output=True,
             text=True,
             timeout=60,
+            cwd=tmp_path,
             env=os.environ
             | environment
             | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
@@ -62,3 +68,4 @@ def test_the_commands_print_what_the_service_knows(environment: dict[str, str]) 
         )
         assert done.returncode == 0, (example, done.stdout, done.stderr)
         assert re.search("ada|progress|openapi", done.stdout), example
+    assert cluster["name"] in (tmp_path / "cluster.html").read_text(encoding="utf-8")

@@ -70,22 +70,23 @@ def test_what_commands_change_is_told_and_shown_newest_first(service: ServicePro
     identifier = made.stdout.split("_")[1]
     assert daskscope("token", "revoke", identifier, *where).returncode == 0
 
-    done = daskscope("audit", "--json", "--limit", 8, *where)
+    done = daskscope("audit", "--json", "--limit", 9, *where)
     entries: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert {entry["actor"] for entry in entries} == {"command line"}
     assert [(e["action"], e["detail"], e["workspace"]) for e in entries] == [
-        ("token revoked", identifier, "default"),
+        ("token revoked", f"{identifier} (nightly)", "default"),
         ("token made", f"{identifier} (nightly): ingest", "default"),
         ("user removed", name, None),
         ("user enabled", name, None),
         ("user disabled", name, None),
         ("role changed", f"{name}: none", "research"),
         ("role changed", f"{name}: viewer", "research"),
-        ("user made", f"{name}: owner", "finance"),
+        ("role changed", f"{name}: owner", "finance"),
+        ("user made", name, None),
     ]
     table = daskscope("audit", "--limit", 1, *where).stdout.splitlines()
     assert table[0].split() == ["TIME", "ACTION", "WHO", "WORKSPACE", "ADDRESS", "DETAIL"]
-    assert table[1].endswith(identifier)
+    assert table[1].endswith(f"{identifier} (nightly)")
     assert len(table) == 2
 
 

@@ -180,7 +180,7 @@ def test_a_given_key_is_replaced_by_the_one_before_it(given: ServiceProcess) -> 
     refused = post(given.url, token, beat)
     assert refused.status_code == 503
     assert "lacks the key" in refused.json()["detail"]
-    assert "nothing that may be code can be kept" in given.output
+    given.wait_for("nothing that may be code can be kept")
     assert post(given.url, token, make_beat()).status_code == 200
 
     given.stop()

@@ -35,6 +35,8 @@ NAMES = {
     "daskscope_service_queue_capacity",
     "daskscope_service_queue_length",
     "daskscope_service_refused",
+    "daskscope_service_removal_rounds",
+    "daskscope_service_removed_rows",
     "daskscope_service_request_seconds",
     "daskscope_service_requests",
     "daskscope_service_rows",

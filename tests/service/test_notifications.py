@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +24,11 @@ from tests.service.beats import (
     make_status,
     make_worker_loss,
 )
+from tests.service.people import browser_of, make_user
 from tests.service.test_commands import Workspace, workspace
 from tests.service.test_policies import idle_beat, owner, send
 from tests.service.webhook import Webhook
+from tests.service_process import ServiceProcess
 
 __all__ = ["owner", "workspace"]  # fixtures
 
@@ -151,7 +154,7 @@ def test_a_message_that_is_not_taken_is_told_of_and_tried_again(
     assert "500" in shown(workspace)["failure"]
     assert "s3cr3t" not in shown(workspace)["failure"]
     assert webhook.refused == 1
-    page = owner.get(f"{workspace.service.url}/notifications", timeout=30).text
+    page = owner.get(f"{workspace.service.url}/settings/notifications", timeout=30).text
     assert shown(workspace)["failure"] in page
     webhook.status = 200
     workspace.beat(computations=(erred("c2"),))
@@ -159,6 +162,26 @@ def test_a_message_that_is_not_taken_is_told_of_and_tried_again(
     rounds(workspace)
     assert webhook.wait(1)["title"].endswith(": 2 × computation failed")
     assert shown(workspace)["failure"] is None
+
+
+def test_what_a_killed_process_was_about_to_send_is_sent_by_another(
+    tmp_path: Path,
+) -> None:
+    with ServiceProcess(tmp_path) as service, Webhook() as webhook:
+        ours = Workspace(service, "default")
+        name = make_user(service, {ours.name: "owner"}).name
+        webhook.go_on.clear()
+        add(ours, browser_of(service, name), webhook.address)
+        ours.beat(computations=(erred("c1"),))
+        assert webhook.reached.wait(60)
+        service.stop("KILL")
+        webhook.go_on.set()
+        assert rounds(ours) == 0  # it may still be on its way
+        let_time_pass(ours)
+        assert rounds(ours) == 1
+        assert "computations/c1" in webhook.told[-1]["message"]
+        let_time_pass(ours)
+        assert rounds(ours) == 0
 
 
 def test_silence_idleness_and_a_budget_that_is_passed_are_told(
@@ -212,7 +235,7 @@ def test_no_one_gets_to_see_an_address(
 ) -> None:
     target = add(workspace, owner, webhook.address)
     assert target["service"] == "json"
-    text = owner.get(f"{workspace.service.url}/notifications", timeout=30).text
+    text = owner.get(f"{workspace.service.url}/settings/notifications", timeout=30).text
     assert "the team" in text
     kept = [str(entry) for entry in audit.newest(workspace.service.engine, 50)]
     for told in (str(target), str(workspace.get("targets")), text, *kept):
@@ -226,7 +249,7 @@ def test_a_test_says_whether_it_was_sent(
 ) -> None:
     target = add(workspace, owner, webhook.address)
     by_api = f"{workspace.service.url}/api/v1/targets/{target['id']}"
-    by_page = f"{workspace.service.url}/notifications/{target['id']}"
+    by_page = f"{workspace.service.url}/settings/notifications/{target['id']}"
     assert owner.post(f"{by_api}/test", timeout=30).json() == {"sent": True, "failure": None}
     assert "a test" in webhook.wait(1)["title"]
     assert "The test was sent." in owner.post(f"{by_page}/test", timeout=30).text
@@ -254,7 +277,7 @@ def test_what_is_no_address_of_a_service_is_refused(
         problem = add(workspace, owner, address, 400)
         assert said in problem["detail"]
         assert problem["field"] == "$.address"
-    url = f"{workspace.service.url}/notifications"
+    url = f"{workspace.service.url}/settings/notifications"
     form = {"name": "x", "address": "slack://short", "kinds": list(KINDS)}
     assert "is not how" in owner.post(url, data=form, timeout=30).text
     assert workspace.get("targets")["items"] == []

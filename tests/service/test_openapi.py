@@ -25,7 +25,13 @@ from tests.service_process import ServiceProcess
 ROOT = Path(__file__).parents[2]
 
 #: What needs no token.
-OPEN = {"/healthz", "/readyz", "/api/v1/openapi.json"}
+OPEN = {
+    "/healthz",
+    "/readyz",
+    "/api/v1/openapi.json",
+    "/api/v1/login/device",
+    "/api/v1/login/token",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +159,10 @@ def test_whatever_is_asked_the_service_does_as_the_document_says(
         f"{local_service.url}/api/v1/openapi.json",
         *("--header", f"Authorization: Bearer {token}"),
         *("--checks", "all", "--phases", "coverage,fuzzing", "--max-examples", "5"),
+        # Which form is right depends on a code that only the answer before has: test_login.py.
+        *("--exclude-path-regex", "/api/v1/login/"),
+        # It would revoke the token that all of these show.
+        *("--exclude-operation-id", "tokens_revoke_tokens"),
         *("--generation-deterministic", "--continue-on-failure", "--no-color"),
     ]
     environment = {
@@ -174,3 +184,13 @@ def test_whatever_is_asked_the_service_does_as_the_document_says(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"[0-9]{4} generated", done.stdout), done.stdout
+
+
+def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
+    # What msgspec learns of a type, two threads must not learn together: that ended the process.
+    program = Path(__file__).with_name("first_answers.py")
+    done = subprocess.run(
+        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("types\n")

@@ -11,15 +11,15 @@ import pytest
 
 from daskscope_service import pages
 from daskscope_service.pages.bars import state_bar
-from daskscope_service.pages.filters import ago, middle
-from daskscope_service.pages.graph import layout
+from daskscope_service.pages.filters import ago, breakable, middle
+from daskscope_service.pages.graph import MOST_NODES, layout
 from daskscope_service.series.store import Line, rate
 
 VENDOR = Path(str(pages.__file__)).parent / "static" / "vendor"
 
 
 def _group(name: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    defaults = {"prefix": name, "tasks": 4, "completed": 4, "erred": 0, "states": {}}
+    defaults = {"prefix": name, "tasks": 4, "completed": 4, "erred": 0, "states": {}, "seconds": {}}
     return {"name": name, "dependencies": list(needs), **(defaults | fields)}
 
 
@@ -85,13 +85,23 @@ def test_no_graph_where_it_would_tell_nothing() -> None:
     assert layout([]) is None
     assert layout([_group("a")]) is None
     assert layout([_group("a"), _group("b")]) is None
-    assert layout([_group(str(i), "0") for i in range(200)]) is None
+
+
+def test_of_very_many_groups_those_that_took_least_time_are_left_out() -> None:
+    graph = layout([_group(str(i), "0") for i in range(200)])
+    assert graph is not None
+    assert (len(graph.nodes), graph.left_out) == (MOST_NODES, 200 - MOST_NODES)
 
 
 def test_long_names_keep_both_ends() -> None:
     assert middle("short", 10) == "short"
     assert middle("0123456789abc", 10) == "01234…9abc"
     assert len(middle("x" * 99, 36)) == 36
+
+
+def test_a_name_breaks_after_its_dots_and_stays_text() -> None:
+    assert breakable("maria.lindqvist") == "maria.<wbr>lindqvist"
+    assert breakable("10.0.0.7:x@<b>.") == "10.<wbr>0.<wbr>0.<wbr>7:x@&lt;b&gt;."
 
 
 def test_times_are_told_with_one_unit() -> None:

@@ -170,7 +170,7 @@ def test_members_see_policies_and_change_none(
     send(workspace, workspace.browser, expected=403, name="mine")
     send(workspace, workspace.browser, "PUT", f"/{made['id']}", 403)
     send(workspace, workspace.browser, "DELETE", f"/{made['id']}", 403)
-    text = workspace.browser.get(f"{workspace.service.url}/policies", timeout=30).text
+    text = workspace.browser.get(f"{workspace.service.url}/settings/policies", timeout=30).text
     assert "It shuts down after 30 min." in text
     assert "<input" not in text.partition("</header>")[2]
 
@@ -178,7 +178,7 @@ def test_members_see_policies_and_change_none(
 def test_the_page_makes_changes_and_removes_policies(
     workspace: Workspace, owner: requests.Session
 ) -> None:
-    url = f"{workspace.service.url}/policies"
+    url = f"{workspace.service.url}/settings/policies"
     form = {
         "name": "evenings",
         "minutes": "45",

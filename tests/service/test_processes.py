@@ -137,7 +137,10 @@ def beat_of(cluster: Any, seq: int) -> Heartbeat:
         cluster,
         seq,
         status=make_status(at=1000.0 + seq, workers=seq, tasks={"memory": seq}),
-        computations=(make_computation("all", completed=seq, frames=()), alone),
+        computations=(
+            make_computation("all", completed=seq, started_at=cluster.started_at, frames=()),
+            alone,
+        ),
         task_groups=(make_task_group("all", "a", completed=seq), make_task_group("all", "b")),
         failures=(make_failure(computation="all", count=seq),),
         events=(make_event(id=f"e{seq}"),),

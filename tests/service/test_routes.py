@@ -26,17 +26,20 @@ from tests.service.people import make_user as add_user
 from tests.service_process import ServiceProcess
 
 USERS = frozenset({"viewer", "member", "owner", "other workspace's owner"})
-SESSIONS = USERS | {"link", "token's session"}
+PEOPLE = USERS | {"link"}
+SESSIONS = PEOPLE | {"token's session"}
 READERS = frozenset({"read token", "ingest+read token"})
 SENDERS = frozenset({"ingest token", "ingest+read token"})
+ADMINS = frozenset({"admin token"})
+MEMBERS_TOKENS = frozenset({"member's admin token"})
 REFUSED = frozenset(
     {"no one", "revoked token", "expired token", "disabled user", "user without a role"}
 )
-EVERYONE = SESSIONS | READERS | SENDERS | REFUSED
+EVERYONE = SESSIONS | READERS | SENDERS | ADMINS | MEMBERS_TOKENS | REFUSED
 
-#: Who may change something in the workspace.
+#: Who may change something in the workspace, on its pages.
 ACTORS = frozenset({"member", "owner", "other workspace's owner", "link"})
-OWNERS = ACTORS - {"member"}
+OWNERS = (ACTORS - {"member"}) | ADMINS
 
 #: Stands in every answer that tells of the workspace's cluster, and not in its address.
 TELLTALE = "not-for-other-workspaces"
@@ -49,6 +52,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /sign-in": EVERYONE,
     "POST /sign-in": EVERYONE,
     "POST /sign-out": EVERYONE,
+    # There is no provider here: tests/service/test_openid.py has one.
+    "GET /sign-in/openid": EVERYONE,
+    "GET /sign-in/openid/callback": EVERYONE,
+    "POST /api/v1/login/device": EVERYONE,
+    "POST /api/v1/login/token": EVERYONE,
     # Who runs the service, with a secret of the settings.
     "GET /metrics": frozenset(),
     "POST /api/v1/heartbeats": SENDERS,
@@ -60,17 +68,20 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /api/v1/clusters/<cluster_id>": SESSIONS | READERS,
     "GET /api/v1/clusters/<cluster_id>/computations": SESSIONS | READERS,
     "GET /api/v1/clusters/<cluster_id>/computations/<computation_id>": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>/computations/<computation_id>/trace": SESSIONS | READERS,
     "GET /api/v1/clusters/<cluster_id>/profiles/<profile_id>": SESSIONS | READERS,
     "GET /api/v1/computations": SESSIONS | READERS,
     "GET /api/v1/exceptions": SESSIONS | READERS,
     "GET /api/v1/exceptions/<fingerprint>": SESSIONS | READERS,
     "GET /api/v1/events": SESSIONS | READERS,
+    "GET /api/v1/logs": SESSIONS | READERS,
     "GET /api/v1/profiles": SESSIONS | READERS,
     "GET /api/v1/series": SESSIONS | READERS,
+    "GET /api/v1/usage": SESSIONS | READERS,
     "GET /api/v1/commands": SESSIONS | READERS,
     "GET /api/v1/commands/<command_id>": SESSIONS | READERS,
-    "POST /api/v1/commands": ACTORS,
-    "POST /api/v1/commands/<command_id>/call-off": ACTORS,
+    "POST /api/v1/commands": ACTORS | ADMINS | MEMBERS_TOKENS,
+    "POST /api/v1/commands/<command_id>/call-off": ACTORS | ADMINS | MEMBERS_TOKENS,
     "GET /clusters/<cluster_id>/shutdown": ACTORS,
     "POST /clusters/<cluster_id>/shutdown": ACTORS,
     "POST /clusters/<cluster_id>/commands/<command_id>/call-off": ACTORS,
@@ -80,33 +91,92 @@ ALLOWED: dict[str, frozenset[str]] = {
     "POST /api/v1/policies": OWNERS,
     "PUT /api/v1/policies/<policy_id>": OWNERS,
     "DELETE /api/v1/policies/<policy_id>": OWNERS,
-    "GET /policies": SESSIONS,
-    "POST /policies": OWNERS,
-    "GET /policies/<policy_id>": OWNERS,
-    "POST /policies/<policy_id>": OWNERS,
-    "POST /policies/<policy_id>/remove": OWNERS,
+    "GET /settings/policies": SESSIONS,
+    "POST /settings/policies": OWNERS - ADMINS,
+    "GET /settings/policies/<policy_id>": OWNERS - ADMINS,
+    "POST /settings/policies/<policy_id>": OWNERS - ADMINS,
+    "POST /settings/policies/<policy_id>/remove": OWNERS - ADMINS,
     "GET /api/v1/targets": SESSIONS | READERS,
     "GET /api/v1/budget": SESSIONS | READERS,
     "PUT /api/v1/budget": OWNERS,
     "POST /api/v1/targets": OWNERS,
     "POST /api/v1/targets/<target_id>/test": OWNERS,
     "DELETE /api/v1/targets/<target_id>": OWNERS,
-    "GET /notifications": SESSIONS,
-    "POST /notifications": OWNERS,
-    "POST /notifications/<target_id>/test": OWNERS,
-    "POST /notifications/<target_id>/remove": OWNERS,
-    "POST /notifications/budget": OWNERS,
+    "GET /settings/notifications": SESSIONS,
+    "POST /settings/notifications": OWNERS - ADMINS,
+    "POST /settings/notifications/<target_id>/test": OWNERS - ADMINS,
+    "POST /settings/notifications/<target_id>/remove": OWNERS - ADMINS,
+    "POST /settings/notifications/budget": OWNERS - ADMINS,
+    "GET /api/v1/tokens": SESSIONS | ADMINS | MEMBERS_TOKENS,
+    "POST /api/v1/tokens": PEOPLE | ADMINS,
+    "DELETE /api/v1/tokens": OWNERS,
+    "DELETE /api/v1/tokens/<token_id>": OWNERS,
+    "GET /api/v1/workspaces": SESSIONS | ADMINS | MEMBERS_TOKENS,
+    "GET /api/v1/workspaces/<workspace>/members": SESSIONS | ADMINS | MEMBERS_TOKENS,
+    "PUT /api/v1/workspaces/<workspace>/members/<user_id>": OWNERS,
+    "DELETE /api/v1/workspaces/<workspace>/members/<user_id>": OWNERS,
+    "GET /api/v1/workspaces/<workspace>/invitations": OWNERS,
+    "POST /api/v1/workspaces/<workspace>/invitations": OWNERS,
+    "DELETE /api/v1/workspaces/<workspace>/invitations/<invitation_id>": OWNERS,
     "GET /": SESSIONS,
+    "GET /clusters": SESSIONS,
+    "GET /clusters.csv": SESSIONS,
+    "GET /computations": SESSIONS,
+    "GET /people": SESSIONS,
+    "GET /people.csv": SESSIONS,
     "GET /clusters/<cluster_id>": SESSIONS,
+    "GET /clusters/<cluster_id>/charts": SESSIONS,
     "GET /clusters/<cluster_id>/computations": SESSIONS,
     "GET /clusters/<cluster_id>/computations/<computation_id>": SESSIONS,
+    "GET /computations.csv": SESSIONS,
+    "GET /exceptions.csv": SESSIONS,
+    "GET /exceptions/<fingerprint>/failures.csv": SESSIONS,
+    "GET /events.csv": SESSIONS,
+    "GET /logs.csv": SESSIONS,
+    "GET /profile.csv": SESSIONS,
+    "GET /clusters/<cluster_id>/workers-lost.csv": SESSIONS,
+    "GET /clusters/<cluster_id>/shutdowns.csv": SESSIONS,
+    "GET /clusters/<cluster_id>/decisions.csv": SESSIONS,
+    "GET /clusters/<cluster_id>/computations/<computation_id>/task-groups.csv": SESSIONS,
+    "GET /clusters/<cluster_id>/computations/<computation_id>/failures.csv": SESSIONS,
+    "GET /clusters/<cluster_id>/report": SESSIONS,
+    "GET /clusters/<cluster_id>/report.html": SESSIONS,
+    "GET /clusters/<cluster_id>/computations/<computation_id>/report": SESSIONS,
+    "GET /clusters/<cluster_id>/computations/<computation_id>/report.html": SESSIONS,
+    "GET /api/v1/clusters/<cluster_id>/report": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>/computations/<computation_id>/report": SESSIONS | READERS,
     "GET /exceptions": SESSIONS,
+    "GET /events": SESSIONS,
+    "GET /logs": SESSIONS,
+    "GET /profile": SESSIONS,
     "GET /exceptions/<fingerprint>": SESSIONS,
     "POST /workspace": USERS,
     "GET /account": USERS,
     "POST /account/password": USERS,
     "POST /account/sessions/<id_hash>/end": USERS,
     "POST /account/sessions/end": USERS,
+    "GET /account/openid": USERS,
+    "GET /activate": PEOPLE,
+    "POST /activate": PEOPLE,
+    # Whoever has its code may see it and accept it.
+    "GET /invitation": EVERYONE,
+    "POST /invitation": EVERYONE,
+    "GET /settings/members": SESSIONS,
+    "POST /settings/members/<user_id>": OWNERS - ADMINS,
+    "POST /settings/invitations": OWNERS - ADMINS,
+    "POST /settings/invitations/<invitation_id>/take-back": OWNERS - ADMINS,
+    "GET /api/v1/prices": SESSIONS | READERS,
+    "PUT /api/v1/prices": OWNERS,
+    "GET /settings/prices": SESSIONS,
+    "POST /settings/prices": OWNERS - ADMINS,
+    "GET /api/v1/retention": SESSIONS | READERS,
+    "PUT /api/v1/retention": OWNERS,
+    "GET /settings/retention": SESSIONS,
+    "POST /settings/retention": OWNERS - ADMINS,
+    "GET /settings/tokens": SESSIONS,
+    "POST /settings/tokens": PEOPLE,
+    "POST /settings/tokens/revoke": OWNERS - ADMINS,
+    "POST /settings/tokens/<token_id>/revoke": OWNERS - ADMINS,
 }
 
 #: What is answered to who is let in, where it is not 200.
@@ -117,13 +187,21 @@ FOUND = {
     "PUT /api/v1/policies/<policy_id>": (400, 404),
     "DELETE /api/v1/policies/<policy_id>": (204, 404),
     "GET /api/v1/policies/<policy_id>": (200, 404),
-    "GET /policies/<policy_id>": (200, 404),
-    "POST /policies/<policy_id>": (400, 404),
-    "POST /policies/<policy_id>/remove": (303, 404),
+    "GET /settings/policies/<policy_id>": (200, 404),
+    "POST /settings/policies/<policy_id>": (400, 404),
+    "POST /settings/policies/<policy_id>/remove": (303, 404),
     "POST /api/v1/targets/<target_id>/test": (404,),
     "DELETE /api/v1/targets/<target_id>": (404,),
-    "POST /notifications/<target_id>/test": (404,),
-    "POST /notifications/<target_id>/remove": (404,),
+    "POST /settings/notifications/<target_id>/test": (404,),
+    "POST /settings/notifications/<target_id>/remove": (404,),
+    "DELETE /api/v1/tokens/<token_id>": (204,),
+    "POST /settings/tokens/<token_id>/revoke": (303,),
+    # No one of these ids is there; tests/service/test_members.py has some.
+    "PUT /api/v1/workspaces/<workspace>/members/<user_id>": (404,),
+    "DELETE /api/v1/workspaces/<workspace>/members/<user_id>": (404,),
+    "DELETE /api/v1/workspaces/<workspace>/invitations/<invitation_id>": (404,),
+    "POST /settings/members/<user_id>": (404,),
+    "POST /settings/invitations/<invitation_id>/take-back": (404,),
 }
 
 
@@ -136,6 +214,7 @@ class World:
     cluster: str
     command: str
     policy: str
+    token_id: str
 
     def address(self, route: str) -> str:
         """Return the address of what is in the workspace, for a pattern of addresses."""
@@ -148,6 +227,10 @@ class World:
             ("<target_id>", "none"),
             ("<fingerprint>", "1:abc"),
             ("<id_hash>", "00" * 32),
+            ("<token_id>", self.token_id),
+            ("<workspace>", self.workspace),
+            ("<user_id>", "0" * 16),
+            ("<invitation_id>", "0" * 16),
             ("<path:filename>", "icon.svg"),
         ):
             route = route.replace(name, value)
@@ -170,7 +253,7 @@ def world(shared_service: ServiceProcess) -> World:
         )
         kept = Policy("y1", TELLTALE, 3600.0, "notice")
         policies.keep(connection, workspace, kept, actor="someone", address=None)
-    return World(shared_service, workspace, cluster, command, kept.id)
+    return World(shared_service, workspace, cluster, command, kept.id, tokens.id_of(token))
 
 
 def enter(world: World, who: str) -> requests.Session:
@@ -181,15 +264,20 @@ def enter(world: World, who: str) -> requests.Session:
         "ingest token": ("ingest",),
         "read token": ("read",),
         "ingest+read token": ("ingest", "read"),
-        "revoked token": ("ingest", "read"),
-        "expired token": ("ingest", "read"),
+        "admin token": ("admin",),
+        "member's admin token": ("admin",),
+        "revoked token": tokens.SCOPES,
+        "expired token": tokens.SCOPES,
     }
     if who == "no one":
         return browser
     if who in scopes:
         end = time.time() - 1 if who == "expired token" else None
+        whose = None
+        if who == "member's admin token":
+            whose = add_user(world.service, {mine: "member"}).id
         token = tokens.create(
-            engine, workspace=mine, label="test", scopes=scopes[who], expires_at=end
+            engine, workspace=mine, label="test", scopes=scopes[who], expires_at=end, user=whose
         )
         if who == "revoked token":
             assert tokens.revoke(engine, mine, token.split("_")[1])
@@ -231,11 +319,19 @@ def ask(world: World, browser: requests.Session, method: str, route: str) -> req
         "/sign-in": {"token": world.service.token(["read"], f"{world.workspace}-3")},
         "/workspace": {"workspace": world.workspace},
         "/account/password": {"old": "wrong", "new": "short"},
+        "/settings/tokens": {"scope": "read"},
+        "/settings/members/<user_id>": {"role": "viewer"},
+        "/settings/tokens/revoke": {"which": "all"},
     }.get(route, {})
+    json = {
+        "POST /api/v1/tokens": {"scopes": ["read"]},
+        "PUT /api/v1/workspaces/<workspace>/members/<user_id>": {"role": "viewer"},
+    }.get(f"{method} {route}")
     return browser.request(
         method,
         world.address(route),
         data=form,
+        json=json,
         headers={"Content-Type": "application/x-protobuf"} if route.startswith("/v1/") else {},
         allow_redirects=False,
         timeout=30,
@@ -263,7 +359,8 @@ def test_the_table_has_every_route(tmp_path: Path) -> None:
 @pytest.mark.parametrize("who", sorted(EVERYONE))
 def test_each_is_let_in_where_the_table_says_and_nowhere_else(world: World, who: str) -> None:
     wrong: list[str] = []
-    inside = who in (SESSIONS | READERS) - {"other workspace's owner"}
+    insiders = SESSIONS | READERS | ADMINS | MEMBERS_TOKENS
+    inside = who in insiders - {"other workspace's owner"}
     for name, allowed in ALLOWED.items():
         method, _, route = name.partition(" ")
         answer = ask(world, enter(world, who), method, route)

@@ -62,6 +62,7 @@ def test_a_step_is_its_mean_or_its_last_total_and_where_nothing_was_measured_the
     assert found["gauge"].times == found["counter"].times == list(steps)
     assert found["gauge"].values == pytest.approx([sum(s) / len(s) for s in steps.values()])
     assert found["counter"].values == [float(s[-1]) for s in steps.values()]
+    assert (found["gauge"].sampled, found["counter"].sampled) == (step > 120, False)
 
 
 def test_no_more_points_are_returned_than_a_chart_has_room_for(store: EmbeddedSeries) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, select
 from sqlalchemy.exc import OperationalError
 
+from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.statements import Upsert
-from daskscope_service.ingest.writer import Rows, Writer
+from daskscope_service.ingest.writer import Ask, Outdated, Rows, Writer
 from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
 from tests.service.conftest import standstill
@@ -30,13 +32,18 @@ def names(engine: Engine) -> set[str]:
         return set(connection.execute(select(schema.workspace.c.id)).scalars()) - {"default"}
 
 
-def write_together(writer: Writer, engine: Engine, batches: list[Rows]) -> list[Exception | None]:
-    """Write ``batches`` from a thread each, all in the queue before the first is taken."""
+def write_together(
+    writer: Writer, engine: Engine, batches: list[Rows], shown: Sequence[str | None] = ()
+) -> list[Exception | None]:
+    """Write ``batches`` from a thread each, all in the queue before the first is taken.
+
+    ``shown``: the ids of the tokens that they came with.
+    """
     errors: list[Exception | None] = [None] * len(batches)
 
     def write(index: int) -> None:
         try:
-            writer.write(batches[index])
+            writer.write(batches[index], token=shown[index] if shown else None)
         except Exception as error:
             errors[index] = error
 
@@ -50,6 +57,20 @@ def write_together(writer: Writer, engine: Engine, batches: list[Rows]) -> list[
         thread.join(30)
         assert not thread.is_alive()
     return errors
+
+
+def test_what_comes_with_a_revoked_token_is_not_written_and_all_else_is(
+    writer: Writer, engine: Engine
+) -> None:
+    good, bad = (tokens.create(engine, workspace="default", label="") for _ in range(2))
+    tokens.revoke(engine, "default", tokens.id_of(bad))
+    upsert = Upsert(engine, schema.workspace)
+    shown = [tokens.id_of(token) for token in (good, bad, good)]
+    errors = write_together(
+        writer, engine, [{upsert: [(name, 1.0)]} for name in ("a", "b", "c")], shown
+    )
+    assert [type(error) for error in errors] == [type(None), Outdated, type(None)]
+    assert names(engine) == {"a", "c"}
 
 
 def test_what_is_acknowledged_is_committed(writer: Writer, engine: Engine) -> None:
@@ -165,3 +186,22 @@ def test_a_closed_writer_has_written_what_waited_and_takes_no_more(engine: Engin
     with pytest.raises(Problem) as problem:
         writer.place().__enter__()
     assert problem.value.status == 503
+
+
+def test_each_is_told_what_it_asked_for_once_it_is_committed(
+    writer: Writer, engine: Engine
+) -> None:
+    upsert = Upsert(engine, schema.workspace)
+
+    def ask(wanted: Sequence[Any]) -> Sequence[Any]:
+        return [(name, name in names(engine)) for name in wanted]
+
+    def other(wanted: Sequence[Any]) -> Sequence[Any]:
+        return [(name, len(wanted)) for name in wanted]
+
+    def write(name: str, question: Ask) -> Any:
+        return writer.write({upsert: [(name, 1.0)]}, question, name)
+
+    with ThreadPoolExecutor(4) as pool, standstill(engine):
+        told = [pool.submit(write, n, ask) for n in "ab"] + [pool.submit(write, "c", other)]
+    assert [one.result(30) for one in told] == [("a", True), ("b", True), ("c", 1)]

@@ -10,17 +10,22 @@ from typing import Any, Self
 
 
 class Webhook:
-    """Use it in a with-statement. ``status`` is what it answers."""
+    """Use it in a with-statement. ``status`` is what it answers, once ``go_on`` is set."""
 
     def __init__(self) -> None:
         self.status = 200
         self.told: list[dict[str, Any]] = []
         self.refused = 0
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
         webhook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                webhook.reached.set()
+                webhook.go_on.wait()
                 if webhook.status == 200:
                     webhook.told.append(json.loads(body))
                 else:

@@ -1,0 +1,105 @@
+"""The way from any page to all others: by mouse and keyboard, wide and narrow, without a script."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.watch import Site, watched
+
+#: Every part of the workspace by its name in the navigation, and the heading to which it leads.
+PARTS = {
+    "Overview": "Overview",
+    "Clusters": "Clusters",
+    "Computations": "Computations",
+    "Exceptions": "Exceptions",
+    "Profile": "Profile",
+    "Events": "Events",
+    "Logs": "Logs",
+    "People and cost": "People and cost",
+    "Settings": "Members",
+}
+
+WIDTHS = (360, 768, 1280, 2560)
+
+
+def navigation(page: Page) -> Locator:
+    """Return the navigation, opened first where it lies under a button."""
+    found = page.get_by_role("navigation", name="Main")
+    button = page.get_by_role("button", name="Menu")
+    if button.is_visible() and not found.is_visible():
+        button.click()
+    return found
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_part_is_one_choice_away_and_marked(
+    browser: Browser, site: Site, width: int, javascript: bool
+) -> None:
+    with watched(
+        browser, site.service.url, user=site.owner, width=width, javascript=javascript
+    ) as window:
+        page = window.page
+        page.goto("/")
+        for part, heading in PARTS.items():
+            navigation(page).get_by_role("link", name=part, exact=True).click()
+            expect(page.get_by_role("heading", level=1, name=heading, exact=True)).to_be_visible()
+            expect(page).to_have_title(re.compile(".+ · daskscope$"))
+            here = navigation(page).locator("[aria-current]")
+            expect(here).to_have_text(part)
+            expect(here).to_have_attribute("aria-current", "page")
+            assert window.overflow() == []
+        page.goto(f"/clusters/{site.seeded.running}")
+        here = navigation(page).locator("[aria-current]")
+        expect(here).to_have_text("Clusters")
+        expect(here).to_have_attribute("aria-current", "true")
+        expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+        assert window.trouble == []
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_keyboard_skips_to_the_content_and_goes_through_the_navigation(
+    browser: Browser, site: Site, width: int, javascript: bool
+) -> None:
+    with watched(
+        browser, site.service.url, user=site.owner, width=width, javascript=javascript
+    ) as window:
+        page = window.page
+
+        def focused() -> Locator:
+            return page.locator(":focus")
+
+        page.goto("/exceptions")
+        page.keyboard.press("Tab")
+        expect(focused()).to_have_text("Skip to the content")
+        expect(focused()).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('main') !== null")
+
+        page.goto("/exceptions")
+        narrow = page.get_by_role("button", name="Menu").is_visible()
+        for name in ("Skip to the content", "daskscope", *(["Menu"] if narrow else [])):
+            page.keyboard.press("Tab")
+            expect(focused()).to_have_text(name)
+        if narrow:
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+            page.keyboard.press("Escape")
+            expect(page.get_by_role("navigation", name="Main")).to_be_hidden()
+            expect(focused()).to_have_text("Menu")
+            page.keyboard.press("Enter")
+        for part in PARTS:
+            page.keyboard.press("Tab")
+            expect(focused()).to_have_text(part)
+            expect(focused()).to_be_in_viewport()
+            assert page.evaluate(
+                "getComputedStyle(document.activeElement).outlineStyle") != "none"  # fmt: skip
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1, name="People and cost")).to_be_visible()
+        assert window.trouble == []

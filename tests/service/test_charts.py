@@ -1,0 +1,215 @@
+"""The charts of a cluster as the page and the script get them, over seeded series."""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import requests
+
+from daskscope import names
+from daskscope_service.insight.staying import why_running
+from daskscope_service.pages.chart_svg import picture
+from daskscope_service.pages.charts import Chart, Drawn, Plot, Source
+from daskscope_service.pages.period import Period
+from daskscope_service.reads.marks import MOST_MARKS
+from tests.seed_series import series
+from tests.seed_writer import SeedWriter
+from tests.service_process import ServiceProcess
+
+NOW = time.time()
+WORKSPACE = "charts"
+Ask = Callable[..., requests.Response]
+
+
+@pytest.fixture(scope="module")
+def ask(shared_service: ServiceProcess) -> Ask:
+    """Ask for a page of the seeded workspace."""
+    writer = SeedWriter(WORKSPACE, NOW)
+    ada: dict[str, Any] = {"user": "ada", "workers": 4}
+    writer.cluster("gone", name="gone", started=-9000, stopped=-5400, **ada)
+    series(writer, "gone", -9000, -5400, workers=4, gpus=True)
+    writer.computation("gone", "c1", "finished", -8900, -8800, None, call=1)
+    writer.computation("gone", "c2", "erred", -6000, -5900, None, call=1)
+    writer.failure(("gone", "c2"), "1:f", "ValueError", "parse", "no", "trace", 3, -5910)
+    writer.loss("gone", "w1", "worker-1", "out of memory", False, -6500, 2, None)
+    writer.loss("gone", "w2", "worker-2", "retired", True, -6400, 0, None)
+    writer.cluster("up", name="up", started=-7200, **ada)
+    series(writer, "up", -7200, -600, workers=4, spills=False)
+    writer.computation("up", "long", "running", -7000, None, None, call=1)
+    for i in range(MOST_MARKS + 5):
+        writer.computation("up", f"c{i}", "finished", -3600 + 20 * i, -3590 + 20 * i, (), call=1)
+    writer.write(shared_service.engine)
+    session = requests.Session()
+    token = shared_service.token(workspace=WORKSPACE)
+    session.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+
+    def get(cluster: str, part: str = "", status: int = 200, **query: object) -> requests.Response:
+        address = f"{shared_service.url}/clusters/{cluster}{part}"
+        answer = session.get(address, params={k: str(v) for k, v in query.items()}, timeout=30)
+        assert answer.status_code == status, answer.text
+        return answer
+
+    return get
+
+
+def _data(ask: Ask, cluster: str, **query: object) -> dict[str, Any]:
+    data: dict[str, Any] = ask(cluster, "/charts", **query).json()
+    data["charts"] = {chart["id"]: chart for chart in data["charts"]}
+    return data
+
+
+def _iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def test_all_charts_share_the_time_that_the_address_asks_for(ask: Ask) -> None:
+    data = _data(ask, "gone", **{"from": _iso(NOW - 8000), "to": _iso(NOW - 7000)})
+    assert (round(data["since"]), round(data["until"])) == (int(NOW - 8000), int(NOW - 7000))
+    assert len(data["charts"]) == 8
+    for chart in data["charts"].values():
+        assert -100 <= chart["times"][0] <= chart["times"][-1] < 10_000, chart["id"]
+        assert all(len(line["values"]) == len(chart["times"]) for line in chart["lines"])
+    assert data["every"] is None
+
+
+def test_a_gone_cluster_shows_its_whole_life_and_a_running_one_its_last_hour(ask: Ask) -> None:
+    gone, up = _data(ask, "gone"), _data(ask, "up")
+    assert gone["until"] - gone["since"] == pytest.approx(3600)
+    assert up["until"] - up["since"] == pytest.approx(3600)
+    assert (gone["every"], up["every"]) == (None, 11.25)
+    assert [link["words"] for link in gone["spans"] if link["current"]] == ["whole life"]
+    assert [link["words"] for link in up["spans"] if link["current"]] == ["last hour"]
+
+
+def test_threads_add_up_to_those_of_the_workers_however_long_the_time(ask: Ask) -> None:
+    for query in ({}, {"from": _iso(NOW - 7400), "to": _iso(NOW - 6800)}):
+        busy, idle = _data(ask, "gone", **query)["charts"]["threads"]["lines"]
+        assert (busy["label"], idle["label"]) == ("busy", "idle")
+        sums = [b + i for b, i in zip(busy["values"], idle["values"], strict=True) if b is not None]
+        assert sums[20:] == pytest.approx([16] * len(sums[20:]), rel=0.01)
+
+
+def test_where_nothing_was_measured_no_line_goes_through(ask: Ask) -> None:
+    (line, _) = _data(ask, "gone")["charts"]["workers"]["lines"]
+    assert line["values"].count(None) == 1
+    path = re.search(r'"Workers:.*?<path fill=[^>]* d="([^"]*)"', ask("gone").text, re.S)
+    assert path is not None
+    assert path[1].count("M") == path[1].count("Z") == 2
+
+
+def test_gpus_have_charts_only_where_there_ever_were_some(ask: Ask) -> None:
+    assert "gpu" not in _data(ask, "up")["charts"]
+    before = {"from": _iso(NOW - 9600), "to": _iso(NOW - 9300)}
+    assert _data(ask, "gone", **before)["charts"].keys() >= {"workers", "disk"}
+    assert _data(ask, "gone", span="quarter")["charts"].keys() >= {"gpu", "gpu-memory"}
+    assert "Memory of the GPUs" in ask("gone").text
+    assert "Memory of the GPUs" not in ask("up").text
+
+
+def test_marks_are_what_happened_in_that_time(ask: Ask) -> None:
+    marks = _data(ask, "gone")["marks"]
+    assert [(kind, round(since - NOW), words) for kind, since, _, words in marks] == [
+        ("computation", -8900, "a computation, finished"),
+        ("loss", -6500, "worker-1 lost: out of memory"),
+        ("computation", -6000, "a computation, erred"),
+        ("failure", -5950, "ValueError"),
+        ("failure", -5910, "ValueError"),
+    ]
+    part = _data(ask, "gone", **{"from": _iso(NOW - 8850), "to": _iso(NOW - 8000)})
+    assert [kind for kind, *_ in part["marks"]] == ["computation"]  # that had begun before
+    page = html.unescape(ask("gone").text)
+    for words in ("2 computations", "1 failure", "1 worker lost"):
+        assert words in page
+
+
+def test_what_is_too_much_to_mark_is_told(ask: Ask) -> None:
+    data = _data(ask, "up", span="life")
+    assert len(data["marks"]) == MOST_MARKS
+    assert "more computations than are marked: the newest 100 are" in data["notes"]
+    late = _data(ask, "up", span="quarter")
+    assert [words for _, _, _, words in late["marks"]] == ["a computation, running"]
+
+
+def test_a_live_chart_says_how_old_its_newest_measurement_is(ask: Ask) -> None:
+    assert re.search("The newest measurement is [0-9]+ min .*old", _data(ask, "up")["notes"])
+    assert "newest measurement" not in _data(ask, "gone")["notes"]
+
+
+def test_a_time_that_makes_no_sense_is_refused_with_the_reason(ask: Ask) -> None:
+    late, early = _iso(NOW - 6000), _iso(NOW - 7000)
+    answer = ask("gone", "/charts", 400, **{"from": late, "to": early})
+    assert "must be later than from" in answer.text
+    assert "must be a time" in ask("gone", "/charts", 400, **{"from": "yesterday"}).text
+    assert "quarter" in ask("gone", "/charts", 400, span="fortnight").text
+    ask("nowhere", "/charts", 404)
+
+
+def test_an_update_of_the_page_leaves_the_charts_to_the_script(
+    ask: Ask, shared_service: ServiceProcess
+) -> None:
+    assert 'class="spark"' in ask("up").text
+    with requests.Session() as session:
+        token = shared_service.token(workspace=WORKSPACE)
+        session.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+        address = f"{shared_service.url}/clusters/up"
+        page = session.get(address, headers={"HX-Request": "true"}, timeout=30).text
+    assert 'id="over-time"' in page
+    assert 'class="spark"' not in page
+
+
+def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
+    chart = Chart("x", "X", "count", (Source(names.WORKER_COUNT),))
+    lines = [
+        Drawn("low", "red", True, [1.0, 2.0]),
+        Drawn("high", "blue", True, [3.0, 2.0]),
+        Drawn("limit", "black", False, [4.0, None]),
+    ]
+    drawn = picture(Plot(chart, [0.0, 10.0], lines, False), Period(0, 10, 0, 10, False, None))
+    assert [curve.line.label for curve in drawn.curves] == ["high", "low", "limit"]
+    assert drawn.curves[0].path == "M0 180V0L1000 0V180Z"
+    assert drawn.curves[1].path == "M0 180V135L1000 90V180Z"
+    assert (drawn.top, drawn.half) == ("4", "2")
+    assert [key.value for key in drawn.keys] == ["2", "2", "4"]
+    assert drawn.sentence == (
+        "X: low 2 at last, 2 at most; high 2 at last, 3 at most; limit 4 at last, 4 at most"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"idle_seconds": None, "held_by": {"processing": 96}}, "It has work: 96 tasks running."),
+        (
+            {"held_by": {"clients": 1, "results": 412}},
+            "Nothing runs, but there is 1 client connected and 412 results held in memory. No idle "
+            "timeout is set in its settings, so it stays until somebody stops it.",
+        ),
+        (
+            {"idle_timeout": 3600.0},
+            "Nothing runs, and nothing keeps it. Its idle timeout of 1 h closes it in 50 min.",
+        ),
+        (
+            {"idle_timeout": 60.0},
+            "Nothing runs, and nothing keeps it. Its idle timeout of 1 min has passed: it should "
+            "close soon.",
+        ),
+    ],
+)
+def test_why_a_cluster_is_still_running_is_told_with_numbers(
+    fields: dict[str, Any], said: str
+) -> None:
+    idle: dict[str, Any] = {"idle_seconds": 600.0, "held_by": {}, "idle_timeout": None}
+    assert why_running(idle | fields) == said
+
+
+def test_the_page_tells_why_it_runs_and_which_settings_are_in_force(ask: Ask) -> None:
+    page = html.unescape(ask("up").text)
+    assert "It has work: 96 tasks running." in page
+    assert re.search(r"Measures every</dt><dd>10.0 s<.*Idle timeout of its own</dt><dd>not set<",
+                     page, re.S)  # fmt: skip
+    assert "Why it is still running" not in ask("gone").text

@@ -1,0 +1,493 @@
+"""What belongs to a user or a cluster is exported, and is gone once it is deleted."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from sqlalchemy import select
+
+from daskscope import names
+from daskscope.protocol import CodeFrame, Heartbeat
+from daskscope_service.db import schema
+from daskscope_service.db.belonging import TABLES, Whose
+from daskscope_service.db.keys import FILE
+from daskscope_service.export.files import JsonLines
+from daskscope_service.export.rows import NAMES, Choice, parts
+from daskscope_service.retention import deletion
+from daskscope_service.retention.pace import Pace
+from tests.service.beats import (
+    full_beat,
+    make_beat,
+    make_cluster,
+    make_code,
+    make_computation,
+    make_failure,
+    make_task_group,
+)
+from tests.service.beats import post as post_beat
+from tests.service.test_command_line import daskscope
+from tests.service.test_otlp import metrics_request
+from tests.service_process import ServiceProcess
+
+
+def full_beat_of(user: str, cluster: str, mark: str) -> Heartbeat:
+    """Return a beat with something of everything, and ``mark`` in each text."""
+    beat = full_beat(make_cluster(cluster, user=user, name=mark, tags={"tag": mark}))
+    code = make_code(f"{mark} = 1\n", f"/home/{mark}.py")
+    return replace(
+        beat,
+        computations=tuple(
+            replace(c, user=user, spans=(mark,), frames=(CodeFrame(code.file, 1, code.hash),))
+            for c in beat.computations
+        ),
+        task_groups=tuple(replace(g, name=f"{g.name}-{mark}") for g in beat.task_groups),
+        failures=tuple(replace(f, message=mark, traceback=mark) for f in beat.failures),
+        worker_losses=tuple(replace(w, log=(mark,)) for w in beat.worker_losses),
+        activities=tuple(replace(a, prefix=a.prefix and mark) for a in beat.activities),
+        profiles=tuple(
+            replace(p, lines=tuple(replace(line, function=mark) for line in p.lines))
+            for p in beat.profiles
+        ),
+        shutdowns=tuple(replace(s, detail=mark) for s in beat.shutdowns),
+        events=tuple(replace(e, message=json.dumps(mark)) for e in beat.events),
+        code=(code,),
+    )
+
+
+def send_otlp(
+    service: ServiceProcess, token: str, cluster: str, computation: str, mark: str
+) -> None:
+    """Send a metric of the cluster, and a span and a log record of one of its computations."""
+    metric = Metric(name="m")
+    for second in range(3):
+        point = metric.gauge.data_points.add(time_unix_nano=(second + 1) * 10**9, as_double=1.0)
+        # A series is its cluster's, whoever works there.
+        point.attributes.add(key="k").value.string_value = "of all" if cluster == "shared" else mark
+    metrics = metrics_request(metric)
+    traces, logs = ExportTraceServiceRequest(), ExportLogsServiceRequest()
+    groups: Any = (
+        metrics.resource_metrics[0],
+        traces.resource_spans.add(),
+        logs.resource_logs.add(),
+    )
+    for group in groups:
+        del group.resource.attributes[:]
+        attribute = group.resource.attributes.add(key=names.CLUSTER_ID)
+        attribute.value.string_value = cluster
+    # Ids are what a sender makes them; here they are different for each mark.
+    id = (mark * 16).encode()[:16]
+    span = (
+        traces.resource_spans[0]
+        .scope_spans.add()
+        .spans.add(trace_id=id, span_id=id[:8], name=mark, start_time_unix_nano=10**9)
+    )
+    record = logs.resource_logs[0].scope_logs.add().log_records.add(time_unix_nano=10**9)
+    record.body.string_value = mark
+    for attributes in (span.attributes, record.attributes):
+        attributes.add(key=names.COMPUTATION_ID).value.string_value = computation
+    for path, request in (("metrics", metrics), ("traces", traces), ("logs", logs)):
+        answer = requests.post(
+            f"{service.url}/v1/{path}",
+            data=request.SerializeToString(),
+            headers={"Content-Type": "application/x-protobuf", "Authorization": f"Bearer {token}"},
+            timeout=30,
+        )
+        assert answer.ok, answer.text
+
+
+def plant(service: ServiceProcess, workspace: str = "default") -> None:
+    """Have Ada and Grace report clusters of their own, and both work on a shared one of Grace's."""
+    token = service.token(workspace=workspace)
+    for user, mark in (("ada", "lovelace"), ("grace", "hopper")):
+        assert post_beat(service.url, token, full_beat_of(user, f"of-{user}", mark)).ok
+        send_otlp(service, token, f"of-{user}", "c1", mark)
+    shared = make_cluster("shared", user="grace", name="shared")
+    for user, mark in (("ada", "byron"), ("grace", "murray")):
+        code = make_code(f"{mark} = 2\n", f"/home/{mark}.py")
+        frames = (CodeFrame(code.file, 1, code.hash),)
+        beat = make_beat(
+            shared,
+            computations=(
+                make_computation(
+                    f"c-{user}",
+                    user=user,
+                    spans=(mark,),
+                    frames=frames,
+                    status="erred",
+                    stopped_at=time.time(),
+                ),
+            ),
+            task_groups=(make_task_group(f"c-{user}", f"sum-{mark}"),),
+            failures=(make_failure(computation=f"c-{user}", message=mark, traceback=mark),),
+            code=(code,),
+        )
+        assert post_beat(service.url, token, beat).ok
+        send_otlp(service, token, "shared", f"c-{user}", mark)
+
+
+ADAS = ("lovelace", "byron")
+GRACES = ("hopper", "murray")
+
+
+def tables_with(service: ServiceProcess, mark: str) -> set[str]:
+    """Return the tables that hold ``mark`` anywhere, as the service reads them."""
+    found = set()
+    with service.engine.connect() as connection:
+        for table in schema.metadata.sorted_tables:
+            for row in connection.execute(select(table)):
+                if mark in str(tuple(row)):
+                    found.add(table.name)
+    return found
+
+
+def delete(service: ServiceProcess, *arguments: str) -> str:
+    done = daskscope("delete", *arguments, "--yes", *service.database_options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_deleted_user_is_in_no_table_and_others_are_as_before(service: ServiceProcess) -> None:
+    plant(service)
+    plant(service, "finance")
+    assert len(tables_with(service, "lovelace")) >= 10
+    assert tables_with(service, "A computation of ada on shared") == {"notice"}
+    said = delete(service, "--user", "ada")
+    assert "Still running, and back with what they send next: of-ada" in said
+    with service.engine.connect() as connection:
+        for table in schema.metadata.sorted_tables:
+            if "workspace" not in table.c or table.name in ("token", "audit_entry"):
+                continue
+            rows = connection.execute(select(table).where(table.c.workspace == "default")).all()
+            text = str(rows)
+            for mark in (*ADAS, "of ada on"):
+                assert mark not in text, table.name
+    assert tables_with(service, "A computation of grace on shared") == {"notice"}
+    for mark in GRACES:
+        assert len(tables_with(service, mark)) >= 5, mark
+    for mark in ADAS:  # in the other workspace
+        assert tables_with(service, mark)
+    # What belongs to the cluster of another stays, and only that.
+    with service.engine.connect() as connection:
+        clusters = connection.execute(
+            select(schema.cluster.c.id).where(schema.cluster.c.workspace == "default")
+        )
+        assert set(clusters.scalars()) == {"of-grace", "shared"}
+    entry = json.loads(daskscope("audit", "--limit", 1, "--json", *service.database_options).stdout)
+    assert (entry["action"], entry["workspace"]) == ("data deleted", "default")
+    assert entry["detail"].startswith("user ada: ")
+
+
+def test_a_deleted_cluster_leaves_the_others(service: ServiceProcess) -> None:
+    plant(service)
+    delete(service, "--cluster", "of-ada")
+    assert not tables_with(service, "lovelace") - {"audit_entry"}
+    assert len(tables_with(service, "byron")) >= 4
+    assert len(tables_with(service, "hopper")) >= 10
+    done = daskscope("delete", "--cluster", "of-ada", *service.database_options)
+    assert done.returncode == 1
+    assert "nothing of a cluster 'of-ada' in the workspace default" in done.stderr
+
+
+def test_no_byte_of_a_deleted_user_is_left_in_the_files(local_service: ServiceProcess) -> None:
+    plant(local_service)
+    folder = local_service.data_dir
+    sealed = sealed_values_of_ada(folder / "daskscope.db")
+    assert len(sealed) >= 10
+    wanted = [*sealed, *(mark.encode() for mark in ADAS)]
+    before = b"".join(file.read_bytes() for file in folder.iterdir())
+    assert all(value in before for value in wanted)
+    said = delete(local_service, "--user", "ada")
+    if "was in use" in said:
+        local_service.stop()
+    for file in folder.iterdir():
+        content = file.read_bytes()
+        assert not any(value in content for value in wanted), file
+
+
+def sealed_values_of_ada(file: Path) -> list[bytes]:
+    """Return what is encrypted of Ada, as it is in the database: of her cluster, and her code."""
+    found: list[bytes] = []
+    with closing(sqlite3.connect(file)) as connection:
+        for table in schema.metadata.sorted_tables:
+            if "cluster" in table.c and "workspace" in table.c:
+                rows = connection.execute(
+                    f'SELECT * FROM "{table.name}" WHERE cluster = ?', ["of-ada"]
+                )
+                found += [value for row in rows for value in row if isinstance(value, bytes)]
+        code = "SELECT text FROM code WHERE file IN ('/home/lovelace.py', '/home/byron.py')"
+        found += [text for (text,) in connection.execute(code)]
+    return found
+
+
+def test_an_interrupted_deletion_is_finished_by_the_next(service: ServiceProcess) -> None:
+    plant(service)
+    whose = Whose("default", user="ada")
+    steps = 0
+    while True:  # one step further each time
+        pace = Pace(1.0)
+        pace.rows = 1
+        taken = [
+            step
+            for step, _ in zip(
+                deletion.delete(service.engine, whose, pace), range(steps), strict=False
+            )
+        ]
+        if len(taken) < steps:
+            break
+        steps += 7
+    for mark in ADAS:
+        assert not tables_with(service, mark) - {"audit_entry"}
+
+
+def test_what_is_exported_of_a_user_is_what_would_be_deleted(service: ServiceProcess) -> None:
+    plant(service)
+    whose = Whose("default", user="ada")
+    counted = deletion.count(service.engine, whose)
+    exported = {
+        name: sum(len(rows) for rows in parts(service.engine, name, Choice(whose)))
+        for name in NAMES
+    }
+    assert exported.pop("code") == 2
+    assert exported.pop("series") == counted.pop("point")
+    del counted["series"]
+    assert {name: rows for name, rows in exported.items() if rows} == counted
+
+
+def test_it_asks_first_and_says_how_much(service: ServiceProcess) -> None:
+    plant(service)
+    done = daskscope(
+        *("delete", "--user", "ada", *service.database_options),
+        DASKSCOPE_INFLUXDB_URL="http://influx.example:8086",
+    )
+    assert done.returncode == 1
+    assert "Not deleted: what the InfluxDB http://influx.example:8086 has" in done.stdout
+    assert "2 computation" in done.stdout
+    assert "Delete all of this for good?" in done.stdout
+    assert tables_with(service, "lovelace")
+    for arguments in ((), ("--user", "ada", "--cluster", "of-ada")):
+        done = daskscope("delete", *arguments, *service.database_options)
+        assert "either --cluster ID or --user NAME" in done.stderr
+
+
+def test_a_deleted_cluster_that_goes_on_is_there_again_with_what_it_sends(
+    service: ServiceProcess,
+) -> None:
+    plant(service)
+    token = service.token()
+    delete(service, "--cluster", "of-ada")
+    assert post_beat(service.url, token, full_beat_of("ada", "of-ada", "again")).ok
+    # The sender's ids of series are of the time before.
+    for _ in range(2):
+        answer = None
+        try:
+            send_otlp(service, token, "of-ada", "c1", "lovelace")
+        except AssertionError as error:
+            answer = str(error)
+        if answer is None:
+            break
+    assert answer is None
+    assert {"series", "span", "log_record"} <= tables_with(service, "lovelace")
+
+
+def test_an_export_holds_every_row_once_in_files_for_their_owner_alone(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    plant(service)
+    folder = tmp_path / "export"
+    done = daskscope("export", folder, *service.database_options)
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in folder.iterdir()} == {f"{name}.jsonl" for name in NAMES}
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+    lines = {
+        file.stem: [json.loads(line) for line in file.read_text().splitlines()]
+        for file in folder.iterdir()
+    }
+    with service.engine.connect() as connection:
+        for table in TABLES:
+            if table.name == "series":
+                continue
+            rows = len(connection.execute(select(table)).all())
+            assert len(lines[table.name]) == rows, table.name
+            keys = [tuple(line[c.name] for c in table.primary_key) for line in lines[table.name]]
+            assert len(set(keys)) == rows
+    assert len(lines["series"]) == 3 * 3
+    assert lines["series"][0]["at"] == "1970-01-01T00:00:01.000000Z"
+    assert isinstance(lines["series"][0]["attributes"], dict)
+    assert {code["file"] for code in lines["code"]} >= {"/home/lovelace.py", "/home/murray.py"}
+    assert f"computation: {len(lines['computation'])} rows" in done.stderr
+    again = daskscope("export", folder, *service.database_options)
+    assert again.returncode != 0
+    assert "name another folder" in again.stderr
+
+
+def test_an_export_of_a_time_has_what_was_there_then(service: ServiceProcess) -> None:
+    plant(service)
+    now = time.time()
+    for since, until, expected in (
+        (None, now - 86_400, 0),
+        (now - 86_400, None, 4),
+        (now, None, 0),
+    ):
+        choice = Choice(Whose("default"), since or 0.0, until or float("inf"))
+        rows = [row for part in parts(service.engine, "computation", choice) for row in part]
+        assert len(rows) == expected
+    where = service.database_options
+    done = daskscope(
+        "export", "-", "--only", "cluster", "--since", "1 day", "--user", "ada", *where
+    )
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["of-ada"]
+    done = daskscope("export", "-", *where)
+    assert "standard output takes one table" in done.stderr
+    done = daskscope("export", "-", "--only", "cluster", "--since", "soon", *where)
+    assert "2026-01-31" in done.stderr
+
+
+def test_parquet_reads_as_what_was_sent(service: ServiceProcess, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    plant(service)
+    folder = tmp_path / "export"
+    done = daskscope("export", folder, "--format", "parquet", *service.database_options)
+    assert done.returncode == 0, done.stderr
+    clusters = pandas.read_parquet(folder / "cluster.parquet").set_index("id")
+    assert str(clusters.started_at.dtype).startswith("datetime64[us, UTC")
+    assert json.loads(clusters.tags["of-ada"]) == {"tag": "lovelace"}
+    assert abs(clusters.last_seen_at["of-ada"].timestamp() - time.time()) < 600
+    points = pandas.read_parquet(folder / "series.parquet")
+    assert len(points) == 9
+    assert points["value"].tolist() == [1.0] * 9
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    local_service: ServiceProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
+    done = daskscope(
+        *("export", tmp_path / "x", "--format", "parquet", *local_service.database_options),
+        PYTHONPATH=":".join([str(tmp_path), *filter(None, sys.path)]),
+    )
+    assert "pip install 'daskscope[parquet]'" in done.stderr
+
+
+def test_an_export_is_read_in_parts_while_the_service_goes_on(service: ServiceProcess) -> None:
+    token = service.token()
+    cluster = make_cluster("big")
+    for number in range(5):
+        some = tuple(make_computation(f"c{number}-{n}") for n in range(200))
+        assert post_beat(service.url, token, make_beat(cluster, number, computations=some)).ok
+    stop, beats = threading.Event(), 0
+
+    def go_on() -> None:
+        nonlocal beats
+        while not stop.is_set():
+            beats += 1
+            late = (make_computation(f"late-{beats}"),)
+            assert post_beat(
+                service.url, token, make_beat(cluster, 10 + beats, computations=late)
+            ).ok
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        read = list(parts(service.engine, "computation", Choice(Whose("default"))))
+    finally:
+        stop.set()
+        thread.join()
+    assert max(map(len, read)) <= 200
+    ids = [row["id"] for part in read for row in part]
+    assert len(ids) == len(set(ids))
+    assert {f"c{number}-{n}" for number in range(5) for n in range(200)} <= set(ids)
+
+
+def test_what_cannot_be_exported_is_said_and_nothing_is_made(
+    local_service: ServiceProcess, tmp_path: Path
+) -> None:
+    plant(local_service)
+    where, folder = local_service.database_options, tmp_path / "export"
+    (tmp_path / "file").touch()
+    for arguments, said in (
+        ((folder, "--user", "adda"), "nothing of a user 'adda'"),
+        ((folder, "--user", "adda"), "there is of ada, grace"),
+        ((folder, "--cluster", "of-adda"), "nothing of a cluster 'of-adda'"),
+        ((folder, "--user", "ada", "--cluster", "of-grace"), "on a cluster 'of-grace'"),
+        ((folder, "--workspace", "finanze"), "no workspace 'finanze'; there are default"),
+        ((folder, "--only", "clusters"), "right would be activity, cluster,"),
+        ((folder, "--since", "2026-02-01", "--until", "2026-01-01"), "no time would be left"),
+        ((tmp_path / "file",), "cannot write to"),
+        ((tmp_path / "file" / "below",), "cannot write to"),
+    ):  # fmt: skip
+        done = daskscope("export", *arguments, *where)
+        assert done.returncode != 0
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not folder.exists()
+
+
+def test_who_closes_the_pipe_gets_no_traceback(local_service: ServiceProcess) -> None:
+    token = local_service.token()
+    cluster = make_cluster("big")
+    for number in range(5):
+        some = tuple(make_computation(f"c{number}-{n}") for n in range(200))
+        assert post_beat(local_service.url, token, make_beat(cluster, number, computations=some)).ok
+    command = [
+        sys.executable,
+        "-m",
+        "daskscope_service.cli",
+        "export",
+        "-",
+        "--only",
+        "computation",
+    ]
+    with subprocess.Popen(
+        [*command, *map(str, local_service.database_options)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["cluster"] == "big"
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_what_has_lost_its_key_is_null_in_an_export_and_said(local_service: ServiceProcess) -> None:
+    plant(local_service)
+    (local_service.data_dir / FILE).unlink()
+    where = local_service.database_options
+    done = daskscope("export", "-", "--only", "failure", "--user", "ada", *where)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {(row["message"], row["traceback"]) for row in rows} == {(None, None)}
+    assert f"{2 * len(rows)} values are null, for each is encrypted with the key" in done.stderr
+
+
+def test_only_times_of_rows_are_told_as_times() -> None:
+    file = io.StringIO()
+    file.close = lambda: None  # type: ignore[method-assign]
+    sink = JsonLines(file)
+    sink.write([{"at": 1.5, "stopped_at": None, "attributes": {"at": 1.5, "read_at": 1e300}}])
+    sink.close()
+    assert json.loads(file.getvalue()) == {
+        "at": "1970-01-01T00:00:01.500000Z",
+        "stopped_at": None,
+        "attributes": {"at": 1.5, "read_at": 1e300},
+    }
+
+
+def test_the_help_names_what_can_be_exported() -> None:
+    words = daskscope("export", "--help").stdout.split()
+    assert set(NAMES) <= set(words)

@@ -1,0 +1,358 @@
+"""Sign-in by OpenID Connect, by a provider in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+import requests
+from sqlalchemy import select, update
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.accounts import members, users
+from daskscope_service.accounts.caller import Caller
+from daskscope_service.db import schema
+from daskscope_service.db.engine import make_workspace, writing
+from daskscope_service.settings import Settings
+from tests.oidc_provider import CLIENT_ID, SECRET, Provider, provider
+from tests.service.conftest import NewDatabase
+from tests.service.people import PASSWORD, browser_of, is_in, make_user
+from tests.service.test_command_line import daskscope
+from tests.service_process import ServiceProcess
+
+
+@pytest.fixture(scope="module")
+def idp() -> Iterator[Provider]:
+    with provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("secret") / "oidc"
+    file.write_text(f"{SECRET}\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def open_service(
+    tmp_path_factory: pytest.TempPathFactory,
+    new_database: NewDatabase,
+    idp: Provider,
+    secret: Path,
+) -> Iterator[ServiceProcess]:
+    """A service that makes a viewer of everyone of example.org whom the provider lets in."""
+    with ServiceProcess(
+        tmp_path_factory.mktemp("openid"),
+        database_url=new_database(),
+        oidc_issuer=idp.issuer,
+        oidc_client_id=CLIENT_ID,
+        oidc_client_secret_file=secret,
+        oidc_name="the provider",
+        oidc_role="viewer",
+        oidc_domains=("example.org", "example.net"),
+    ) as service:
+        yield service
+
+
+@pytest.fixture
+def person() -> dict[str, Any]:
+    """What the provider says of someone who has not been here before."""
+    id = uuid.uuid4().hex[:8]
+    return {"sub": id, "email": f"Maria-{id}@Example.org", "email_verified": True, "name": "Maria"}
+
+
+@pytest.fixture(autouse=True)
+def no_one_waits(open_service: ServiceProcess) -> None:
+    with open_service.engine.begin() as connection:  # all tests have one address
+        connection.execute(schema.openid_attempt.delete())
+
+
+def sign_in(
+    service: ServiceProcess, browser: requests.Session | None = None, target: str = "/"
+) -> tuple[requests.Session, requests.Response]:
+    """Go to the provider and back."""
+    browser = browser or requests.Session()
+    url = f"{service.url}/sign-in/openid?{urlencode({'next': target})}"
+    return browser, browser.get(url, timeout=30)
+
+
+def callback(service: ServiceProcess, browser: requests.Session) -> str:
+    """Go to the provider, and return the address to which it sends the browser back."""
+    there = browser.get(f"{service.url}/sign-in/openid", allow_redirects=False, timeout=30)
+    assert there.status_code == 303
+    back = browser.get(there.headers["Location"], allow_redirects=False, timeout=30)
+    assert back.status_code == 302
+    return back.headers["Location"]
+
+
+def actions(service: ServiceProcess, actor: str) -> list[tuple[str, str]]:
+    entry = schema.audit_entry
+    statement = (
+        select(entry.c.action, entry.c.detail).where(entry.c.actor == actor).order_by(entry.c.at)
+    )
+    with service.engine.connect() as connection:
+        return [(row.action, row.detail) for row in connection.execute(statement)]
+
+
+def test_someone_new_is_let_in_and_known_again_whatever_their_name_is(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    assert (
+        "Sign in with the provider" in requests.get(f"{open_service.url}/sign-in", timeout=30).text
+    )
+    idp.next(**person)
+    browser, page = sign_in(open_service, target="/account")
+    assert page.url == f"{open_service.url}/account"
+    assert "You are a viewer of the workspace default" in page.text
+    assert str(person["email"]) in page.text
+    assert is_in(open_service, browser)
+
+    idp.next(**person | {"email": "another@example.net"})
+    _, again = sign_in(open_service, target="/account")
+    assert str(person["email"]) in again.text
+    made = [name for name, _ in actions(open_service, str(person["email"]))]
+    assert made == ["account connected", "signed in", "signed in"]
+
+
+def test_the_provider_is_asked_with_a_challenge_and_with_nothing_that_is_known(
+    open_service: ServiceProcess,
+) -> None:
+    asked = [
+        requests.get(f"{open_service.url}/sign-in/openid", allow_redirects=False, timeout=30)
+        for _ in range(2)
+    ]
+    said = [parse_qs(urlsplit(answer.headers["Location"]).query) for answer in asked]
+    assert said[0]["code_challenge_method"] == ["S256"]
+    assert said[0]["redirect_uri"] == [f"{open_service.url}/sign-in/openid/callback"]
+    for name in ("state", "nonce", "code_challenge"):
+        assert len(said[0][name][0]) >= 43
+        assert said[0][name] != said[1][name]
+    cookie = asked[0].headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    assert "Path=/sign-in/openid" in cookie
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["nonce", "no nonce", "audience", "issuer", "expiry", "signature", "algorithm"],
+)
+def test_an_answer_that_is_not_as_it_should_be_lets_no_one_in(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any], wrong: str
+) -> None:
+    idp.next(wrong=wrong, **person)
+    browser, page = sign_in(open_service)
+    assert page.status_code == 403
+    assert "did not work out" in page.text
+    assert not is_in(open_service, browser)
+    assert users.find(open_service.engine, str(person["email"])) is None
+    idp.next(**person)
+    assert is_in(open_service, sign_in(open_service)[0])
+
+
+def test_an_answer_counts_once_and_in_the_browser_that_asked(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    idp.next(**person)
+    browser, other = requests.Session(), requests.Session()
+    back = callback(open_service, browser)
+    cookies = dict(browser.cookies)
+    assert other.get(back, timeout=30).status_code == 403  # who was made to follow a link
+    callback(open_service, other)
+    assert other.get(back, timeout=30).status_code == 403  # who has asked for another
+    assert browser.get(back, timeout=30).ok
+    again = requests.get(back, cookies=cookies, allow_redirects=False, timeout=30)
+    assert again.status_code == 403
+    # Nor does another code help, with a state that was used.
+    fresh = parse_qs(urlsplit(callback(open_service, requests.Session())).query)["code"][0]
+    stale = re.sub(r"code=[^&]+", f"code={fresh}", back)
+    assert requests.get(stale, cookies=cookies, timeout=30).status_code == 403
+
+
+def test_an_answer_that_comes_too_late_or_from_elsewhere_does_not_count(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    idp.next(**person)
+    browser = requests.Session()
+    back = callback(open_service, browser)
+    elsewhere = f"{back}&{urlencode({'iss': 'https://elsewhere.example'})}"
+    assert browser.get(elsewhere, timeout=30).status_code == 403
+    with open_service.engine.begin() as connection:
+        connection.execute(update(schema.openid_attempt).values(expires_at=1.0))
+    assert browser.get(back, timeout=30).status_code == 403
+    for query in ("", "state=x&code=y", "error=access_denied", "state=%00&code=%00"):
+        answer = browser.get(f"{open_service.url}/sign-in/openid/callback?{query}", timeout=30)
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        ({"email": "maria@evil.example"}, "not let in here"),
+        ({"email": "maria@evil.example.org"}, "not let in here"),
+        ({"email": "maria@example.org@evil.example"}, "not let in here"),
+        ({"email_verified": False}, "does not vouch"),
+        ({"email_verified": "true"}, "does not vouch"),
+        ({"email": None}, "does not vouch"),
+    ],
+)
+def test_only_the_domains_named_are_let_in(
+    open_service: ServiceProcess,
+    idp: Provider,
+    person: dict[str, Any],
+    claims: dict[str, Any],
+    said: str,
+) -> None:
+    idp.next(**person | claims)
+    _, page = sign_in(open_service)
+    assert page.status_code == 403
+    assert said in page.text
+
+
+def test_an_account_is_not_taken_over_by_its_name(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    user = make_user(open_service, {"default": "owner"})
+    idp.next(**person | {"email": user.name.upper()})
+    stranger, page = sign_in(open_service)
+    assert page.status_code == 403
+    assert "sign in with your password" in page.text
+    assert not is_in(open_service, stranger)
+
+    browser = browser_of(open_service, user.name)
+    account = f"{open_service.url}/account/openid"
+    crossing = {"Sec-Fetch-Site": "cross-site"}
+    assert browser.get(account, headers=crossing, timeout=30).status_code == 403
+    assert browser.get(account, timeout=30).ok  # there and back
+    _, page = sign_in(open_service, target="/account")
+    assert user.name in page.text
+    assert "You are an owner" in page.text
+
+    another = make_user(open_service, {"default": "owner"})  # whose is it?
+    refused = browser_of(open_service, another.name).get(account, timeout=30)
+    assert refused.status_code == 403
+    assert "Another account" in refused.text
+
+
+def test_only_who_began_it_connects_their_account(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    first, second = (make_user(open_service, {"default": "owner"}) for _ in range(2))
+    browser = browser_of(open_service, first.name)
+    idp.next(**person)
+    there = browser.get(
+        f"{open_service.url}/account/openid", allow_redirects=False, timeout=30
+    ).headers["Location"]
+    back = browser.get(there, allow_redirects=False, timeout=30).headers["Location"]
+    form = {"name": second.name, "password": PASSWORD}  # meanwhile, at the same machine
+    assert browser.post(f"{open_service.url}/sign-in", data=form, timeout=30).ok
+    assert browser.get(back, timeout=30).status_code == 403
+    _, page = sign_in(open_service, target="/account")  # as someone new
+    assert first.name not in page.text
+
+
+def test_who_has_no_password_gets_in_by_none(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    idp.next(**person)
+    _, page = sign_in(open_service, target="/account")
+    assert "Old password" not in page.text
+    assert "This account is connected" in page.text
+    for password in ("", "anything at all"):
+        form = {"name": person["email"], "password": password}
+        answer = requests.post(f"{open_service.url}/sign-in", data=form, timeout=30)
+        assert answer.status_code == 403
+
+
+def test_who_is_disabled_or_removed_is_not_let_in(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    idp.next(**person)
+    browser, _ = sign_in(open_service)
+    user = users.find(open_service.engine, str(person["email"]))
+    assert user is not None
+    users.set_disabled(open_service.engine, user, True)
+    assert not is_in(open_service, browser)
+    _, page = sign_in(open_service)
+    assert (page.status_code, "is disabled" in page.text) == (403, True)
+    users.remove(open_service.engine, user)
+    assert is_in(open_service, sign_in(open_service)[0])  # as someone new
+
+
+def test_a_claim_decides_on_the_role_at_each_sign_in(
+    tmp_path: Path,
+    new_database: NewDatabase,
+    idp: Provider,
+    secret: Path,
+    person: dict[str, Any],
+) -> None:
+    with ServiceProcess(
+        tmp_path / "data",
+        database_url=new_database(),
+        oidc_issuer=idp.issuer,
+        oidc_client_id=CLIENT_ID,
+        oidc_client_secret_file=secret,
+        oidc_workspace="lab",
+        oidc_roles=("data=member", "cn=admins,dc=x=owner"),
+    ) as service:
+        for groups, role in (
+            (["other", "data"], "a member"),
+            (["data", "cn=admins,dc=x"], "an owner"),
+            ("data", "a member"),
+        ):
+            idp.next(**person, groups=groups)
+            _, page = sign_in(service, target="/account")
+            assert f"You are {role} of the workspace lab" in page.text
+        idp.next(**person, groups=["other"])
+        _, page = sign_in(service)
+        assert page.status_code == 403
+        user = users.find(service.engine, str(person["email"]))
+        assert user is not None
+        assert users.roles_of(service.engine, user.id) == {}
+        stranger = person | {"sub": "stranger", "email": "s@example.org"}
+        idp.next(**stranger, groups=[])
+        _, page = sign_in(service)
+        assert "no account here yet" in page.text
+
+        owner = Caller("link", "office", "owner", None, False, "192.0.2.1")
+        with writing(service.engine) as connection:
+            make_workspace(connection, "office")
+        for who in (stranger, person):  # who is new, and who was taken out
+            _, code = members.invite(service.engine, owner, str(who["email"]), "viewer")
+            link = members.link("", code)
+            idp.next(**who, groups=[])
+            browser, page = sign_in(service, target=link)
+            assert page.url == f"{service.url}/"
+            account = browser.get(f"{service.url}/account", timeout=30).text
+            assert "You are a viewer of the workspace office" in account
+
+
+def test_a_provider_that_is_away_is_said(local_service: ServiceProcess, tmp_path: Path) -> None:
+    assert requests.get(f"{local_service.url}/sign-in/openid", timeout=30).status_code == 404
+    assert "single sign-on" not in requests.get(f"{local_service.url}/sign-in", timeout=30).text
+    with ServiceProcess(
+        tmp_path / "away", oidc_issuer=local_service.url, oidc_client_id="x"
+    ) as service:
+        answer = requests.get(f"{service.url}/sign-in/openid", timeout=30)
+        assert answer.status_code == 502
+        assert "cannot be reached" in answer.text
+
+
+def test_settings_that_make_no_sense_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="DASKSCOPE_OIDC_CLIENT_ID"):
+        Settings(oidc_issuer="https://id.example")
+    with pytest.raises(ConfigurationError, match="VALUE=owner"):
+        Settings(oidc_roles=("data=king",))
+    missing = tmp_path / "missing"
+    options = ["--oidc-issuer", "https://id.example", "--oidc-client-id", "x"]
+    done = daskscope(
+        "serve", *options, "--oidc-client-secret-file", missing, "--data-dir", tmp_path
+    )
+    assert done.returncode == 1
+    assert "DASKSCOPE_OIDC_CLIENT_SECRET_FILE" in done.stderr

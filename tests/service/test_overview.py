@@ -1,0 +1,206 @@
+"""What the overview says, as pure functions: news, spending, and clusters to look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daskscope_service.insight.attention import concerns, reasons
+from daskscope_service.insight.news import news
+from daskscope_service.insight.spending import (
+    against,
+    by_period,
+    by_user,
+    first_monday,
+    in_currencies,
+    price_lists,
+    total,
+)
+from daskscope_service.insight.wording import hours, percent
+from daskscope_service.pages.columns import columns
+
+CLUSTER: dict[str, Any] = {
+    "id": "Scheduler-1",
+    "status": "running",
+    "last_seen_at": 9_990.0,
+    "workers": 4,
+    "threads": 8,
+    "memory_used": 2**30,
+    "memory_limit": 2**33,
+    "idle_seconds": None,
+    "held_by": {},
+    "scheduler": {"cpu": 0.3, "memory": 2**28, "lag": 0.01},
+    "idle_cost": None,
+    "prices": None,
+    "losses": 0,
+}
+USED: dict[str, Any] = {
+    "user": "ada",
+    "period": 0,
+    "clusters": 1,
+    "up_seconds": 3600.0,
+    "thread_seconds": 7200.0,
+    "idle_seconds": 1800.0,
+    "price_source": "cluster",
+    "prices": {"currency": "USD", "per_hour": {"thread": 0.06}},
+    "cost": 0.12,
+    "idle_cost": 0.03,
+}
+FREE = {"prices": None, "cost": None, "idle_cost": None}
+
+
+def words_of(**fields: Any) -> list[str]:
+    return [reason.word for reason in reasons(CLUSTER | fields, 10_000.0)]
+
+
+def test_a_cluster_at_work_needs_no_look() -> None:
+    assert words_of() == []
+    assert words_of(status="stopped", idle_seconds=90_000.0) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "word", "sentence"),
+    [
+        (
+            {"status": "lost", "last_seen_at": 10_000.0 - 3600},
+            "silent",
+            "It fell silent 1 h ago, without saying that it stopped. It had 4 workers.",
+        ),
+        (
+            {"held_by": {"unrunnable": 3}, "workers": 0},
+            "stuck",
+            "3 tasks that no worker can run: there is no worker.",
+        ),
+        (
+            {"memory_used": 2**33 * 0.95},
+            "memory",
+            "Its workers use 95\N{NO-BREAK SPACE}% of their memory: 7.6 GiB of 8 GiB.",
+        ),
+        ({"losses": 2}, "losses", "It lost 2 workers in a day."),
+        (
+            {"scheduler": {"lag": 2.5}},
+            "slow",
+            "Its scheduler keeps everyone waiting, for 2.5 s at most.",
+        ),
+        (
+            {
+                "idle_seconds": 7200.0,
+                "held_by": {"clients": 1},
+                "idle_cost": 1.5,
+                "prices": {"currency": "EUR", "per_hour": {}},
+            },
+            "idle",
+            "It is idle for 2 h with 4 workers, which cost 1.50 EUR so far, an estimate; "
+            "it is kept for 1 client connected.",
+        ),
+        (
+            {"idle_seconds": 7200.0, "workers": 0},
+            "idle",
+            "It is idle for 2 h; nothing keeps it.",
+        ),
+    ],
+)
+def test_each_reason_is_told_in_words(fields: dict[str, Any], word: str, sentence: str) -> None:
+    found = reasons(CLUSTER | fields, 10_000.0)
+    assert [(reason.word, reason.sentence) for reason in found] == [(word, sentence)]
+
+
+def test_what_was_not_measured_is_no_reason() -> None:
+    assert words_of(scheduler=None, memory_limit=0, memory_used=2**40, held_by=None) == []
+    assert words_of(status="lost", last_seen_at=10_000.0 - 2 * 86_400) == []
+
+
+def test_the_gravest_comes_first() -> None:
+    idle = CLUSTER | {"id": "idle", "idle_seconds": 7200.0, "threads": 400}
+    large = CLUSTER | {"id": "large", "losses": 1, "threads": 64}
+    small = CLUSTER | {"id": "small", "losses": 1, "idle_seconds": 4000.0}
+    lost = CLUSTER | {"id": "lost", "status": "lost"}
+    found = concerns([idle, CLUSTER, small, large, lost], 10_000.0)
+    assert [one.cluster["id"] for one in found] == ["lost", "large", "small", "idle"]
+    assert [reason.word for reason in found[2].reasons] == ["losses", "idle"]
+
+
+def test_what_was_never_seen_before_comes_first() -> None:
+    def group(fingerprint: str, first: float, last: float) -> dict[str, Any]:
+        return {"fingerprint": fingerprint, "first_at": first, "last_at": last}
+
+    groups = [group("old", 150, 199), group("new", 120, 130), group("long", 50, 180)]
+    found = news(groups, {"old"}, 100.0, {"worker lost": 2, "computation failed": 1})
+    assert [(one["fingerprint"], one["new"]) for one in found.groups] == [
+        ("new", True),
+        ("old", False),
+        ("long", False),
+    ]
+    assert found.sentence == (
+        "1 new kind of exception, 2 kinds of exception seen before, 1 computation failed, "
+        "2 workers were lost."
+    )
+    assert news([], set(), 100.0, {"cluster silent": 0}).sentence == ""
+
+
+def test_money_is_kept_apart_by_currency_and_what_has_no_price_is_not_free() -> None:
+    euros = {"prices": {"currency": "EUR", "per_hour": {"cluster": 1.0}}, "cost": 3.0}
+    items = [USED, USED | euros | {"user": "li", "period": 1}, USED | FREE | {"clusters": 2}]
+    whole = total(by_period(items, 2))
+    assert (whole.cost, whole.idle_cost) == ({"USD": 0.12, "EUR": 3.0}, {"USD": 0.03, "EUR": 0.03})
+    assert (whole.clusters, whole.unpriced, whole.thread_seconds) == (4, 2, 21_600.0)
+    assert whole.idle_share == 0.25
+    assert total([]).idle_share is None
+    users = by_user(items, 2)
+    assert [week.cost for week in users["li"]] == [{}, {"EUR": 3.0}]
+    assert [week.clusters for week in users["ada"]] == [3, 0]
+    assert in_currencies(whole.cost) == "3.00 EUR and 0.12 USD"
+
+
+def test_a_week_is_compared_with_the_one_before() -> None:
+    assert against(112, 100) == "12\N{NO-BREAK SPACE}% more than"
+    assert against(75, 100) == "25\N{NO-BREAK SPACE}% less than"
+    assert against(101, 100) == "about as much as"
+    assert against(350, 100) == "3.5 times"
+
+
+def test_prices_are_told_once_with_who_has_set_them() -> None:
+    gpus = {"prices": {"currency": "EUR", "per_hour": {"gpu": 1.5, "gib": 0.004}}}
+    lists = price_lists([USED, USED | {"user": "li"}, USED | gpus, USED | FREE])
+    assert [(one.words, one.users) for one in lists] == [
+        ("GPU 1.5 EUR, GiB of worker memory 0.004 EUR an hour", ("ada",)),
+        ("thread 0.06 USD an hour", ("ada", "li")),
+    ]
+
+
+def test_weeks_begin_on_monday() -> None:
+    monday = 1_700_438_400  # 2023-11-20
+    assert first_monday(monday, 1) * 86_400 == monday
+    assert first_monday(monday - 1, 1) * 86_400 == monday - 7 * 86_400
+    assert first_monday(monday + 6.9 * 86_400, 3) * 86_400 == monday - 14 * 86_400
+
+
+def test_columns_show_money_and_without_prices_hours() -> None:
+    found = columns(by_period([USED, USED | {"period": 1, "cost": 0.24}], 2), 19_681)
+    assert found is not None
+    assert [(c.day, c.top, c.words) for c in found.columns] == [
+        ("Sun 19 Nov", 50.0, "0.12 USD, of it idle 0.0300 USD"),
+        ("Mon 20 Nov", 0.0, "0.24 USD, of it idle 0.0300 USD"),
+    ]
+    free = columns(by_period([USED | FREE], 1), 19_681)
+    assert free is not None
+    assert (free.what, free.columns[0].idle) == ("compute hours", 75.0)
+    assert columns(by_period([], 14), 19_681) is None
+
+
+def test_hours_and_shares_are_rounded_and_never_to_nothing() -> None:
+    assert [hours(h * 3600) for h in (0, 0.01, 0.5, 9.94, 9.96, 1234.4)] == [
+        "0 h",
+        "< 0.1 h",
+        "0.5 h",
+        "9.9 h",
+        "10 h",
+        "1,234 h",
+    ]
+    assert [percent(share).replace("\N{NO-BREAK SPACE}", " ") for share in (0, 0.001, 0.37, 1)] == [
+        "0 %",
+        "< 1 %",
+        "37 %",
+        "100 %",
+    ]

@@ -1,0 +1,172 @@
+"""Tables as CSV: all that their pages list, by the same filters, safe to open in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+import pytest
+import requests
+from sqlalchemy import insert, text
+
+from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
+from tests.service.beats import (
+    full_beat,
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_event,
+    make_failure,
+    post,
+)
+from tests.service_process import ServiceProcess
+
+
+@dataclass(frozen=True)
+class Place:
+    """A workspace with one cluster that has told all that it can."""
+
+    service: ServiceProcess
+    workspace: str
+    cluster: str
+    token: str
+    browser: requests.Session
+
+    def get(self, path: str) -> requests.Response:
+        return self.browser.get(f"{self.service.url}{path}", timeout=30)
+
+    def rows(self, path: str) -> list[dict[str, str]]:
+        answer = self.get(path)
+        assert answer.ok, answer.text
+        assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+        return list(csv.DictReader(answer.text.splitlines()))
+
+
+@pytest.fixture
+def place(shared_service: ServiceProcess) -> Place:
+    workspace, id = f"tables-{uuid.uuid4().hex}", f"Scheduler-{uuid.uuid4().hex}"
+    token = shared_service.token(workspace=workspace)
+    assert post(shared_service.url, token, full_beat(make_cluster(id))).ok
+    browser = requests.Session()
+    browser.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+    return Place(shared_service, workspace, id, token, browser)
+
+
+PAGES = (
+    "/clusters",
+    "/clusters/{cluster}",
+    "/clusters/{cluster}/computations",
+    "/clusters/{cluster}/computations/c1",
+    "/computations",
+    "/exceptions",
+    "/exceptions/1:abc",
+    "/events",
+    "/profile",
+    "/people",
+    "/settings/tokens",
+    "/settings/members",
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_beside_each_table_are_files_that_can_be_had(place: Place, page: str) -> None:
+    html = place.get(page.format(cluster=place.cluster)).text
+    tables = html.count("<table")
+    links = re.findall(r'<p class="downloads.*?</p>', html)
+    # The two tables of people are one in a file.
+    assert len(links) >= (1 if page == "/people" else tables)
+    for address in re.findall(r'href="([^"]*)"', " ".join(links)):
+        answer = place.get(address.replace("&amp;", "&"))
+        assert answer.ok, (address, answer.text)
+        if ".csv" in address:
+            assert f"-{place.workspace}" in answer.headers["Content-Disposition"]
+            assert len(list(csv.reader(answer.text.splitlines()))) > 1, address
+        else:
+            assert answer.headers["Content-Type"] == "application/json"
+
+
+def test_columns_say_their_unit_and_times_are_iso_8601(place: Place) -> None:
+    (row,) = place.rows("/computations.csv")
+    assert row["call"] == ""  # the code did not arrive
+    assert datetime.fromisoformat(row["started_at"]).tzinfo is not None
+    assert row["stopped_at"] == ""
+    assert (row["compute_seconds"], row["transfer_seconds"]) == ("3.5", "0.25")
+    assert row["disk_seconds"] == ""  # not measured is not zero
+    assert row["graph_bytes"] == "4096"
+    first, *_ = place.rows(f"/clusters/{place.cluster}/computations/c1/task-groups.csv")
+    assert first["output_bytes"] == "1000000"
+    (lost,) = place.rows(f"/clusters/{place.cluster}/workers-lost.csv")
+    assert (lost["lifetime_seconds"], lost["expected"]) == ("33.0", "false")
+
+
+def test_filters_are_those_of_the_page(place: Place) -> None:
+    other = make_beat(
+        make_cluster(),
+        computations=(make_computation("c2", user="li"),),
+        events=(make_event(id="e2", topic="other"),),
+    )
+    assert post(place.service.url, place.token, other).ok
+    assert len(place.rows("/computations.csv")) == 2
+    assert [row["id"] for row in place.rows("/computations.csv?user=li")] == ["c2"]
+    assert len(place.rows(f"/computations.csv?cluster={place.cluster}")) == 1
+    assert [row["topic"] for row in place.rows("/events.csv?topic=OTHER")] == ["other"]
+    assert place.get("/events.csv?topik=x").status_code == 400
+    assert place.get("/clusters/nowhere/workers-lost.csv").status_code == 404
+    page = place.get("/events?topic=other&limit=1").text
+    assert 'href="/events.csv?topic=other"' in page
+
+
+def test_text_that_would_be_a_formula_is_none(place: Place) -> None:
+    beat = make_beat(
+        make_cluster(place.cluster),
+        2,
+        failures=(make_failure(fingerprint="1:def", message="=HYPERLINK(0)", function="@sum"),),
+    )
+    assert post(place.service.url, place.token, beat).ok
+    (row,) = (row for row in place.rows("/exceptions.csv") if row["fingerprint"] == "1:def")
+    assert (row["message"], row["function"]) == ("'=HYPERLINK(0)", "'@sum")
+
+
+def test_what_cannot_be_read_says_so_and_is_not_empty(place: Place) -> None:
+    with writing(place.service.engine) as connection:
+        connection.execute(
+            text("UPDATE failure SET message = :damaged WHERE workspace = :workspace"),
+            {"damaged": b"\x01\x00\x00\x00\x00", "workspace": place.workspace},
+        )
+    (row,) = place.rows("/exceptions.csv")
+    assert row["message"].startswith("[cannot be read: it is encrypted with the key 00000000")
+
+
+def test_a_long_list_says_how_much_of_it_a_file_has_and_where_it_goes_on(place: Place) -> None:
+    at = time.time()
+    with writing(place.service.engine) as connection:
+        connection.execute(
+            insert(schema.event),
+            [
+                {
+                    "workspace": place.workspace,
+                    "cluster": place.cluster,
+                    "id": f"n{number}",
+                    "seq": 1,
+                    "at": at + number,
+                    "topic": "many",
+                    "message": "{}",
+                    "cut": False,
+                    "user": "ada",
+                }
+                for number in range(10_005)
+            ],
+        )
+    answer = place.get("/events.csv?user=ada")
+    assert answer.headers["Content-Disposition"].endswith('-first-10000.csv"')
+    rows = list(csv.DictReader(answer.text.splitlines()))
+    assert len(rows) == 10_000
+    rest = place.rows(answer.links["next"]["url"])
+    found = {row["id"] for row in rows} | {row["id"] for row in rest}
+    assert len(rest) == 6
+    assert len(found) == 10_006

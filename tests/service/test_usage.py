@@ -1,0 +1,209 @@
+"""What clusters come to, day by day, as beats bring it; and the list of clusters, filtered."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+import uuid
+from typing import Any
+
+import pytest
+import requests
+from sqlalchemy import update
+
+from daskscope.protocol import Prices
+from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
+from tests.service.beats import make_beat, make_cluster, make_status, post
+from tests.service_process import ServiceProcess
+
+DAY = 86_400
+NOW = time.time()
+#: Midnight of the Monday that begins this week, in UTC.
+MONDAY = (int(NOW // DAY) - (int(NOW // DAY) + 3) % 7) * DAY
+PRICES = Prices("USD", {"thread": 0.5})
+
+
+class Place:
+    """A workspace of its own."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.service = service
+        self.workspace = f"usage-{uuid.uuid4().hex}"
+        self.token = service.token(workspace=self.workspace)
+        self.browser = requests.Session()
+        self.browser.post(f"{service.url}/sign-in", data={"token": self.token}, timeout=30)
+
+    def beat(self, id: str, seq: int, at: float, hours: float, **fields: Any) -> None:
+        """Report what a cluster of two threads came to in ``hours``, a quarter of them idle."""
+        seconds = hours * 7200
+        status = make_status(
+            at=at,
+            worker_seconds={"busy": 0.75 * seconds, "idle": 0.25 * seconds},
+            cost=None if fields.get("prices", PRICES) is None else hours,
+            idle_cost=None if fields.get("prices", PRICES) is None else 0.25 * hours,
+            **{name: fields.pop(name) for name in ("stopped_at", "idle_seconds") if name in fields},
+        )
+        cluster = make_cluster(id, **({"started_at": at - 3600 * hours, "prices": PRICES} | fields))
+        assert post(self.service.url, self.token, make_beat(cluster, seq, status=status)).ok
+
+    def usage(self, weeks: int = 8) -> list[dict[str, Any]]:
+        answer = requests.get(
+            f"{self.service.url}/api/v1/usage",
+            params={"weeks": weeks},
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=30,
+        )
+        assert answer.ok, answer.text
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
+
+    def names(self, **filters: str) -> list[str]:
+        """Return the names of the clusters in the list, as its page and its CSV show them."""
+        answer = self.browser.get(f"{self.service.url}/clusters.csv", params=filters, timeout=30)
+        assert answer.ok, answer.text
+        rows = list(csv.DictReader(answer.text.splitlines()))
+        if "status" in filters:
+            assert all(row["status"] == filters["status"] for row in rows)
+        page = self.browser.get(f"{self.service.url}/clusters", params=filters, timeout=30)
+        assert page.ok
+        assert all((f'id="cluster-{row["id"]}"' in page.text) for row in rows)
+        return [row["name"] for row in rows]
+
+
+@pytest.fixture
+def place(shared_service: ServiceProcess) -> Place:
+    return Place(shared_service)
+
+
+def test_a_week_has_what_a_cluster_came_to_in_it_and_not_before(place: Place) -> None:
+    started = MONDAY - 10 * DAY
+    for seq, (at, hours) in enumerate(
+        [(MONDAY - 9 * DAY, 24), (MONDAY - 8 * DAY, 30), (MONDAY - 60, 100), (MONDAY, 100.5)]
+    ):
+        place.beat("Scheduler-long", seq + 1, at, hours, started_at=started)
+    this, last, before = sorted(place.usage(3), key=lambda one: one["week_started_at"])[::-1]
+    assert [one["cost"] for one in (before, last, this)] == [30, 70, 0.5]
+    assert [one["thread_seconds"] for one in (before, last, this)] == [216_000, 504_000, 3600]
+    assert this["idle_seconds"] == 900
+    assert this["up_seconds"] == 60
+    assert this["prices"] == {"currency": "USD", "per_hour": {"thread": 0.5}}
+    # What was before is taken off, also where it is not asked for.
+    assert [one["cost"] for one in place.usage(1)] == [0.5]
+
+
+def test_a_beat_that_comes_late_or_twice_changes_nothing(place: Place) -> None:
+    place.beat("Scheduler-1", 2, MONDAY + 5, 2.0)
+    place.beat("Scheduler-1", 1, MONDAY + 1, 1.0)
+    place.beat("Scheduler-1", 2, MONDAY + 5, 2.0)
+    assert [one["cost"] for one in place.usage(1)] == [2.0]
+
+
+def test_between_two_beats_that_hardly_differ_nothing_is_counted_and_the_last_one_is(
+    place: Place,
+) -> None:
+    hours = [10.0, 10 + 59 / 3600, 10 + 60 / 3600, 10 + 61 / 3600]
+    counted = []
+    for seq, reached in enumerate(hours):
+        place.beat("Scheduler-1", seq, MONDAY + 5 + 3600 * (reached - 10), reached)
+        counted.append(place.usage(1)[0]["cost"])
+    assert counted == [hours[0], hours[0], hours[2], hours[2]]
+    end = MONDAY + 5 + 61
+    place.beat("Scheduler-1", 9, end, hours[3], stopped_at=end)
+    assert place.usage(1)[0]["cost"] == hours[3]
+
+
+def test_users_and_prices_are_told_apart_and_no_price_is_not_free(place: Place) -> None:
+    place.beat("Scheduler-1", 1, MONDAY + 1, 1.0)
+    place.beat("Scheduler-2", 1, MONDAY + 1, 2.0)
+    place.beat("Scheduler-3", 1, MONDAY + 1, 4.0, user="li", prices=None)
+    place.beat("Scheduler-4", 1, MONDAY + 1, 8.0, prices=Prices("EUR", {"cluster": 1.0}))
+    found = {
+        (one["user"], (one["prices"] or {}).get("currency")): (one["clusters"], one["cost"])
+        for one in place.usage(1)
+    }
+    assert found == {("ada", "USD"): (2, 3.0), ("ada", "EUR"): (1, 8.0), ("li", None): (1, None)}
+    rows = place.browser.get(f"{place.service.url}/people.csv", timeout=30).text.splitlines()
+    assert len(rows) == 4
+    page = place.browser.get(f"{place.service.url}/people", timeout=30).text
+    assert "thread 0.5 USD an hour" in page
+    assert "8.00 EUR and 3.00 USD" in page
+
+
+def test_a_clock_that_is_ahead_is_of_today(place: Place) -> None:
+    place.beat("Scheduler-1", 1, NOW + 40 * DAY, 1.0)
+    assert [one["cost"] for one in place.usage(1)] == [1.0]
+
+
+def test_weeks_that_make_no_sense_are_refused(place: Place) -> None:
+    for weeks in ("0", "105", "-1", "x", "1e3"):
+        answer = place.browser.get(
+            f"{place.service.url}/api/v1/usage", params={"weeks": weeks}, timeout=30
+        )
+        assert answer.status_code == 400
+        assert "1 to 104" in answer.json()["detail"]
+
+
+def test_clusters_are_filtered_by_what_they_are(place: Place) -> None:
+    place.beat("Scheduler-up", 1, NOW, 1.0, name="up", tags={"team": "ml", "it's": "a=b"})
+    place.beat("Scheduler-off", 1, NOW, 9.0, name="off", stopped_at=NOW, user="li")
+    place.beat("Scheduler-gone", 1, NOW - 300, 40.0, name="gone", kind="SLURMCluster", tags={})
+    with writing(place.service.engine) as connection:
+        connection.execute(
+            update(schema.cluster)
+            .where(
+                schema.cluster.c.workspace == place.workspace,
+                schema.cluster.c.id == "Scheduler-gone",
+            )
+            .values(last_seen_at=NOW - 86_400)
+        )
+    assert place.names() == ["up", "off", "gone"]
+    assert place.names(status="running") == ["up"]
+    assert place.names(status="stopped") == ["off"]
+    assert place.names(status="lost") == ["gone"]
+    assert place.names(user="li") == ["off"]
+    assert place.names(kind="SLURMCluster") == ["gone"]
+    assert place.names(tag="team") == ["up", "off"]
+    assert place.names(tag="team=ml") == ["up"]
+    assert place.names(tag="it's=a=b") == ["up"]
+    assert place.names(within="day") == ["up", "off"]
+    assert place.names(sort="cost") == ["gone", "off", "up"]
+    assert place.names(sort="up", status="stopped") == ["off"]
+
+
+def test_a_sorted_list_goes_on_where_it_ended(place: Place) -> None:
+    for number in range(5):
+        price = None if number == 3 else PRICES
+        place.beat(f"Scheduler-{number}", 1, NOW, float(number % 2), prices=price)
+    found: list[str] = []
+    address = f"{place.service.url}/clusters?sort=cost&limit=2"
+    while address:
+        page = place.browser.get(address, timeout=30)
+        assert page.ok
+        text = page.text
+        found += [part.split('"')[0] for part in text.split('<tr id="cluster-')[1:]]
+        more = re.search(r'href="([^"]+)" rel="next"', text)
+        address = place.service.url + more[1].replace("&amp;", "&") if more else ""
+    assert found == [f"Scheduler-{number}" for number in (1, 4, 2, 0, 3)]
+
+
+@pytest.mark.parametrize(
+    "query", ['tag=a"b', "tag=a\\b", "tag==x", "status=up", "sort=name", "within=year", "sorts=up"]
+)
+def test_a_filter_that_makes_no_sense_is_refused(place: Place, query: str) -> None:
+    answer = place.browser.get(f"{place.service.url}/clusters?{query}", timeout=30)
+    assert answer.status_code == 400
+
+
+def test_empty_fields_of_the_form_do_not_stay_in_the_address(place: Place) -> None:
+    place.beat("Scheduler-1", 1, NOW, 1.0)
+    answer = place.browser.get(
+        f"{place.service.url}/clusters?status=&user=ada&kind=&tag=&within=", timeout=30
+    )
+    assert answer.url == f"{place.service.url}/clusters?user=ada"
+
+
+def test_a_name_that_a_spreadsheet_would_run_is_text(place: Place) -> None:
+    place.beat("Scheduler-1", 1, NOW, 1.0, name="=1+1")
+    assert place.names() == ["'=1+1"]
