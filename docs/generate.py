@@ -66,9 +66,15 @@ _API = """\
 
 Whatever the pages show, programs can ask for: in Python, on the command line, or by HTTP.
 
-All three need the service's address and a token of scope `read`, which
-`daskscope token create --scope read` makes. Both stand in Dask's configuration below `daskscope:`
-([configuration](configuration.md)), or in the environment:
+All three need the service's address and a token of scope `read`. `daskscope login` gets a token and
+writes both into Dask's configuration, below `daskscope:` ([configuration](configuration.md)):
+
+```sh
+daskscope login --url https://monitor.example
+```
+
+Or they stand in the environment, with a token from the page *Settings* or from
+`daskscope token create --scope read`:
 
 ```sh
 export DASK_DASKSCOPE__ENDPOINT=https://monitor.example
@@ -98,7 +104,8 @@ for event in daskscope.list_events(since=None):  # all that are kept
 ```
 
 `since` is a duration (`"7 days"`, a timedelta) or a time (a datetime, `"2026-01-31 12:00"`).
-`daskscope.close(cluster_id)` asks for a cluster to be shut down; its token needs the scope `admin`.
+`daskscope.close(cluster_id)` asks for a cluster to be shut down; its token needs the scope `admin`,
+which acts as the member or owner who made it.
 
 What can go wrong is told apart, below `daskscope.DaskscopeError`:
 
@@ -121,6 +128,7 @@ except daskscope.ServiceUnreachable:
 daskscope list clusters --since "2 days"
 daskscope list computations --user ada
 daskscope list exceptions --since "12 hours" --json
+daskscope report Scheduler-1f0c > cluster.html
 ```
 
 ## By HTTP
