@@ -14,8 +14,11 @@ from daskscope import names
 from tests.seed import Seeded, seed
 from tests.service_process import ServiceProcess
 
+BOUNDS = ("since", "until")
+
 Get = Callable[..., Any]
-NOW = time.time()
+#: Times of this fraction are told a little later than they are: an answer ends at microseconds.
+NOW = int(time.time()) + 0.1234567
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +124,25 @@ def test_lists_are_chosen_by_user_cluster_and_time(get: Get, seeded: Seeded) -> 
     }
     assert get("events", cluster=seeded.lost)["items"] == []
     assert len(get("events", user="maria.lindqvist")["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "time_of_it"),
+    [
+        ("clusters", "started_at"),
+        ("computations", "started_at"),
+        ("events", "at"),
+        ("exceptions", "last_at"),
+    ],
+)
+def test_what_is_told_with_a_time_is_found_since_then_and_not_before(
+    get: Get, path: str, time_of_it: str
+) -> None:
+    for item in get(path)["items"]:
+        told = item[time_of_it]
+        since, before = ([i[time_of_it] for i in get(path, **{b: told})["items"]] for b in BOUNDS)
+        assert min(since) == told
+        assert told not in before
 
 
 def test_computations_of_a_cluster_name_it_and_their_call(get: Get, seeded: Seeded) -> None:
