@@ -109,14 +109,23 @@ class Faulty:
         self._name = name
         self._switch_name = switch
         self._context: ssl.SSLContext | None = None
-        self._good = authority.issue_cert("localhost")
-        self._bad = trustme.CA().issue_cert("localhost")
-        if name == "clock":
-            future = datetime.now(UTC) + timedelta(days=365)
-            self._bad = authority.issue_cert("localhost", not_before=future)
+        self._healed = False
         if name in ("TLS", "clock"):
+            good, bad = (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in range(2))
+            authority.issue_cert("localhost").configure_cert(good)
+            if name == "clock":
+                future = datetime.now(UTC) + timedelta(days=365)
+                authority.issue_cert("localhost", not_before=future).configure_cert(bad)
+            else:
+                trustme.CA().issue_cert("localhost").configure_cert(bad)
+            # Each connection is told which it is: to change the certificate of a context while
+            # others shake hands with it ends the process.
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._bad.configure_cert(self._context)
+
+            def choose(connection: Any, *_: object) -> None:
+                connection.context = good if self._healed else bad
+
+            self._context.sni_callback = choose
         self._port = free_port()
         self._server: Recorder | None = None
         secure = self._context is not None
@@ -143,16 +152,14 @@ class Faulty:
             self.down()
             return
         self.up()
-        if self._context is not None:
-            self._bad.configure_cert(self._context)
+        self._healed = False
         if self._name == "name":
             self._switch_name(False)
         self.recorder.misbehave = lambda path: self.fault.how
 
     def heal(self) -> None:
         self.up()
-        if self._context is not None:
-            self._good.configure_cert(self._context)
+        self._healed = True
         self._switch_name(True)
         self.recorder.misbehave = lambda path: None
 
