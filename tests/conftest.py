@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=120.0 if "CI" in os.environ else 15.0,
         help="seconds that an outage of InfluxDB lasts; two minutes under CI",
     )
+
+
+_crashed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(sched: Any) -> None:
+    """Remember that one of the processes that run tests died: what it had left was not run."""
+    sched.config.stash[_crashed] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Say by the exit code that the run broke off, not just that a test failed."""
+    if session.config.stash.get(_crashed, False):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -155,7 +155,10 @@ def _constraints(pins: dict[str, str]) -> Iterator[str]:
 def run_tests(python: Path, arguments: Sequence[str]) -> bool:
     """Run the exporter's tests; return whether they passed."""
     # As ``./dev test`` does it: side by side where all are run.
-    told = arguments or ("--numprocesses", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+    told = arguments or (
+        *("--numprocesses", "auto", "--maxprocesses", "4", "--dist", "loadfile"),
+        *("--max-worker-restart", "0"),
+    )
     # What failed here is not what failed with ``./dev test``.
     cache = python.parents[1] / "pytest_cache"
     tests = [str(python), "-m", "pytest", "-o", f"cache_dir={cache}", "tests/exporter", *told]
