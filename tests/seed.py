@@ -17,6 +17,23 @@ from tests.seed_spans import spans
 from tests.seed_texts import FEATURES, KILLED_TRACEBACK, PARSE_TRACEBACK, TRAIN, VALUE_TRACEBACK
 from tests.seed_writer import GIB, SeedWriter
 
+#: Of a notebook that is older than the image of its cluster, where one worker is older still.
+MISMATCHES = (
+    {
+        "package": "dask",
+        "scheduler": "2026.8.0",
+        "workers": {"2026.8.0": 1, "2025.11.0": 1},
+        "clients": {"2026.3.0": 1},
+    },
+    {
+        "package": "numpy",
+        "scheduler": "2.3.4",
+        "workers": {"2.3.4": 2},
+        "clients": {"1.26.4": 1},
+    },
+    {"package": "lz4", "scheduler": "4.4.5", "workers": {"4.4.5": 2}, "clients": {"none": 1}},
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
@@ -50,6 +67,7 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
         started=-86400 * 9,
         workers=2,
         idle=19_400.0,
+        mismatches=MISMATCHES,
     )
     writer.cluster("Scheduler-idle", name="empty", user="li", started=-40, workers=0, idle=38.0)
     stopped = writer.cluster(

@@ -68,6 +68,8 @@ def series(
         (names.TASK_COUNT, "processing", whole(wave(600, 0, workers * 4))),
         (names.TASK_COUNT, "memory", whole(wave(1900, 40, 600))),
         (names.TASK_COUNT, "waiting", whole(wave(1300, -400, 2400))),
+        (names.WORKER_CPU, None, [0.8 * b for b in busy]),
+        (names.WORKER_THREADS, None, threads),
         (names.WORKER_TIME, "busy", total(busy)),
         (names.WORKER_TIME, "idle", total(idle)),
         (names.WORKER_TIME, "paused", total(0.0 for _ in times)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Engine, Table, insert
@@ -16,6 +17,20 @@ from tests.seed_groups import span_of, task_groups
 
 GIB = 2**30
 Rows = list[dict[str, Any]]
+
+SETTINGS = {
+    "otlp.enabled": "true",
+    "computation.code.transmit": "true",
+    "computation.exceptions.transmit": "true",
+    "profile.transmit": "true",
+    "profile.interval": "60s",
+    "logs.transmit": "true",
+    "logs.level": "WARNING",
+    "traces.transmit": "true",
+    "traces.tasks-per-group": "10",
+    "events.allow": "invalid-worker-transition, invalid-worker-task-state, worker-fail-hard",
+    "idle.grace": "30s",
+}
 
 
 class SeedWriter:
@@ -60,6 +75,7 @@ class SeedWriter:
         kind: str = "LocalCluster",
         host: str = "dask-01.internal",
         tags: dict[str, str] | None = None,
+        mismatches: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         last = stopped if stopped is not None else heard if heard is not None else -3.0
         self._clusters[id] = {"user": user}
@@ -114,6 +130,8 @@ class SeedWriter:
             gpu=None,
             cost=2.05 if tags else None,
             idle_cost=0.68 if tags else None,
+            settings=SETTINGS,
+            mismatches=mismatches,
         )
         return id
 

@@ -77,6 +77,18 @@ class Gpu(TypedDict, total=False):
     memory_limit: int | None
 
 
+class Mismatch(TypedDict):
+    """A package of which not all in a cluster have the same version.
+
+    ``workers`` and ``clients`` count those that have each version: ``none`` where it is missing.
+    """
+
+    package: str
+    scheduler: str
+    workers: dict[str, int]
+    clients: dict[str, int]
+
+
 class Cluster(TypedDict):
     """A cluster, with what became of it and counts of what happened on it.
 
@@ -88,6 +100,7 @@ class Cluster(TypedDict):
     had to leave out, by kind. ``failures`` counts exceptions. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
     Costs are estimates by ``prices``: its own, or where it has none, its workspace's.
+    ``settings`` are those that decide what is told of it; empty from an older plugin.
     """
 
     id: str
@@ -124,6 +137,8 @@ class Cluster(TypedDict):
     tags: dict[str, str]
     deployment: dict[str, str]
     environment: Environment
+    mismatches: list[Mismatch]
+    settings: dict[str, str]
     interval: float
     first_seen_at: datetime
     last_seen_at: datetime

@@ -119,6 +119,34 @@ def settings(**overrides: Any) -> Settings:
     )
 
 
+def in_force(chosen: Settings) -> dict[str, str]:
+    """Return the settings that decide what is told, as texts, by their names in ``daskscope.yaml``.
+
+    Not among them is what has a field of its own, and what names places or secrets: ``endpoint``,
+    ``token``, ``spool``, ``scrub``.
+    """
+
+    def seconds(value: float) -> str:
+        return f"{value:g}s"
+
+    def flag(value: bool) -> str:
+        return "true" if value else "false"
+
+    return {
+        "otlp.enabled": flag(chosen.otlp_enabled),
+        "computation.code.transmit": flag(chosen.code_transmit),
+        "computation.exceptions.transmit": flag(chosen.exceptions_transmit),
+        "profile.transmit": flag(chosen.profile_transmit),
+        "profile.interval": seconds(chosen.profile_interval),
+        "logs.transmit": flag(chosen.logs_transmit),
+        "logs.level": logging.getLevelName(chosen.logs_level),
+        "traces.transmit": flag(chosen.traces_transmit),
+        "traces.tasks-per-group": str(chosen.traces_tasks_per_group),
+        "events.allow": ", ".join(chosen.events_allow)[:MAX_NAME],
+        "idle.grace": seconds(chosen.idle_grace),
+    }
+
+
 def leaves(tree: Mapping[str, Any] | None = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted path, default) of every setting in ``daskscope.yaml``."""
     for key, value in (DEFAULTS if tree is None else tree).items():

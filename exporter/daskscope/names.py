@@ -125,6 +125,9 @@ WORKER_COUNT = Metric(
 WORKER_THREADS = Metric(
     "dask.worker.threads", "updowncounter", "{thread}", "Threads of the connected workers."
 )
+WORKER_CPU = Metric(
+    "dask.worker.cpu", "gauge", "{cpu}", "Cores that the workers' processes use, as they last told."
+)
 WORKER_TIME = Metric(
     "dask.worker.time",
     "counter",

@@ -67,7 +67,9 @@ class Privacy:
         code = tuple(map(self._code, snapshot.code)) if self._settings.code_transmit else ()
         return dataclasses.replace(
             cast(Cleared, snapshot),  # true once its events are replaced
-            cluster=dataclasses.replace(snapshot.cluster, tags=self._tags),
+            cluster=dataclasses.replace(
+                snapshot.cluster, tags=self._tags, settings=self._in_force(snapshot.cluster)
+            ),
             code=code,
             computations=tuple(map(self._computation, snapshot.computations)),
             traced={key: self._traced(traced) for key, traced in snapshot.traced.items()}
@@ -103,6 +105,10 @@ class Privacy:
             spans=tuple(map(self._short, computation.spans)),
             trace_id=computation.trace_id if self._settings.traces_transmit else None,
         )
+
+    def _in_force(self, cluster: protocol.Cluster) -> dict[str, str]:
+        # Texts of users' own are among them: topics of events.
+        return {name: self._short(text) for name, text in cluster.settings.items()}
 
     def _named(self, texts: Mapping[str, str]) -> dict[str, str]:
         return {

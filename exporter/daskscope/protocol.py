@@ -69,6 +69,20 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A package of which not all have the same version. Key: ``package``, or ``python``.
+
+    ``scheduler`` is the version there, ``workers`` and ``clients`` count those that have each
+    version; one that lacks the package has the version ``none``.
+    """
+
+    package: str
+    scheduler: str
+    workers: dict[str, int]
+    clients: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Who and what: all that does not change by the minute. Key: ``id``.
 
@@ -77,7 +91,8 @@ class Cluster:
     scheduler's, whoever registered.
     ``deployment`` says what the environment tells of where it runs: names such as ``slurm.job.id``,
     ``k8s.pod.name``, ``gateway.cluster.name``. ``prices`` are None where none are set.
-    ``idle_timeout`` is the user's own setting, after which the cluster closes itself.
+    ``idle_timeout`` is the user's own setting, after which the cluster closes itself. ``settings``
+    are those that decide what is told of the cluster, and how often, as texts.
     """
 
     id: str
@@ -93,6 +108,7 @@ class Cluster:
     deployment: dict[str, str] = dataclasses.field(default_factory=dict)
     prices: Prices | None = None
     idle_timeout: float | None = None
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +152,8 @@ class Status:
 
     ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, and how much of
     it while idle, by its prices; None without prices. ``gpu`` is None where no worker reports one.
+    ``mismatches`` are packages of which the scheduler, workers and clients that are connected now
+    do not all have the same version.
     """
 
     at: float
@@ -156,6 +174,7 @@ class Status:
     gpu: Gpu | None = None
     cost: float | None = None
     idle_cost: float | None = None
+    mismatches: tuple[Mismatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,15 @@ _WORK = (
         ),
         empty=_SILENT,
     ),
+    Lines(
+        title="CPU of the workers",
+        description="Cores that the workers' processes use, beside their threads.",
+        queries=(
+            level(names.WORKER_CPU, alias="cores"),
+            level(names.WORKER_THREADS, alias="all threads"),
+        ),
+        empty=_SILENT,
+    ),
 )
 
 _MEMORY = (

@@ -62,8 +62,8 @@ def scheduler_process(
 
 
 @contextmanager
-def worker_process(address: str) -> Iterator[subprocess.Popen[str]]:
+def worker_process(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run a ``dask worker`` of one thread for the scheduler at ``address``."""
-    options = ["--nworkers", "1", "--nthreads", "1", "--no-dashboard"]
-    with dask_process("worker", address, *options) as process:
+    small = ["--nworkers", "1", "--nthreads", "1", "--no-dashboard"]
+    with dask_process("worker", address, *small, *options) as process:
         yield process

@@ -20,6 +20,7 @@ from daskscope.protocol import (
     Failure,
     Gpu,
     Heartbeat,
+    Mismatch,
     Prices,
     Profile,
     ProfileLine,
@@ -176,7 +177,9 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
     return make_beat(
         cluster
         or make_cluster(
-            deployment={"slurm.job.id": "42"}, prices=Prices("USD", {"thread": 0.06, "gpu": 1.5})
+            deployment={"slurm.job.id": "42"},
+            prices=Prices("USD", {"thread": 0.06, "gpu": 1.5}),
+            settings={"logs.level": "WARNING"},
         ),
         seq,
         status=make_status(
@@ -185,6 +188,7 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
             gpu=Gpu(workers=2, utilization=0.75, memory_used=2**33, memory_limit=None),
             cost=1.25,
             idle_cost=0.5,
+            mismatches=(Mismatch("numpy", "2.1.0", {"2.1.0": 2, "none": 1}, {"2.2.0": 1}),),
         ),
         computations=(
             make_computation(cancelled=2, annotations={"owner": "ada"}, graph_bytes=4_096),

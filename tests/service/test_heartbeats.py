@@ -103,7 +103,10 @@ def test_an_acknowledged_beat_is_stored_with_everything_in_it(
     failures = rows(shared_service, schema.failure, workspace)
     assert {failure["computation"] for failure in failures} == {"c1", ""}
     for part in (beat.cluster, beat.status):
-        for name in ("deployment", "prices", "held_by", "scheduler", "gpu", "cost", "idle_cost"):
+        for name in (
+            *("deployment", "prices", "settings", "held_by", "scheduler", "gpu"),
+            *("cost", "idle_cost", "mismatches"),
+        ):
             if hasattr(part, name):
                 assert cluster[name] == json.loads(json.dumps(asdict(part)))[name], name
     activities = {

@@ -33,6 +33,7 @@ CLUSTER: dict[str, Any] = {
     "scheduler": {"cpu": 0.3, "memory": 2**28, "lag": 0.01},
     "idle_cost": None,
     "prices": None,
+    "mismatches": [],
     "losses": 0,
 }
 USED: dict[str, Any] = {
@@ -98,6 +99,12 @@ def test_a_cluster_at_work_needs_no_look() -> None:
             {"idle_seconds": 7200.0, "workers": 0},
             "idle",
             "It is idle for 2 h; nothing keeps it.",
+        ),
+        (
+            {"mismatches": [{"package": name} for name in ("dask", "lz4", "numpy", "toolz")]},
+            "versions",
+            "Scheduler, workers and clients have different versions of dask, lz4, numpy and "
+            "1 more.",
         ),
     ],
 )

@@ -258,6 +258,7 @@ _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
         names.WORKER_STATE, (state.name for state in Status), s.workers.states
     ),
     names.WORKER_THREADS: lambda s: _one(s.workers.threads),
+    names.WORKER_CPU: lambda s: _one(s.workers.cpu),
     names.WORKER_TIME: lambda s: _each(names.WORKER_STATE, s.workers.seconds),
     names.WORKER_LOSS: lambda s: _each(names.WORKER_LOSS_REASON, s.losses_by_reason),
     names.MEMORY_LIMIT: lambda s: _one(s.workers.memory_limit),

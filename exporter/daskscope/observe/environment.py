@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from distributed.scheduler import Scheduler
+from distributed.versions import get_versions
 
 from daskscope import protocol
 
@@ -125,9 +126,10 @@ def deployment_of(variables: Mapping[str, str], namespace: str | None = None) ->
 
 
 def read_once() -> None:
-    """Read what :func:`environment` and :func:`deployment` remember. Not on an event loop."""
+    """Read what this module and Dask's own remember. Not on an event loop."""
     environment()
     deployment()
+    get_versions()
 
 
 def user() -> str:

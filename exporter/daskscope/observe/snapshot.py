@@ -13,7 +13,7 @@ from distributed.metrics import time
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import protocol
-from daskscope.config import Settings
+from daskscope.config import Settings, in_force
 from daskscope.observe.activities import Activities
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.computations import MANY, Computations
@@ -32,6 +32,7 @@ from daskscope.observe.prefixes import Prefixes, PrefixRow
 from daskscope.observe.profile import Profiles, Window
 from daskscope.observe.stream import Messages
 from daskscope.observe.users import Users
+from daskscope.observe.versions import Versions
 from daskscope.observe.worker_metrics import Measured, WorkerMetrics
 from daskscope.observe.workers import Workers, WorkerTotals
 
@@ -127,6 +128,8 @@ class Observer:
         self._failures = Failures(self._drops)
         self._events = Events(settings.events_allow, self._drops)
         self._workers = Workers()
+        self._versions = Versions(scheduler)
+        self._in_force = in_force(settings)
         self.logs = Logs(scheduler, self._computations, self._naming, self._drops)
         self._losses = Losses(scheduler, self._naming, self.logs.last_lines, self._drops)
         self._worker_metrics = WorkerMetrics(
@@ -224,6 +227,7 @@ class Observer:
     def remove_worker(self, address: str) -> None:
         """A worker has left."""
         self._workers.removed(address)
+        self._versions.removed(address)
         if self._cost is not None:
             self._cost.removed(address)
 
@@ -248,6 +252,7 @@ class Observer:
 
     def _add(self, worker: WorkerState) -> None:
         self._workers.added(worker)
+        self._versions.added(worker)
         self._losses.added(worker)
         if self._cost is not None:
             self._cost.added(worker)
@@ -383,6 +388,7 @@ class Observer:
             prices=self._settings.prices,
             deployment=deployment(),
             idle_timeout=self._settings.idle_timeout,
+            settings=self._in_force,
         )
 
     def _status(
@@ -415,6 +421,7 @@ class Observer:
             cost=None if self._cost is None else self._cost.total,
             idle_cost=None if self._cost is None else self._cost.idle,
             held_by=self.idle.held_by(tasks, clients),
+            mismatches=self._versions.mismatches(),
         )
 
     def _tasks_by_state(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ WORKERS_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class WorkerTotals:
-    """All workers together. Memory in bytes; all times are thread-seconds.
+    """All workers together. ``cpu`` in cores, memory in bytes; all times are thread-seconds.
 
     ``seconds`` are by state; ``capacity`` is what all threads had, and ``unassigned`` how much of
     it there was no task for. ``running`` is what the tasks that are in a thread now took so far, by
@@ -28,6 +28,7 @@ class WorkerTotals:
 
     count: int
     threads: int
+    cpu: float
     memory_limit: int
     memory: dict[str, int]
     states: dict[str, int]
@@ -99,7 +100,7 @@ class Workers:
         now = time()
         count = threads = limit = 0
         managed = unmanaged = spilled = 0
-        executing = 0.0
+        executing = percent = 0.0
         seconds_of: defaultdict[TaskPrefix | None, float] = defaultdict(float)
         running = 0
         other_states: Counter[str] = Counter()
@@ -139,15 +140,14 @@ class Workers:
                 spilled += in_stores.get("disk") or 0
             if "gpu_utilization" in metrics or "gpu" in metrics:
                 gpus.add(worker)
-            # Workers without a nanny may share a process: then each reports the memory of all of
-            # it.
-            if worker.nanny:
-                unmanaged += used
-            else:
+            # Workers without a nanny may share a process: then each reports all of it.
+            if not worker.nanny:
                 process = (worker.host, worker.pid)
-                if process not in processes:
-                    processes.add(process)
-                    unmanaged += used
+                if process in processes:
+                    continue
+                processes.add(process)
+            unmanaged += used
+            percent += metrics.get("cpu") or 0.0
         self._accrue()
         # A task that was running may end up having computed less: totals only ever grow.
         self._busy = max(self._busy, compute_seconds + executing)
@@ -158,6 +158,7 @@ class Workers:
         return WorkerTotals(
             count=count,
             threads=threads,
+            cpu=percent / 100,
             memory_limit=limit,
             memory={
                 "managed": min(managed, unmanaged),

@@ -241,6 +241,8 @@ cluster = Table(
     Column("cost", Float),
     Column("idle_cost", Float),
     Column("idle_timeout", Float),  # of its own settings, in seconds; None: none set
+    Column("settings", JSON, nullable=False),  # those that decide what is told
+    Column("mismatches", JSON, nullable=False),
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
     # Those that never said that they stopped: few, of all that there were.

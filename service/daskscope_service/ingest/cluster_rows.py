@@ -29,7 +29,8 @@ def cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:
         s.memory_used, s.memory_limit, to_json(s.worker_seconds), to_json(s.tasks), s.clients,
         s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, to_json(beat.drops),
         to_json(c.deployment), to_json(c.prices), to_json(s.held_by), to_json(s.scheduler),
-        to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout,
+        to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout, to_json(c.settings),
+        to_json(s.mismatches),
     )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ IDLE_AFTER = 3600.0
 LOST_WITHIN = 86400.0
 #: Seconds for which a scheduler kept everyone waiting.
 LAG_AFTER = 1.0
+#: Packages that are named, of those that differ.
+NAMED = 3
 #: How much of the memory is used, 0 to 1.
 MEMORY_OVER = 0.9
 
@@ -64,7 +66,8 @@ def reasons(cluster: Mapping[str, Any], now: float) -> tuple[Reason, ...]:
                 f"It fell silent {duration(silence)} ago, without saying that it stopped.{had}",
             ),
         )  # fmt: skip
-    found = (_stuck(cluster), _memory(cluster), _losses(cluster), _lag(cluster), _idle(cluster))
+    looks = (_stuck, _memory, _losses, _lag, _idle, _versions)
+    found = (look(cluster) for look in looks)
     return tuple(sorted((one for one in found if one), key=lambda one: one.rank))
 
 
@@ -111,6 +114,18 @@ def _idle(cluster: Mapping[str, Any]) -> Reason | None:
         5, "idle",
         f"It is idle for {duration(idle)}{with_}{_burn(cluster)}"
         + (f"; it is kept for {held}." if held else "; nothing keeps it."),
+    )  # fmt: skip
+
+
+def _versions(cluster: Mapping[str, Any]) -> Reason | None:
+    packages = [mismatch["package"] for mismatch in cluster["mismatches"]]
+    if not packages:
+        return None
+    more = f" and {len(packages) - NAMED} more" if len(packages) > NAMED else ""
+    return Reason(
+        6, "versions",
+        f"Scheduler, workers and clients have different versions of {', '.join(packages[:NAMED])}"
+        f"{more}.",
     )  # fmt: skip
 
 

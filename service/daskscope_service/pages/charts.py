@@ -70,6 +70,15 @@ CHARTS = (
         ),
     ),
     Chart(
+        "cpu",
+        "CPU of the workers, in cores",
+        "count",
+        (
+            Source(names.WORKER_CPU, label="used"),
+            Source(names.WORKER_THREADS, label="threads", stacked=False),
+        ),
+    ),
+    Chart(
         "threads",
         "Threads of the workers",
         "count",

@@ -11,7 +11,9 @@ from daskscope_service.reads.scope import Item, Page, Scope, Selection, page, to
 
 #: The columns of a list of many: without what is large, and not shown there.
 BRIEF = [
-    column for column in cluster.c if column.name not in ("environment", "deployment", "drops")
+    column
+    for column in cluster.c
+    if column.name not in ("environment", "deployment", "drops", "settings")
 ]
 
 
