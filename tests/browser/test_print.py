@@ -67,6 +67,35 @@ def test_a_page_fits_on_paper_without_its_controls(
         assert window.overflow() == []
 
 
+def test_charts_that_a_script_drew_in_the_dark_are_printed_in_light_colours(
+    browser: Browser, site: Site, gallery: Path
+) -> None:
+    of_grid = """canvas => {
+        const grid = getComputedStyle(document.documentElement).getPropertyValue("--line").trim();
+        const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let found = 0;
+        for (let i = 0; i < data.length; i += 4) {
+            const hex = [...data.slice(i, i + 3)].map(v => v.toString(16).padStart(2, "0"));
+            found += data[i + 3] === 255 && `#${hex.join("")}` === grid;
+        }
+        return [grid, found > 100];
+    }"""
+    with watched(browser, site.service.url, token=site.token, scheme="dark") as window:
+        page = window.page
+        page.goto(f"/clusters/{site.seeded.running}")
+        canvas = page.locator("#chart-memory canvas")
+        expect(canvas).to_be_visible()
+        dark, drawn = canvas.evaluate(of_grid)
+        assert drawn
+        page.pdf(path=gallery / "print-charts.pdf", format="A4")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        light, drawn = canvas.evaluate(of_grid)
+        assert light != dark
+        assert drawn
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert canvas.evaluate(of_grid) == [dark, True]
+
+
 def test_what_is_folded_is_printed(browser: Browser, site: Site) -> None:
     cluster, computation = site.seeded.computations["erred"]
     with watched(browser, site.service.url, token=site.token, javascript=False) as window:

@@ -333,11 +333,20 @@
       if (width !== plot.width) plot.setSize({ width, height: HEIGHT });
     }
   }).observe(box);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+
+  function redraw() {
     for (const { plot } of plots.values()) plot.destroy();
     plots.clear();
     if (shown) show();
-  });
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  // Paper is light, whatever the screen is; what is on a canvas has to be so before it is printed.
+  for (const [event, paper] of [["beforeprint", true], ["afterprint", false]]) {
+    window.addEventListener(event, () => {
+      document.documentElement.toggleAttribute("data-paper", paper);
+      redraw();
+    });
+  }
 
   load();
 })();
