@@ -62,6 +62,7 @@ from daskscope_service.pages import (
     tables,
     views,
 )
+from daskscope_service.pages import audit as audit_page
 from daskscope_service.pages import prices as prices_page
 from daskscope_service.pages import retention as retention_page
 from daskscope_service.pages import tokens as tokens_page
@@ -112,7 +113,7 @@ PROGRAMS = (
 PAGES = (
     *(account, activation, openid, tokens_page, members, prices_page, retention_page),
     *(overview, cluster_list, cluster_charts, views, people, shutdown, idle, notifications),
-    *(profile, records, report, tables),
+    *(profile, records, report, tables, audit_page),
 )
 
 

@@ -66,6 +66,7 @@ PAGES = (
     "cluster-lost",
     "cluster-owned",
     "cluster-empty",
+    "cluster-mixed",
     "computations",
     "computations-all",
     "computation-running",
@@ -87,6 +88,7 @@ PAGES = (
     "logs",
     "logs-filtered",
     "logs-empty",
+    "audit",
 )
 
 
@@ -117,6 +119,8 @@ def _path(site: Site, name: str) -> str:
             return f"/invitation?code={code}"
         case "tokens":
             return "/settings/tokens"
+        case "audit":
+            return "/settings/audit"
         case "first" | "overview":
             return "/"
         case "clusters":
@@ -127,7 +131,11 @@ def _path(site: Site, name: str) -> str:
         case "missing":
             return "/clusters/nowhere"
         case "cluster":
-            other = {"empty": "Scheduler-idle", "owned": seeded.running}
+            other = {
+                "empty": "Scheduler-idle",
+                "mixed": "Scheduler-77b0",
+                "owned": seeded.running,
+            }
             id = other.get(which) or str(getattr(seeded, which))
             return f"/clusters/{id}?span=life"
         case "computations":
@@ -215,6 +223,7 @@ def test_page_shows_without_trouble(
             "policies-edit": site.owner,
             "notifications-owned": site.owner,
             "retention-owned": site.owner,
+            "audit": site.owner,
         }.get(name),
         scheme=scheme,
         javascript=javascript,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import requests
 from sqlalchemy import text
 
 from daskscope_service.accounts import audit, sign_in, tokens, users
+from daskscope_service.db.engine import writing
 from tests.service.people import PASSWORD, browser_of, make_user, try_to_sign_in
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
@@ -136,3 +138,46 @@ def test_an_entry_and_what_it_tells_of_are_kept_both_or_neither(
         tokens.create(service.engine, workspace="nowhere", label="")
     assert tokens.list_in(service.engine, "nowhere") == []
     assert users.list_all(service.engine) == []
+
+
+def test_owners_read_what_concerns_their_workspace_and_no_one_else_does(
+    service: ServiceProcess,
+) -> None:
+    owner, other = (make_user(service, {name: "owner"}) for name in ("finance", "research"))
+    users.set_role(service.engine, other, "finance", "viewer")
+    browser, page = browser_of(service, owner.name), f"{service.url}/settings/audit"
+    shown = browser.get(page, timeout=30).text
+    assert "signed in" in shown
+    assert "by password" in shown
+    assert owner.name in shown
+    assert 'href="/settings/audit" aria-current="page"' in shown
+
+    theirs = browser_of(service, other.name)
+    shown = theirs.get(page, timeout=30).text
+    assert other.name in shown
+    assert owner.name not in shown
+    theirs.post(f"{service.url}/workspace", data={"workspace": "finance"}, timeout=30)
+    assert theirs.get(page, timeout=30).status_code == 403
+    assert "Audit log" not in theirs.get(f"{service.url}/settings/members", timeout=30).text
+
+
+def test_the_log_is_read_in_parts_and_as_a_file(service: ServiceProcess) -> None:
+    owner = make_user(service, {"finance": "owner"})
+    with writing(service.engine) as connection:
+        for number in range(230):
+            audit.write(connection, "invited", detail=f"number {number:03}", workspace="finance")
+    browser, address = browser_of(service, owner.name), f"{service.url}/settings/audit"
+    seen: list[str] = []
+    while address:
+        page = browser.get(address, timeout=30).text
+        seen += re.findall(r"number (\d{3})", page)
+        further = re.search(r'href="(/settings/audit\?cursor=[^"]*)"', page)
+        address = (further and f"{service.url}{further[1]}") or ""
+    assert seen == [f"{number:03}" for number in reversed(range(230))]
+    lines = browser.get(f"{service.url}/settings/audit.csv", timeout=30).text.splitlines()
+    assert lines[0] == "at,action,actor,detail,workspace,address"
+    assert re.fullmatch(r"\d{4}-.*Z,invited,command line,number 229,finance,", lines[2]), (
+        "the second line is the sign-in"
+    )
+    bad = browser.get(f"{service.url}/settings/audit?cursor=bogus", timeout=30)
+    assert bad.status_code == 400

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, insert, select, tuple_
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import audit_entry as table
@@ -57,12 +57,13 @@ OPERATOR = "command line"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened at ``at``, in seconds since the epoch, UTC.
+    """One thing that happened at ``at``, in seconds since the epoch, UTC. Key: ``id``.
 
     ``workspace`` and ``address`` are None where there is none: what concerns a user in all
     workspaces, and what was done on the command line.
     """
 
+    id: str
     at: float
     action: str
     actor: str
@@ -100,9 +101,22 @@ def refused(engine: Engine, actor: str, detail: str, address: str) -> None:
         write(connection, "refused", actor=actor, detail=detail, address=address)
 
 
-def newest(engine: Engine, limit: int) -> list[Entry]:
-    """Return the newest ``limit`` entries of all workspaces, newest first."""
+def newest(
+    engine: Engine,
+    limit: int,
+    *,
+    workspace: str | None = None,
+    after: tuple[float, str] | None = None,
+) -> list[Entry]:
+    """Return the newest ``limit`` entries, newest first: of one workspace, or of all and none.
+
+    ``after``: those that follow on the one of this time and id.
+    """
     columns = [table.c[name] for name in Entry.__slots__]
-    statement = select(*columns).order_by(table.c.at.desc(), table.c.id).limit(limit)
+    statement = select(*columns).order_by(table.c.at.desc(), table.c.id.desc()).limit(limit)
+    if workspace is not None:
+        statement = statement.where(table.c.workspace == workspace)
+    if after is not None:
+        statement = statement.where(tuple_(table.c.at, table.c.id) < tuple_(*after))
     with engine.connect() as connection:
         return [Entry(*row) for row in connection.execute(statement)]

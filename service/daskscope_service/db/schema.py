@@ -189,6 +189,7 @@ audit_entry = Table(
     Column("workspace", String),  # None: of no workspace, or of all
     Column("address", String),  # None: not by the network
     Index("audit_entry_by_time", "at"),
+    Index("audit_entry_by_workspace", "workspace", "at", "id"),
 )
 
 code_key = Table(
