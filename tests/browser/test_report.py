@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.browser import axe
 from tests.browser.watch import Site, watched
 
 
@@ -50,6 +51,7 @@ def test_a_report_opens_from_disk_without_a_network(
         assert asked == [file.as_uri()]
         assert window.trouble == []
         assert window.overflow() == []
+        assert axe.serious(window.page) == []
         body = window.page.locator("body")
         expect(body).to_contain_text(f"by {site.owner['name']} from {site.service.url}")
         # Times go on while the page is open; what happened does not.
