@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from daskscope_service.insight.time import all_together, seconds_of, time_parts
+from daskscope_service.insight.traceback import Frame, own_frames
 from daskscope_service.insight.verdict import (
     Verdict,
     cluster_verdict,
@@ -14,6 +15,7 @@ from daskscope_service.insight.verdict import (
     computation_verdict,
 )
 from daskscope_service.insight.wording import duration, plural, size
+from tests.seed_texts import VALUE_TRACEBACK
 
 CLUSTER: dict[str, Any] = {
     "started_at": 1000.0,
@@ -146,3 +148,37 @@ def test_the_time_of_all_prefixes_adds_up() -> None:
     ]
     assert all_together(rows) == {"thread-cpu": 2.0, "transfer": 5.0, "idle": 3.0}
     assert sum(part.share for part in time_parts(all_together(rows))) == pytest.approx(1)
+
+
+def test_of_a_traceback_the_users_own_frames_come_first_the_innermost_before_all() -> None:
+    parsing = "/home/maria/pipelines/features/parsing.py"
+    own = [
+        Frame(parsing, 18, "to_metres", 'return float(text.removesuffix(" m"))'),
+        Frame(parsing, 31, "parse_events", 'frame["distance"] = frame["distance"].map(to_metres)'),
+    ]
+    assert own_frames(VALUE_TRACEBACK) == own
+    # What led to it is not where it was raised.
+    led_to = VALUE_TRACEBACK.replace("to_metres", "other")
+    link = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert own_frames(led_to + link + VALUE_TRACEBACK) == own
+
+
+@pytest.mark.parametrize(
+    "traceback",
+    [
+        "",
+        "ValueError: no frames",
+        # There is nothing to tell apart.
+        'Traceback (most recent call last):\n  File "mine.py", line 1, in f\n    g()\nOSError',
+        'Traceback (most recent call last):\n  File "/a/site-packages/numpy/b.py", line 1, in f\n',
+    ],
+)
+def test_where_all_frames_are_alike_none_are_told_apart(traceback: str) -> None:
+    assert own_frames(traceback) == []
+
+
+def test_without_source_lines_a_frame_tells_its_place() -> None:
+    told = VALUE_TRACEBACK.replace('    return float(text.removesuffix(" m"))\n', "")
+    assert own_frames(told)[0] == Frame(
+        "/home/maria/pipelines/features/parsing.py", 18, "to_metres", ""
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -285,3 +286,22 @@ def test_another_workspace_sees_none_of_it(shared_service: ServiceProcess, seede
     assert pages.get(f"{shared_service.url}/", timeout=30).status_code == 200
     answer = pages.get(f"{shared_service.url}/clusters/{seeded.running}", timeout=30)
     assert answer.status_code == 404
+
+
+def test_an_exceptions_page_leads_from_the_users_own_frames_to_code_and_versions(
+    shared_service: ServiceProcess, seeded: Seeded, token: str
+) -> None:
+    browser = requests.Session()
+    browser.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+    page = browser.get(f"{shared_service.url}/exceptions/{seeded.fingerprints[0]}", timeout=30).text
+    text = " ".join(re.sub("<[^>]*>", " ", page).split())
+    steps = (
+        "In your code to_metres",
+        "called by parse_events",
+        "Traceback (most recent call last)",
+        "The call that set the computation going",
+        "With Python 3.12.7, cloudpickle 3.1.2, dask 2026.8.0",
+    )
+    places = [text.find(step) for step in steps]
+    assert -1 not in places
+    assert places == sorted(places)

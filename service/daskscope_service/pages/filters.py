@@ -15,6 +15,7 @@ from flask import Blueprint, request, url_for
 from markupsafe import Markup
 
 from daskscope_service.insight.spending import against, in_currencies
+from daskscope_service.insight.traceback import own_frames
 from daskscope_service.insight.wording import duration, hours, money, number, percent, plural, size
 
 _STATIC = Path(__file__).with_name("static")
@@ -86,7 +87,7 @@ def install(blueprint: Blueprint) -> None:
     """Give the filters to the templates of the application that gets ``blueprint``."""
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, percent, plural),
-        *(iso, exact, day, ago, middle, breakable),
+        *(iso, exact, day, ago, middle, breakable, own_frames),
     )
     for function in functions:
         blueprint.add_app_template_filter(function)

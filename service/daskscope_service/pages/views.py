@@ -16,10 +16,11 @@ from daskscope_service.pages import filters
 from daskscope_service.pages.bars import state_bar, time_bar
 from daskscope_service.pages.cluster_charts import over_time
 from daskscope_service.pages.computation import computation_page
+from daskscope_service.pages.source import sources
 from daskscope_service.problems import Problem
 from daskscope_service.reads.activities import list_activities
 from daskscope_service.reads.clusters import one_cluster
-from daskscope_service.reads.computations import list_computations
+from daskscope_service.reads.computations import frames_of, list_computations
 from daskscope_service.reads.events import list_events, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
 from daskscope_service.reads.policies import decisions_on, policies_for
@@ -149,9 +150,16 @@ def exception(fingerprint: str) -> ResponseReturnValue:
     """Show one group of equal failures."""
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-    if found is None:
-        raise _missing("exception", fingerprint)
-    return _page("exception.html", exception=found)
+        if found is None:
+            raise _missing("exception", fingerprint)
+        newest = found["samples"][0]
+        frames = frames_of(scope, newest["cluster"], newest["computation"])
+    return _page(
+        "exception.html",
+        exception=found,
+        frame=frames[-1] if frames else None,
+        source=sources(frames)[-1] if frames else None,
+    )
 
 
 def _page(template: str, **values: Any) -> str:

@@ -64,14 +64,20 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
     )
     for part in (*item["task_groups"], *item["failures"]):
         del part["cluster"], part["computation"]
-    sources = _sources(scope, item["frames"] or [])
-    for frame in item["frames"] or []:
-        source = sources.get(frame["code"], {})
-        for name in ("text", "first_line", "cut"):
-            frame[name] = source.get(name)
-        if "unreadable" in source:
-            frame["unreadable"] = source["unreadable"]
+    _add_code(scope, item["frames"] or [])
     return item
+
+
+def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:
+    """Return the user's frames of a computation, as :func:`one_computation` does; [] if none."""
+    found = scope.items(
+        scope.select(computation, computation.c.frames).where(
+            computation.c.cluster == cluster_id, computation.c.id == id
+        )
+    )
+    frames = found[0]["frames"] or [] if found else []
+    _add_code(scope, frames)
+    return frames
 
 
 def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str | None:
@@ -105,6 +111,16 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["duration"] = seconds
         item["call"] = _calling_line(item, sources)
     return items
+
+
+def _add_code(scope: Scope, frames: list[Item]) -> None:
+    sources = _sources(scope, frames)
+    for frame in frames:
+        source = sources.get(frame["code"], {})
+        for name in ("text", "first_line", "cut"):
+            frame[name] = source.get(name)
+        if "unreadable" in source:
+            frame["unreadable"] = source["unreadable"]
 
 
 def _sources(scope: Scope, frames: list[Item]) -> dict[str, Item]:

@@ -56,9 +56,14 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
 
 
 def one_exception(scope: Scope, fingerprint: str) -> Item | None:
-    """Return one group with its newest ``samples``, or None where the workspace has no such."""
+    """Return one group with its newest ``samples``, or None where the workspace has no such.
+
+    Each has the ``environment`` of its cluster.
+    """
     samples = scope.items(
-        scope.select(failure, *failure.c, cluster.c.name.label("cluster_name"))
+        scope.select(
+            failure, *failure.c, cluster.c.name.label("cluster_name"), cluster.c.environment
+        )
         .join(cluster, _ITS_CLUSTER)
         .where(failure.c.fingerprint == fingerprint)
         .order_by(failure.c.last_at.desc())
