@@ -74,6 +74,7 @@ _WHY = (
 _WORK = (
     Lines(
         title="Tasks by state",
+        width=8,
         description="Tasks that the scheduler holds.",
         queries=(level(names.TASK_COUNT, names.TASK_STATE),),
         empty=_SILENT,
@@ -81,6 +82,7 @@ _WORK = (
     ),
     Lines(
         title="Threads at work",
+        width=8,
         description="What the workers' threads do; the line is how many there are.",
         queries=(
             rate(names.WORKER_TIME, names.WORKER_STATE),
@@ -90,6 +92,7 @@ _WORK = (
     ),
     Lines(
         title="CPU of the workers",
+        width=8,
         description="Cores that the workers' processes use, beside their threads.",
         queries=(
             level(names.WORKER_CPU, alias="cores"),

@@ -43,7 +43,7 @@ def test_dragging_on_one_chart_zooms_all_and_going_back_works(browser: Browser, 
         page = window.page
         page.goto(f"/clusters/{site.seeded.stopped}")
         page.wait_for_selector(_DRAWN)
-        assert page.locator("#charts canvas").count() == 8
+        assert page.locator("#charts canvas").count() == 9
         whole = _shown(page)
         _drag(page, "tasks", 0.25, 0.75)
         page.wait_for_url(re.compile(r"\?from=.*&to="))
@@ -82,7 +82,7 @@ def test_a_zoomed_chart_stays_so_while_the_page_updates_and_keeps_the_focus(
         expect(page.locator("#updated")).not_to_have_text(before)
         assert (page.url, _shown(page)) == (address, shown)
         assert page.evaluate("document.activeElement.textContent") == "zoom in"
-        assert page.locator("#charts canvas").count() == 6
+        assert page.locator("#charts canvas").count() == 7
         assert window.trouble == []
 
 
@@ -97,7 +97,7 @@ def test_charts_are_read_and_zoomed_with_keys(browser: Browser, site: Site) -> N
         expect(page.locator("#chart-workers .legend")).not_to_have_text(last)
         lines = page.locator("#charts .u-cursor-x")
         places = lines.evaluate_all("all => all.map(one => one.getBoundingClientRect().x > 0)")
-        assert places == [True] * 8  # one cursor for all
+        assert places == [True] * 9  # one cursor for all
         page.keyboard.press("+")
         page.wait_for_url(re.compile(r"\?from=.*&to="))
         page.keyboard.press("Escape")
@@ -150,9 +150,9 @@ def test_a_chart_says_all_without_a_script(browser: Browser, site: Site) -> None
         page.goto(f"/clusters/{site.seeded.stopped}")
         memory = page.get_by_role("img", name="Memory of the workers")
         expect(memory).to_have_accessible_name(re.compile("limit 1 TiB at last, 1 TiB at most"))
-        assert page.locator("#charts svg.spark").count() == 8
+        assert page.locator("#charts svg.spark").count() == 9
         page.goto(f"/clusters/{site.seeded.lost}")
-        assert page.locator("#charts svg.spark").count() == 4
+        assert page.locator("#charts svg.spark").count() == 5
         expect(page.get_by_text("Workers that may not spill tell nothing of it")).to_have_count(2)
         expect(page.locator("#marks-key")).to_contain_text("1 computation")
         assert window.trouble == []

@@ -54,12 +54,12 @@ def test_charts_live_through_updates_and_are_redrawn(browser: Browser, site: Sit
         page = window.page
         page.goto(f"/clusters/{site.seeded.running}")
         page.wait_for_selector("#charts[data-drawn]")
-        assert page.locator("#charts canvas").count() == 6
+        assert page.locator("#charts canvas").count() == 7
         drawn = page.get_attribute("#charts", "data-drawn")
         before = page.locator("#updated").inner_text()
         expect(page.locator("#updated")).not_to_have_text(before)
         expect(page.locator("#charts")).not_to_have_attribute("data-drawn", drawn or "")
-        assert page.locator("#charts canvas").count() == 6
+        assert page.locator("#charts canvas").count() == 7
         assert window.trouble == []
 
 

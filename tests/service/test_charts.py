@@ -70,7 +70,7 @@ def _iso(seconds: float) -> str:
 def test_all_charts_share_the_time_that_the_address_asks_for(ask: Ask) -> None:
     data = _data(ask, "gone", **{"from": _iso(NOW - 8000), "to": _iso(NOW - 7000)})
     assert (round(data["since"]), round(data["until"])) == (int(NOW - 8000), int(NOW - 7000))
-    assert len(data["charts"]) == 8
+    assert len(data["charts"]) == 9
     for chart in data["charts"].values():
         assert -100 <= chart["times"][0] <= chart["times"][-1] < 10_000, chart["id"]
         assert all(len(line["values"]) == len(chart["times"]) for line in chart["lines"])
