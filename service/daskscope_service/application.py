@@ -61,6 +61,7 @@ from daskscope_service.pages import (
     shutdown,
     tables,
     views,
+    workspace,
 )
 from daskscope_service.pages import audit as audit_page
 from daskscope_service.pages import prices as prices_page
@@ -113,7 +114,7 @@ PROGRAMS = (
 PAGES = (
     *(account, activation, openid, tokens_page, members, prices_page, retention_page),
     *(overview, cluster_list, cluster_charts, views, people, shutdown, idle, notifications),
-    *(profile, records, report, tables, audit_page),
+    *(profile, records, report, tables, audit_page, workspace),
 )
 
 

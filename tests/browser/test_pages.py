@@ -89,6 +89,7 @@ PAGES = (
     "logs-filtered",
     "logs-empty",
     "audit",
+    "workspace",
 )
 
 
@@ -119,8 +120,8 @@ def _path(site: Site, name: str) -> str:
             return f"/invitation?code={code}"
         case "tokens":
             return "/settings/tokens"
-        case "audit":
-            return "/settings/audit"
+        case "audit" | "workspace":
+            return f"/settings/{kind}"
         case "first" | "overview":
             return "/"
         case "clusters":

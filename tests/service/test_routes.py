@@ -173,6 +173,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "PUT /api/v1/retention": OWNERS,
     "GET /settings/retention": SESSIONS,
     "POST /settings/retention": OWNERS - ADMINS,
+    "GET /settings/workspace": SESSIONS,
     "GET /settings/audit": OWNERS - ADMINS,
     "GET /settings/audit.csv": OWNERS - ADMINS,
     "GET /settings/tokens": SESSIONS,

@@ -19,9 +19,6 @@ Choice = TypeVar("Choice", bound=str)
 #: Years 1 to 9999, in seconds since the Unix epoch: what can be given back as a date.
 _FIRST, _END = -62_135_596_800, 253_402_300_800
 
-#: Half of what a time in an answer is rounded to, in seconds.
-_ROUNDED_OFF = 0.5e-6
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -84,16 +81,14 @@ def selection(*, cluster: str | None = None, beside: tuple[str, ...] = ()) -> Se
     """Return which rows of a list the request asks for.
 
     ``cluster`` comes from the path; ``beside`` are names of parameters that the caller reads.
-    The bounds are held against times as answers tell them: what is listed with a time is also
-    found since that time, although the time that is kept may be a little before it.
     """
     known = LIST if cluster is None else OF_CLUSTER
     refuse_unknown(*(one.name for one in known), *beside)
     since, until = period()
     limit, after = part()
     return Selection(
-        since=since if since is None else since - _ROUNDED_OFF,
-        until=until if until is None else until - _ROUNDED_OFF,
+        since=since,
+        until=until,
         user=request.args.get("user"),
         cluster=request.args.get("cluster") if cluster is None else cluster,
         limit=limit,

@@ -21,7 +21,7 @@ blueprint = Blueprint("cluster_list", __name__)
 #: How long ago a cluster started at most, by the word in the address.
 WITHIN = {"day": 86400.0, "week": 7 * 86400.0, "month": 30 * 86400.0}
 
-_OURS = ("status", "kind", "tag", "sort", "within")
+_OURS = ("status", "name", "kind", "tag", "sort", "within")
 
 _CSV: Columns = {
     **{name: name for name in ("id", "name", "status", "user", "kind", "host")},
@@ -88,6 +88,7 @@ def _asked_for() -> tuple[Selection, Filter]:
         raise bad("tag", "must be a tag's name, or name=value, without quotes and backslashes")
     return selected, Filter(
         status=one_of("status", STATUSES) if "status" in request.args else None,
+        name=request.args.get("name"),
         kind=request.args.get("kind"),
         tag=tag,
         sort=one_of("sort", tuple(SORTS)),

@@ -1,8 +1,9 @@
-"""What a workspace shows as long as no cluster has reported to it: how to report the first one."""
+"""How to report the first cluster, which an empty workspace shows, and any other one."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from flask import current_app, g, render_template
 
@@ -12,18 +13,25 @@ from daskscope_service.db.engine import current_engine
 
 def first_run() -> str:
     """Return the page, which tells how far one has come and notices when a cluster arrives."""
-    now = time.time()
-    sends = [
-        one
-        for one in tokens.list_in(current_engine(), g.workspace)
-        if one.state(now) == "active" and "ingest" in one.scopes
-    ]
-    used = [one for one in sends if one.last_used_at is not None]
+    found = steps()
+    used = [one for one in found["sends"] if one.last_used_at is not None]
     return render_template(
         "first_run.html",
-        now=now,
-        url=current_app.config["SETTINGS"].url,
-        sends=sends,
+        **found,
         used=max(used, key=lambda one: one.last_used_at or 0.0, default=None),
-        may_make="ingest" in g.caller.grants,
     )
+
+
+def steps() -> dict[str, Any]:
+    """Return what ``_connect.html`` needs: the steps to a cluster that reports."""
+    now = time.time()
+    return {
+        "now": now,
+        "url": current_app.config["SETTINGS"].url,
+        "sends": [
+            one
+            for one in tokens.list_in(current_engine(), g.workspace)
+            if one.state(now) == "active" and "ingest" in one.scopes
+        ],
+        "may_make": "ingest" in g.caller.grants,
+    }

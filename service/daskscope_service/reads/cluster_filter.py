@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, and_, func, literal, not_, tuple_
+from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, tuple_
 
 from daskscope_service.accounts.prices import prices_of
 from daskscope_service.db.schema import cluster
@@ -33,10 +33,12 @@ SORTS: dict[str, ColumnElement[Any]] = {
 class Filter:
     """What clusters must be besides what a :class:`Selection` says.
 
-    ``tag`` is a tag's name, or ``name=value``. ``sort`` is one of :data:`SORTS`.
+    ``name`` is a part of their name or id, in any case. ``tag`` is a tag's name, or ``name=value``.
+    ``sort`` is one of :data:`SORTS`.
     """
 
     status: Status | None = None
+    name: str | None = None
     kind: str | None = None
     tag: str | None = None
     sort: str = "started"
@@ -74,10 +76,13 @@ def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[Colum
     ):
         if value is not None:
             found.append(column == value)
-    if selection.since is not None:
-        found.append(cluster.c.started_at >= selection.since)
-    if selection.until is not None:
-        found.append(cluster.c.started_at < selection.until)
+    if which.name is not None:
+        texts = (cluster.c.name, cluster.c.id)
+        found.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
+    if selection.kept_since is not None:
+        found.append(cluster.c.started_at >= selection.kept_since)
+    if selection.kept_until is not None:
+        found.append(cluster.c.started_at < selection.kept_until)
     if which.status == "stopped":
         found.append(cluster.c.stopped_at.is_not(None))
     elif which.status is not None:

@@ -110,10 +110,10 @@ def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
         query = query.where(failure.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(failure.c.cluster == selection.cluster)
-    if selection.since is not None:
-        query = query.where(failure.c.last_at >= selection.since)
-    if selection.until is not None:
-        query = query.where(failure.c.last_at < selection.until)
+    if selection.kept_since is not None:
+        query = query.where(failure.c.last_at >= selection.kept_since)
+    if selection.kept_until is not None:
+        query = query.where(failure.c.last_at < selection.kept_until)
     return query
 
 

@@ -17,8 +17,8 @@ def from_influxdb(store: InfluxLogs) -> LogReader:
         records, end = store.newest(
             scope.workspace,
             selection.cluster,
-            selection.since,
-            selection.until,
+            selection.kept_since,
+            selection.kept_until,
             None if selection.after is None else selection.after[:2],
             selection.limit,
         )

@@ -42,8 +42,8 @@ def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILE
         query = query.where(
             at >= selection.since - _LONGEST, profile.c.stopped_at > selection.since
         )
-    if selection.until is not None:
-        query = query.where(at < selection.until)
+    if selection.kept_until is not None:
+        query = query.where(at < selection.kept_until)
     query = query.order_by(at.desc(), id.desc(), of.desc()).limit(_AT_ONCE)
     items: list[Item] = []
     calls = unreadable = 0

@@ -94,6 +94,10 @@ def reading() -> Iterator[Scope]:
         )
 
 
+#: Half of what a time in an answer is rounded to, in seconds.
+_ROUNDED_OFF = 0.5e-6
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which rows of a list, newest first. Times are seconds since the Unix epoch.
@@ -107,6 +111,19 @@ class Selection:
     cluster: str | None = None
     limit: int = 100
     after: Position | None = None
+
+    @property
+    def kept_since(self) -> float | None:
+        """The bound that times are held against as they are kept.
+
+        Answers round them to microseconds: what was told with a time is found since that time.
+        """
+        return None if self.since is None else self.since - _ROUNDED_OFF
+
+    @property
+    def kept_until(self) -> float | None:
+        """The other bound, likewise."""
+        return None if self.until is None else self.until - _ROUNDED_OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +148,10 @@ def page(
     apart, so that no row is missing between two pages, whatever comes in meanwhile.
     """
     columns = [at, *(query.selected_columns[name] for name in (id, cluster) if name is not None)]
-    if selection.since is not None:
-        query = query.where(at >= selection.since)
-    if selection.until is not None:
-        query = query.where(at < selection.until)
+    if selection.kept_since is not None:
+        query = query.where(at >= selection.kept_since)
+    if selection.kept_until is not None:
+        query = query.where(at < selection.kept_until)
     if selection.after is not None:
         query = query.where(tuple_(*columns) < tuple_(*selection.after[: len(columns)]))
     query = query.order_by(*(column.desc() for column in columns)).limit(selection.limit + 1)
