@@ -17,6 +17,7 @@ from daskscope_service.accounts.members import LastOwner
 from daskscope_service.accounts.users import Role, User
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
+from tests.service.beats import make_beat, post
 from tests.service.people import PASSWORD, browser_of, is_in, make_user
 from tests.service.test_tokens import admin, made, person, works
 from tests.service_process import ServiceProcess
@@ -298,3 +299,21 @@ def test_many_members_come_page_by_page(shared_service: ServiceProcess) -> None:
     assert more is not None
     second = browser.get(shared_service.url + more[1], timeout=30).text
     assert all((name in first) != (name in second) for name in names)
+
+
+def test_the_workspaces_page_tells_what_it_has_and_how_to_connect(
+    shared_service: ServiceProcess, workspace: str
+) -> None:
+    browser = browser_of(shared_service, make_user(shared_service, {workspace: "owner"}).name)
+
+    def told() -> str:
+        page = browser.get(f"{shared_service.url}/settings/workspace", timeout=30).text
+        return " ".join(re.sub("<[^>]*>", " ", page).split())
+
+    assert "Members 1 Tokens to report with 0 Clusters kept 0 Make a cluster report" in told()
+    token = shared_service.token(["ingest"], workspace)
+    assert post(shared_service.url, token, make_beat()).ok
+    text = told()
+    assert "Tokens to report with 1 Clusters kept 1 the first from" in text
+    assert f"daskscope login --url {shared_service.url}" in text
+    assert f"daskscope token create --workspace {workspace}" in text
