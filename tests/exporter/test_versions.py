@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
-from distributed.scheduler import Scheduler
+from distributed.scheduler import ClientState, Scheduler
+from distributed.versions import get_versions
 
 import daskscope
 from daskscope.observe.versions import MAX_PACKAGES, Versions
@@ -57,8 +58,25 @@ class _Worker:
 
 
 @pytest.fixture
-def versions() -> Versions:
-    return Versions(Scheduler(dashboard_address=":0"))
+def scheduler() -> Scheduler:
+    return Scheduler(dashboard_address=":0")
+
+
+@pytest.fixture
+def versions(scheduler: Scheduler) -> Versions:
+    return Versions(scheduler)
+
+
+def test_clients_are_compared_as_they_come_and_go(scheduler: Scheduler, versions: Versions) -> None:
+    own = get_versions()["packages"]
+    older = {"packages": own | {"toolz": "0.1"}}
+    scheduler.clients["same"] = ClientState("same", versions={"packages": own})
+    assert versions.mismatches() == ()
+    scheduler.clients["older"] = ClientState("older", versions=older)
+    (found,) = versions.mismatches()
+    assert found == Mismatch("toolz", own["toolz"], {}, {own["toolz"]: 1, "0.1": 1})
+    del scheduler.clients["older"]
+    assert versions.mismatches() == ()
 
 
 @pytest.mark.parametrize("told", [None, {}, {"packages": None}, {"packages": {}}])

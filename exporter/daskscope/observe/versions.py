@@ -7,7 +7,7 @@ log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -37,6 +37,8 @@ class Versions:
         self._of: dict[str, _Versions] = {}
         # Most workers have the same versions: how many have which.
         self._workers: Counter[_Versions] = Counter()
+        self._clients: dict[str, _Versions] = {}
+        self._found: tuple[Mismatch, ...] | None = None
 
     def added(self, worker: WorkerState) -> None:
         """Count a worker."""
@@ -44,6 +46,7 @@ class Versions:
         versions = _read(worker.versions)
         self._of[worker.address] = versions
         self._workers[versions] += 1
+        self._found = None
 
     def removed(self, address: str) -> None:
         """Do not count it any more."""
@@ -53,36 +56,54 @@ class Versions:
         self._workers[versions] -= 1
         if not self._workers[versions]:
             del self._workers[versions]
+        self._found = None
 
     def mismatches(self) -> tuple[Mismatch, ...]:
         """Return the packages of which not all have the same version.
 
         As for Dask, what only runs tasks, such as numpy, may be missing or differ on the scheduler.
+        On the event loop: they are compared only after someone has come or gone.
         """
-        clients = Counter(
-            versions
-            for client in islice(self._scheduler.clients.values(), MAX_CLIENTS)
-            if (versions := _read(client.versions))
-        )
-        workers = Counter({versions: n for versions, n in self._workers.items() if versions})
+        clients = dict(islice(self._scheduler.clients.items(), MAX_CLIENTS))
+        if clients.keys() != self._clients.keys():
+            self._clients = {name: _read(client.versions) for name, client in clients.items()}
+            self._found = None
+        if self._found is None:
+            self._found = self._compared()
+        return self._found
+
+    def _compared(self) -> tuple[Mismatch, ...]:
+        workers, clients = self._workers, Counter(self._clients.values())
         told = {*self._own, *(name for all in (*workers, *clients) for name, _ in all)}
+        of_workers, of_clients = _by_package(workers, told), _by_package(clients, told)
         found = []
         for package in sorted(told):
             own = self._own.get(package, NONE)
-            of_workers, of_clients = _of(package, workers), _of(package, clients)
-            different = {*of_workers, *of_clients}
+            different = {*of_workers[package], *of_clients[package]}
             if package in scheduler_relevant_packages:
                 different.add(own)
             if len(different) > 1:
-                found.append(Mismatch(package, own, of_workers, of_clients))
+                few = (
+                    dict(of[package].most_common(MAX_VERSIONS)) for of in (of_workers, of_clients)
+                )
+                found.append(Mismatch(package, own, *few))
         return tuple(found[:MAX_PACKAGES])
 
 
-def _of(package: str, among: Counter[_Versions]) -> dict[str, int]:
-    found: Counter[str] = Counter()
+def _by_package(
+    among: Mapping[_Versions, int], packages: Collection[str]
+) -> dict[str, Counter[str]]:
+    """Return how many have each version of each package; who told of none at all is left out."""
+    found: dict[str, Counter[str]] = {package: Counter() for package in packages}
     for versions, count in among.items():
-        found[dict(versions).get(package, NONE)] += count
-    return dict(found.most_common(MAX_VERSIONS))
+        for package, version in versions:
+            found[package][version] += count
+    all_of_them = sum(count for versions, count in among.items() if versions)
+    for of_package in found.values():
+        lacking = all_of_them - of_package.total()
+        if lacking:
+            of_package[NONE] += lacking
+    return found
 
 
 def _read(told: Mapping[str, Any] | None) -> _Versions:
