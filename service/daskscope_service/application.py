@@ -80,6 +80,7 @@ from daskscope_service.series.influxql import InfluxQL
 from daskscope_service.series.reach import own_clusters
 from daskscope_service.series.spans import EmbeddedSpans
 from daskscope_service.settings import Settings
+from daskscope_service.summing import sum_up
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -89,6 +90,7 @@ _PATROL_SECONDS = 5.0
 #: Seconds between two looks at what there is to tell, and between two at what is to be forgotten.
 _NOTIFY_SECONDS = 5.0
 _PRUNE_SECONDS = 3600.0
+_SUM_SECONDS = 60.0
 
 _HEADERS = [
     # No inline script or style, nothing from elsewhere: text of users that slipped through as
@@ -161,6 +163,9 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.pruner"] = Rounds(
         "forgetting", functools.partial(prune, engine), _PRUNE_SECONDS
     )
+    app.extensions["daskscope.summing"] = Rounds(
+        "summing", functools.partial(sum_up, engine), _SUM_SECONDS
+    )
     app.extensions["daskscope.remover"] = Remover(
         engine, interval=settings.retention_interval, instruments=instruments
     )
@@ -197,7 +202,7 @@ def _install_stores(app: Flask, settings: Settings, engine: Engine) -> None:
 
 def close_app(app: Flask) -> None:
     """Write what waits, end the threads and close the database."""
-    for name in ("patrol", "notifier", "pruner", "remover"):
+    for name in ("patrol", "notifier", "pruner", "summing", "remover"):
         app.extensions[f"daskscope.{name}"].close()
     app.extensions["daskscope.writer"].close()
     app.extensions["daskscope.series"].close()

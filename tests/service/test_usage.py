@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import requests
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from daskscope.protocol import Prices
-from daskscope_service.db import schema
+from daskscope_service.db import schema, usage_sums
+from daskscope_service.db.belonging import Whose
 from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.ingest.cluster_rows import UsageUpsert
+from daskscope_service.reads.scope import Scope
+from daskscope_service.reads.usage import list_usage
+from daskscope_service.retention.deletion import delete_rows
+from daskscope_service.retention.pace import Pace
+from daskscope_service.summing import sum_up
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service_process import ServiceProcess
 
@@ -134,6 +145,113 @@ def test_users_and_prices_are_told_apart_and_no_price_is_not_free(place: Place) 
 def test_a_clock_that_is_ahead_is_of_today(place: Place) -> None:
     place.beat("Scheduler-1", 1, NOW + 40 * DAY, 1.0)
     assert [one["cost"] for one in place.usage(1)] == [1.0]
+
+
+def fill_weeks(place: Place) -> None:
+    """Report clusters of two users, some for one day, and one that goes on for three weeks."""
+    for n in range(6):
+        user, prices = ("ada", PRICES) if n % 2 else ("li", None)
+        place.beat(f"Scheduler-{n}", 1, MONDAY - n * 3 * DAY, 1.0 + n, user=user, prices=prices)
+    started = MONDAY - 20 * DAY
+    for seq, days in enumerate((19, 18, 12, 11, 2, -0.01)):
+        at = MONDAY - days * DAY
+        place.beat("Scheduler-long", seq, at, (at - started) / 3600, started_at=started)
+
+
+def in_days(place: Place) -> list[dict[str, Any]]:
+    """Return what each user's clusters came to in each of the last 14 days."""
+    with place.service.engine.connect() as connection:
+        scope = Scope(connection, place.workspace, time.time(), 60.0)
+        return list_usage(scope, int(NOW // DAY) - 13, 14, 1)
+
+
+def sums_of(place: Place) -> list[Any]:
+    with place.service.engine.connect() as connection:
+        return list(connection.execute(select_in(place.workspace, schema.usage_sum)))
+
+
+def by_week(place: Place) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return what each user's clusters came to, by how many weeks ago it was."""
+    monday = datetime.fromtimestamp(MONDAY, UTC)
+    return {
+        (one["user"], (monday - datetime.fromisoformat(one["week_started_at"])).days // 7): one
+        for one in place.usage(4)
+    }
+
+
+def in_order(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(items, key=lambda one: json.dumps(one, sort_keys=True))
+
+
+def test_sums_of_what_is_over_say_what_adding_up_says(place: Place) -> None:
+    fill_weeks(place)
+    weeks, days = in_order(place.usage(4)), in_order(in_days(place))
+    assert len(weeks) >= 6 and len(days) >= 4
+    sum_up(place.service.engine)
+    assert in_order(place.usage(4)) == weeks
+    assert in_order(in_days(place)) == days
+    # And they are what is read: what they were made of is not looked at any more.
+    last_week = (schema.usage.c.day < MONDAY // DAY, schema.usage.c.workspace == place.workspace)
+    with writing(place.service.engine) as connection:
+        assert connection.execute(delete(schema.usage).where(*last_week)).rowcount
+    this_week = max(one["week_started_at"] for one in weeks)
+    assert [one for one in in_order(place.usage(4)) if one["week_started_at"] < this_week] == [
+        one for one in weeks if one["week_started_at"] < this_week
+    ]
+
+
+def test_a_week_of_which_nothing_is_said_is_summed_up_once(place: Place) -> None:
+    fill_weeks(place)
+    sum_up(place.service.engine)
+    kept = sums_of(place)
+    assert {(row.days, row.first_day) for row in kept} >= {
+        (7, MONDAY // DAY - 7 * week) for week in range(1, 104)
+    }
+    with writing(place.service.engine) as connection:
+        usage_sums.keep(connection, place.workspace, 7, {MONDAY // DAY - 7 * 200: []})  # long ago
+    sum_up(place.service.engine)
+    assert sums_of(place) == kept
+
+
+def test_what_comes_late_is_in_the_sums(place: Place) -> None:
+    fill_weeks(place)
+    sum_up(place.service.engine)
+    before = by_week(place)
+    started, late = MONDAY - 20 * DAY, MONDAY - 2 * DAY + 5 * 3600
+    # From last week's Saturday, out of a spool: five hours are of that week, and not of this one.
+    place.beat("Scheduler-late", 1, late, 8.0)
+    place.beat("Scheduler-long", 4, late, 18 * 24 + 5, started_at=started)
+    for _ in range(2):  # added up by the reader, and then kept
+        after = by_week(place)
+        assert after["ada", 2] == before["ada", 2]
+        assert after["ada", 1]["cost"] == before["ada", 1]["cost"] + 8 + 5
+        assert after["ada", 0]["cost"] == before["ada", 0]["cost"] - 5
+        sum_up(place.service.engine)
+
+
+def test_what_is_deleted_is_in_no_sum(place: Place) -> None:
+    fill_weeks(place)
+    sum_up(place.service.engine)
+    assert '"li"' in json.dumps([row.sums for row in sums_of(place)])
+    for _ in delete_rows(place.service.engine, Whose(place.workspace, user="li"), Pace(1.0)):
+        pass
+    assert {one["user"] for one in place.usage(4)} == {"ada"}
+    sum_up(place.service.engine)
+    assert '"li"' not in json.dumps([row.sums for row in sums_of(place)])
+    assert {one["user"] for one in place.usage(4)} == {"ada"}
+
+
+def test_sums_wait_for_a_beat_that_is_being_written(place: Place) -> None:
+    fill_weeks(place)
+    engine, day = place.service.engine, MONDAY // DAY - 3
+    late = (place.workspace, day, "Scheduler-late", 1, "li", day * DAY, 60.0, 1.0, 1.0, None, None)
+    with ThreadPoolExecutor(2) as pool:
+        with writing(engine) as connection:
+            UsageUpsert(engine).run(connection, [(*late, None)])
+            rounds = [pool.submit(sum_up, engine) for _ in range(2)]
+            wait(rounds, timeout=0.5)
+        assert sum(one.result(timeout=60) > 0 for one in rounds) >= 1
+    assert by_week(place)["li", 1]["thread_seconds"] == 3 * 7200 + 1
 
 
 def test_weeks_that_make_no_sense_are_refused(place: Place) -> None:

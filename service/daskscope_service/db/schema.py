@@ -277,6 +277,16 @@ usage = Table(
     sqlite_with_rowid=False,
 )
 
+# What ``usage`` comes to by user, in days and weeks that are over: db/usage_sums.py.
+usage_sum = Table(
+    "usage_sum",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("days", BigInteger, primary_key=True),  # how long it is: 1 or 7
+    Column("first_day", BigInteger, primary_key=True),  # of UTC, since the Unix epoch
+    Column("sums", JSON, nullable=False),
+)
+
 computation = Table(
     "computation",
     metadata,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from sqlalchemy import Connection, Engine
 
 from daskscope.protocol import Heartbeat
+from daskscope_service.db import usage_sums
+from daskscope_service.db.schema import usage
+from daskscope_service.db.statements import Upsert
 
 _DAY = 86400
 
@@ -32,6 +38,26 @@ def cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:
         to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout, to_json(c.settings),
         to_json(s.mismatches),
     )  # fmt: skip
+
+
+class UsageUpsert(Upsert):
+    """Writes rows of ``usage``. Sums that were made without a late one are forgotten."""
+
+    def __init__(self, engine: Engine) -> None:
+        replace = [column.name for column in usage.columns if not column.primary_key]
+        super().__init__(engine, usage, replace=replace, unless_newer="seq")
+
+    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write ``rows``, as :meth:`Upsert.run`."""
+        super().run(connection, rows)
+        today = int(time.time() // _DAY)
+        late: dict[str, int] = {}
+        for workspace, day, *_ in rows:
+            if day < today:
+                late[workspace] = min(day, late.get(workspace, day))
+        for workspace, day in late.items():
+            # Of later days, too: what a cluster had before is taken off there.
+            usage_sums.forget(connection, workspace, day, today)
 
 
 class UsageDue:

@@ -21,7 +21,7 @@ from daskscope_service.db.belonging import failure_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.beat_schema import make_decoder
-from daskscope_service.ingest.cluster_rows import UsageDue, cluster_row
+from daskscope_service.ingest.cluster_rows import UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.cluster_rows import to_json as _json
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.writer import Writer
@@ -99,7 +99,7 @@ class BeatStore:
         self._engine = engine
         self._writer = writer
         self._cluster = _latest(engine, schema.cluster, keep=("first_seen_at",))
-        self._usage = _latest(engine, schema.usage)
+        self._usage = UsageUpsert(engine)
         self._usage_due = UsageDue()
         # These never change, and SQLite would write the indexes that they are in anew.
         self._computation = _latest(engine, schema.computation, keep=("started_at", "user"))

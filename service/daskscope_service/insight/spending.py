@@ -54,9 +54,12 @@ def _add(to: dict[str, float], amounts: Mapping[str, float]) -> None:
 
 def first_monday(now: float, weeks: int) -> int:
     """Return the day, of UTC since the Unix epoch, that begins the first of ``weeks`` up to now."""
-    today = int(now // 86400)
-    monday = today - (today + 3) % 7  # day 0 was a Thursday
-    return monday - 7 * (weeks - 1)
+    return monday_of(int(now // 86400)) - 7 * (weeks - 1)
+
+
+def monday_of(day: int) -> int:
+    """Return the day that begins the week of ``day``; both of UTC since the Unix epoch."""
+    return day - (day + 3) % 7  # day 0 was a Thursday
 
 
 def by_period(items: Iterable[Mapping[str, Any]], periods: int) -> list[Spent]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, and_, case, func, not_, select
 
+from daskscope_service.db import usage_sums
 from daskscope_service.db.schema import usage
 from daskscope_service.reads.pricing import price_usage
 from daskscope_service.reads.scope import Item, Scope
@@ -23,6 +25,19 @@ def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
     ``thread_seconds``, ``idle_seconds`` of threads, ``cost`` and ``idle_cost`` in the prices'
     currency. Clusters of other prices are other items. ``price_source`` is "cluster" or
     "workspace", whose prices they are, or None.
+    """
+    starts = range(first, first + periods * days, days)
+    found = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
+    for run in runs((start for start in starts if start not in found), days):
+        found |= add_up(scope, run[0], len(run), days)
+    items = [{"period": n, **item} for n, start in enumerate(starts) for item in found[start]]
+    return price_usage(scope, items)
+
+
+def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[Item]]:
+    """Return the items of :func:`list_usage`, before they are priced, by the first day of each.
+
+    Out of what each cluster came to, whatever sums are kept.
     """
     # What is kept is the sum since a cluster's start. On its first day that is the day's own; on a
     # later one, what it was before is taken off. Most clusters have no later one.
@@ -68,9 +83,22 @@ def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
         .where(usage.c.day >= first, usage.c.day < end)
         .group_by(*keys)
     )
+    found: dict[int, list[Item]] = {first + period * days: [] for period in range(periods)}
     for item in items:
         item["prices"] = None if item["prices"] is None else json.loads(item["prices"])
-    return price_usage(scope, items)
+        found[first + item.pop("period") * days].append(item)
+    return found
+
+
+def runs(starts: Iterable[int], step: int) -> list[list[int]]:
+    """Return ``starts``, which rise, in parts without a gap: each is ``step`` after the last."""
+    found: list[list[int]] = []
+    for start in starts:
+        if found and found[-1][-1] + step == start:
+            found[-1].append(start)
+        else:
+            found.append([start])
+    return found
 
 
 def _same_cluster(other: FromClause) -> ColumnElement[bool]:

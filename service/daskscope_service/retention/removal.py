@@ -21,7 +21,7 @@ from sqlalchemy import (
     select,
 )
 
-from daskscope_service.db import generation, schema
+from daskscope_service.db import generation, schema, usage_sums
 from daskscope_service.db.belonging import failure_notice
 from daskscope_service.db.deadlock import writing_again
 from daskscope_service.db.rows import select_in
@@ -155,6 +155,12 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         _delete(connection, _GROUPS_OF, keys)
         told = [(workspace, failure_notice(*of)) for workspace, *of in keys]
         _delete(connection, _NOTICE_OF, told)
+    if table is schema.usage:
+        days: dict[str, list[int]] = {}
+        for workspace, day, _ in keys:
+            days.setdefault(workspace, []).append(day)
+        for workspace, some in days.items():
+            usage_sums.forget(connection, workspace, min(some), max(some))
     _delete(connection, list(table.primary_key), keys)
 
 

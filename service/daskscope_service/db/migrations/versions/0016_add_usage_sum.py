@@ -1,0 +1,21 @@
+"""Sums of what clusters came to, by user, in days and weeks that are over."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0016"
+down_revision = "0015"
+
+
+def upgrade() -> None:
+    """Apply it."""
+    op.create_table(
+        "usage_sum",
+        sa.Column("workspace", sa.String(), nullable=False),
+        sa.Column("days", sa.BigInteger(), nullable=False),
+        sa.Column("first_day", sa.BigInteger(), nullable=False),
+        sa.Column("sums", sa.JSON(), nullable=False),
+        sa.PrimaryKeyConstraint("workspace", "days", "first_day"),
+    )
