@@ -47,10 +47,13 @@ SINCE = Parameter(
 UNTIL = Parameter("until", "Only what was before it. Written as since.", _TIME)
 USER = Parameter("user", "Only what this user's clusters or computations did.", TEXT)
 CLUSTER = Parameter("cluster", "Only what belongs to the cluster of this id.", TEXT)
+#: Rows of a list in one answer, and on one page for people, who read them all.
+ROWS, ROWS_SHOWN = Selection().limit, 50
+
 LIMIT = Parameter(
     "limit",
     "How many items the answer has at most.",
-    {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": Selection().limit},
+    {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": ROWS},
 )
 CURSOR = Parameter(
     "cursor",
@@ -77,15 +80,17 @@ def refuse_unknown(*names: str) -> None:
             raise bad(name, "has the character NUL, which nothing here has")
 
 
-def selection(*, cluster: str | None = None, beside: tuple[str, ...] = ()) -> Selection:
-    """Return which rows of a list the request asks for.
+def selection(
+    *, cluster: str | None = None, beside: tuple[str, ...] = (), rows: int = ROWS
+) -> Selection:
+    """Return which rows of a list the request asks for, ``rows`` of them unless it says how many.
 
     ``cluster`` comes from the path; ``beside`` are names of parameters that the caller reads.
     """
     known = LIST if cluster is None else OF_CLUSTER
     refuse_unknown(*(one.name for one in known), *beside)
     since, until = period()
-    limit, after = part()
+    limit, after = part(rows)
     return Selection(
         since=since,
         until=until,
@@ -96,9 +101,9 @@ def selection(*, cluster: str | None = None, beside: tuple[str, ...] = ()) -> Se
     )
 
 
-def part() -> tuple[int, Position | None]:
-    """Return how many rows of a list the request asks for at most, and after which."""
-    limit = request.args.get("limit") or str(Selection().limit)
+def part(rows: int = ROWS) -> tuple[int, Position | None]:
+    """Return how many rows of a list the request asks for at most, else ``rows``; after which."""
+    limit = request.args.get("limit") or str(rows)
     if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= MOST_ROWS:
         raise bad("limit", f"must be a whole number from 1 to {MOST_ROWS}")
     after = None

@@ -387,6 +387,7 @@ worker_loss = Table(
     Column("nanny_memory", BigInteger),
     Column("tasks", JSON, nullable=False),
     Column("log", SealedJSON, nullable=False),  # JSON null: refused, or it never came
+    Index("worker_loss_by_cluster", "workspace", "cluster", "at"),
 )
 
 activity = Table(

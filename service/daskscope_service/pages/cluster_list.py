@@ -9,7 +9,7 @@ from flask import Blueprint, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.api.parameters import bad, one_of, selection
+from daskscope_service.api.parameters import ROWS_SHOWN, bad, one_of, selection
 from daskscope_service.pages.csv_table import Columns, csv_list
 from daskscope_service.pages.filters import address
 from daskscope_service.pages.first_run import first_run
@@ -50,7 +50,7 @@ def clusters() -> ResponseReturnValue:
     selected, which = _asked_for()
     with reading() as scope:
         page = find_clusters(scope, selected, which)
-    if not page.items and selected == Selection() and which == Filter():
+    if not page.items and not request.args:
         return first_run()
     for item in page.items:
         item["idle_share"] = _idle_share(item)
@@ -79,7 +79,7 @@ def clusters_csv() -> ResponseReturnValue:
 
 
 def _asked_for() -> tuple[Selection, Filter]:
-    selected = selection(beside=_OURS)
+    selected = selection(beside=_OURS, rows=ROWS_SHOWN)
     if "within" in request.args and selected.since is None:
         seconds = WITHIN[one_of("within", tuple(WITHIN))]
         selected = dataclasses.replace(selected, since=time.time() - seconds)

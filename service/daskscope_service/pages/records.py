@@ -9,7 +9,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope import names
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.api.parameters import one_of, selection
+from daskscope_service.api.parameters import ROWS_SHOWN, one_of, selection
 from daskscope_service.pages.form import tidied
 from daskscope_service.reads.clusters import one_cluster
 from daskscope_service.reads.events import find_events
@@ -27,7 +27,7 @@ def events() -> ResponseReturnValue:
     """Show allow-listed events of all clusters, the newest first."""
     if tidy := tidied():
         return redirect(tidy)
-    which = selection(beside=("topic",))
+    which = selection(beside=("topic",), rows=ROWS_SHOWN)
     topic = request.args.get("topic")
     with reading() as scope:
         page = find_events(scope, which, topic)
@@ -43,7 +43,7 @@ def logs() -> ResponseReturnValue:
     """Show log records of all clusters, the newest first."""
     if tidy := tidied():
         return redirect(tidy)
-    which = selection(beside=("level", "text", "computation"))
+    which = selection(beside=("level", "text", "computation"), rows=ROWS_SHOWN)
     level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
     read: LogReader = current_app.extensions["daskscope.log_reader"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from flask import Blueprint, current_app, request
@@ -12,7 +13,7 @@ from daskscope_service.accounts.access import signed_in
 from daskscope_service.api.parameters import one_of, refuse_unknown, selection
 from daskscope_service.api.representation import away
 from daskscope_service.insight.time import seconds_of
-from daskscope_service.pages.csv_table import Columns, csv_list, csv_table
+from daskscope_service.pages.csv_table import MOST_READS, Columns, csv_list, csv_table
 from daskscope_service.problems import Problem
 from daskscope_service.reads.clusters import one_cluster
 from daskscope_service.reads.computations import list_computations, one_computation
@@ -20,7 +21,7 @@ from daskscope_service.reads.events import find_events, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
 from daskscope_service.reads.logs import LEVELS, LogFilter, LogReader, list_logs
 from daskscope_service.reads.policies import list_decisions
-from daskscope_service.reads.scope import Item, Page, Scope, Selection, reading
+from daskscope_service.reads.scope import MOST_ROWS, Item, Page, Scope, Selection, reading
 from daskscope_service.reads.shutdowns import shutdowns_of
 from daskscope_service.series.store import Unavailable
 
@@ -228,7 +229,8 @@ def logs() -> ResponseReturnValue:
 @signed_in
 def losses(cluster_id: str) -> ResponseReturnValue:
     """Answer with the workers that left a cluster, the newest first."""
-    return _of_cluster(LOSSES, list_worker_losses, cluster_id, "workers-lost")
+    every = functools.partial(list_worker_losses, limit=MOST_READS * MOST_ROWS)
+    return _of_cluster(LOSSES, every, cluster_id, "workers-lost")
 
 
 @blueprint.get("/clusters/<cluster_id>/shutdowns.csv")

@@ -9,7 +9,7 @@ from flask import Blueprint, Response, g, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
-from daskscope_service.api.parameters import selection
+from daskscope_service.api.parameters import ROWS_SHOWN, selection
 from daskscope_service.insight.staying import why_running
 from daskscope_service.insight.time import all_together, seconds_of
 from daskscope_service.pages import filters
@@ -21,7 +21,7 @@ from daskscope_service.problems import Problem
 from daskscope_service.reads.activities import list_activities
 from daskscope_service.reads.clusters import one_cluster
 from daskscope_service.reads.computations import frames_of, list_computations
-from daskscope_service.reads.events import list_events, list_worker_losses
+from daskscope_service.reads.events import count_worker_losses, list_events, list_worker_losses
 from daskscope_service.reads.failures import list_exceptions, one_exception
 from daskscope_service.reads.policies import decisions_on, policies_for
 from daskscope_service.reads.profiles import has_profiles
@@ -78,7 +78,8 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         computations = list_computations(scope, of_it)
         failures = list_exceptions(scope, of_it)
         events = list_events(scope, of_it)
-        losses = list_worker_losses(scope, cluster_id)
+        losses = list_worker_losses(scope, cluster_id, most)
+        lost = count_worker_losses(scope, cluster_id)
         shutdowns = shutdowns_of(scope, cluster_id)
         activities = list_activities(scope, cluster_id)
         profiled = has_profiles(scope, of_it)
@@ -94,6 +95,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         failures=failures,
         events=events,
         losses=losses,
+        lost=lost,
         shutdowns=shutdowns,
         policies=policies,
         decisions=decisions,
@@ -108,7 +110,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
 @signed_in
 def all_computations() -> ResponseReturnValue:
     """Show the computations of all clusters, page by page."""
-    which = selection()
+    which = selection(rows=ROWS_SHOWN)
     with reading() as scope:
         page = list_computations(scope, which)
     return _page("computations.html", cluster=None, page=page, which=which)
@@ -118,7 +120,7 @@ def all_computations() -> ResponseReturnValue:
 @signed_in
 def computations(cluster_id: str) -> ResponseReturnValue:
     """Show all computations of one cluster, page by page."""
-    which = selection(cluster=cluster_id)
+    which = selection(cluster=cluster_id, rows=ROWS_SHOWN)
     with reading() as scope:
         found = one_cluster(scope, cluster_id)
         if found is None:
@@ -138,7 +140,7 @@ def computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
 @signed_in
 def exceptions() -> ResponseReturnValue:
     """Show failures over all clusters, equal ones together."""
-    which = selection()
+    which = selection(rows=ROWS_SHOWN)
     with reading() as scope:
         page = list_exceptions(scope, which)
     return _page("exceptions.html", page=page, which=which)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_
+from sqlalchemy import and_, func
 
 from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
@@ -10,7 +10,7 @@ from daskscope_service.reads.sift import Sifted, sift
 
 _OF_EVENT = [column for column in event.c if column is not event.c.user]
 
-#: Worker losses of one cluster that are shown, the newest first.
+#: Worker losses of one cluster that are told at once, the newest first.
 MOST_LOSSES = 200
 #: Shutdowns of one cluster that are shown, the newest first.
 MOST_SHUTDOWNS = 50
@@ -32,14 +32,20 @@ def list_events(scope: Scope, selection: Selection) -> Page:
     return found
 
 
-def list_worker_losses(scope: Scope, cluster_id: str) -> list[Item]:
+def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) -> list[Item]:
     """Return the workers that left a cluster, the newest first."""
     return scope.items(
         scope.select(worker_loss)
         .where(worker_loss.c.cluster == cluster_id)
         .order_by(worker_loss.c.at.desc())
-        .limit(MOST_LOSSES)
+        .limit(limit)
     )
+
+
+def count_worker_losses(scope: Scope, cluster_id: str) -> int:
+    """Return how many workers left a cluster."""
+    query = scope.select(worker_loss, func.count()).where(worker_loss.c.cluster == cluster_id)
+    return int(scope.connection.execute(query).scalar_one())
 
 
 def list_shutdowns(scope: Scope, cluster_id: str) -> list[Item]:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, not_, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Dialect,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+)
 
 from daskscope_service.db.schema import cluster, failure, notice
+from daskscope_service.db.statements import Lookup
 from daskscope_service.insight.attention import (
     IDLE_AFTER,
     LAG_AFTER,
@@ -18,6 +32,9 @@ from daskscope_service.reads.cluster_filter import is_silent
 from daskscope_service.reads.clusters import BRIEF
 from daskscope_service.reads.pricing import price_clusters
 from daskscope_service.reads.scope import Item, Scope, total
+
+#: Fingerprints that are looked for with one statement.
+_LOOKS = 50
 
 #: Clusters of which it is told why they should be looked at; those with most threads first.
 MOST_LOOKED_AT = 200
@@ -86,15 +103,32 @@ def clusters_in_question(scope: Scope) -> list[Item]:
 
 def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str]:
     """Return those of ``fingerprints`` of which there is a failure last seen before then."""
+    found: set[str] = set()
+    for first in range(0, len(fingerprints), _LOOKS):
+        some = fingerprints[first : first + _LOOKS]
+        looked_for = some + [""] * (_LOOKS - len(some))
+        [there] = _seen(scope.connection.dialect).within(
+            scope.connection,
+            workspace=scope.workspace,
+            before=before,
+            **{f"looked_for_{n}": fingerprint for n, fingerprint in enumerate(looked_for)},
+        )
+        found.update(itertools.compress(some, there))
+    return found
+
+
+@functools.cache
+def _seen(dialect: Dialect) -> Lookup:
     # One look into an index for each, however often it failed.
-    looks = [
-        scope.select(failure, failure.c.fingerprint)
-        .where(failure.c.fingerprint == fingerprint, failure.c.last_at < before)
-        .limit(1)
-        .scalar_subquery()
-        for fingerprint in fingerprints
+    looks: list[Any] = [
+        exists().where(
+            failure.c.workspace == bindparam("workspace"),
+            failure.c.fingerprint == bindparam(f"looked_for_{n}"),
+            failure.c.last_at < bindparam("before"),
+        )
+        for n in range(_LOOKS)
     ]
-    return set(scope.connection.execute(select(*looks)).one()) - {None} if looks else set()
+    return Lookup(dialect, select(*looks))
 
 
 def went_wrong(scope: Scope, since: float, limit: int) -> tuple[dict[str, int], list[Item]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, func, select, tuple_
+from sqlalchemy import Connection, Row, Select, Subquery, Table, and_, func, literal, select
 
 from daskscope_service.db import schema
 from daskscope_service.db.belonging import Whose, keys
@@ -24,10 +24,10 @@ _DAY = 86_400.0
 
 #: Rows that are counted at most, and those of which the size is looked at.
 MOST_COUNTED = 10_000
-_MEASURED = 100
+_MEASURED = 30
 
-#: Clusters on which points are looked for, of all that are old enough to have some.
-_CLUSTERS_LOOKED_AT = 40
+#: Clusters that are asked whether they may have old points, and those on which points are counted.
+_CLUSTERS_ASKED, _CLUSTERS_LOOKED_AT = 200, 40
 
 #: Bytes that a point takes on the disk (docs/operations.md), and how much the indexes add to rows.
 _POINT_BYTES = 26
@@ -67,9 +67,10 @@ def forecast(
     mark = schema.retention_mark
     done = connection.execute(select_in(workspace, mark, mark.c.kind, mark.c.until))
     marks = {row.kind: row.until for row in done}
+    begun = _begun(connection, workspace)
     for kind in before.keys() & _FINER.keys():
         since = max(marks.get(kind, 0.0), _from(before, kind))
-        found[kind] = _of_points(connection, workspace, since, before[kind] // _DAY * _DAY)
+        found[kind] = _of_points(connection, workspace, begun, since, before[kind] // _DAY * _DAY)
     return found
 
 
@@ -85,7 +86,9 @@ def _chosen(workspace: str, kind: str, before: float) -> list[tuple[Table, Selec
 
     match kind:
         case "clusters":
-            return [(schema.cluster, keys(Whose(workspace, unheard_since=before), schema.cluster))]
+            chosen = keys(Whose(workspace, unheard_since=before), schema.cluster)
+            # Which there is an index of, and none of when it was last heard of.
+            return [(schema.cluster, chosen.where(schema.cluster.c.started_at < before))]
         case "computations":
             return [(schema.computation, old_computations(workspace, before))]
         case "failures":
@@ -105,25 +108,26 @@ def _chosen(workspace: str, kind: str, before: float) -> list[tuple[Table, Selec
 
 
 def _of_rows(connection: Connection, table: Table, chosen: Select[Any]) -> Forecast:
-    some = chosen.limit(MOST_COUNTED + 1).subquery()
+    some = chosen.with_only_columns(literal(1)).limit(MOST_COUNTED + 1).subquery()
     rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
     if not rows:
         return Forecast()
-    measured = connection.execute(chosen.limit(_MEASURED)).all()
-    taken = _bytes_of(connection, table, list(table.primary_key), measured)
+    measured = chosen.limit(_MEASURED).subquery()
+    taken = _bytes_of(connection, table, [column.name for column in table.primary_key], measured)
     if table is schema.computation:
-        group = schema.task_group
-        named = [group.c[name] for name in ("workspace", "cluster", "computation")]
-        taken += _bytes_of(connection, group, named, measured)
+        named = ["workspace", "cluster", "computation"]
+        taken += _bytes_of(connection, schema.task_group, named, measured)
     counted = min(rows, MOST_COUNTED)
-    return Forecast(counted, _WITH_INDEXES * taken * counted / len(measured), rows > counted)
+    of_one = _WITH_INDEXES * taken / min(rows, _MEASURED)
+    return Forecast(counted, of_one * counted, rows > counted)
 
 
-def _bytes_of(
-    connection: Connection, table: Table, columns: list[Any], some: Sequence[Row[Any]]
-) -> float:
-    query = select(func.sum(row_bytes(connection, table))).where(
-        tuple_(*columns).in_([tuple(key) for key in some])
+def _bytes_of(connection: Connection, table: Table, columns: list[str], some: Subquery) -> float:
+    # Of the rows whose ``columns`` are a row of ``some``. Joined, their key is looked up for each;
+    # with IN, SQLite goes through all of the workspace.
+    same = (table.c[name] == key for name, key in zip(columns, some.c, strict=True))
+    query = (
+        select(func.sum(row_bytes(connection, table))).select_from(some).join(table, and_(*same))
     )
     return float(connection.execute(query).scalar() or 0)
 
@@ -134,21 +138,30 @@ def _from(before: Mapping[str, float], kind: str) -> float:
     return before.get(coarser, 0.0) if coarser is not None else 0.0
 
 
-def _of_points(connection: Connection, workspace: str, since: float, until: float) -> Forecast:
-    if until <= since:
+def _begun(connection: Connection, workspace: str) -> Sequence[Row[Any]]:
+    # Of all clusters, what an index has.
+    cluster = schema.cluster
+    query = select_in(workspace, cluster, cluster.c.started_at, cluster.c.id)
+    return connection.execute(query.order_by(cluster.c.started_at, cluster.c.id)).all()
+
+
+def _of_points(
+    connection: Connection, workspace: str, begun: Sequence[Row[Any]], since: float, until: float
+) -> Forecast:
+    # Which of the clusters in ``begun`` were heard of since then, some of them tell; and how many
+    # points there are, some of those.
+    old = [row.id for row in begun if row.started_at < until]
+    if until <= since or not old:
         return Forecast()
     cluster, series, point = schema.cluster, schema.series, schema.point
-    old = select_in(
-        workspace,
-        cluster,
-        cluster.c.id,
-        func.row_number().over(order_by=(cluster.c.started_at, cluster.c.id)).label("place"),
-    ).where(cluster.c.started_at < until, cluster.c.last_seen_at >= since).subquery()  # fmt: skip
-    number = connection.execute(select(func.count()).select_from(old)).scalar_one()
-    if not number:
+    every = -(-len(old) // _CLUSTERS_ASKED)
+    heard = select_in(workspace, cluster, cluster.c.id).where(
+        cluster.c.id.in_(old[::every]), cluster.c.last_seen_at >= since
+    )
+    found = connection.execute(heard.order_by(cluster.c.started_at, cluster.c.id)).scalars().all()
+    if not found:
         return Forecast()
-    every = -(-number // _CLUSTERS_LOOKED_AT)
-    looked_at = connection.execute(select(old.c.id).where(old.c.place % every == 0)).scalars().all()
+    looked_at = found[:: -(-len(found) // _CLUSTERS_LOOKED_AT)]
     ids = select_in(workspace, series, series.c.id).where(series.c.cluster.in_(looked_at))
     some = (
         select(point.c.time)
@@ -162,5 +175,5 @@ def _of_points(connection: Connection, workspace: str, since: float, until: floa
     )
     rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
     more = rows > 10 * MOST_COUNTED
-    points = min(rows, 10 * MOST_COUNTED) * number // len(looked_at)
+    points = min(rows, 10 * MOST_COUNTED) * every * len(found) // len(looked_at)
     return Forecast(points, float(_POINT_BYTES * points), more)

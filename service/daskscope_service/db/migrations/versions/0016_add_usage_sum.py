@@ -1,4 +1,4 @@
-"""Sums of what clusters came to, by user, in days and weeks that are over."""
+"""Sums of usage in days and weeks that are over; worker losses by cluster and time."""
 
 from __future__ import annotations
 
@@ -19,3 +19,4 @@ def upgrade() -> None:
         sa.Column("sums", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("workspace", "days", "first_day"),
     )
+    op.create_index("worker_loss_by_cluster", "worker_loss", ["workspace", "cluster", "at"])
