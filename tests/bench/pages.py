@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from daskscope_service.db import revisions
+from daskscope_service.summing import sum_up
 from tests.bench import stock_fill
 from tests.bench.page_addresses import pages, prepare
 from tests.bench.questions import Addresses, Reader, lists, make_owner
@@ -93,9 +94,7 @@ def _measure(
         _ask(found, measured, asks, heard)
         for number, one in found.items():
             measured[number]["bytes"] = {
-                what: _size(one.reader, address())
-                for what, address in one.addresses.items()
-                if what.startswith("/")
+                what: _size(one.reader, address()) for what, address in one.addresses.items()
             }
             measured[number]["disk"] = stock_fill.size_of(one.service)
     return measured
@@ -116,6 +115,7 @@ def _ask(
 
 
 def _asked(parts: ExitStack, service: ServiceProcess, stock: Stock) -> _Asked:
+    sum_up(service.engine)  # as the service does by itself, in the minute after it is started
     addresses = pages(stock, prepare(service, _WORKSPACE)) | lists(stock)
     reader = Reader(service, service.token(workspace=_WORKSPACE))
     return _Asked(service, parts.enter_context(reader), addresses)

@@ -20,11 +20,9 @@ from tests.bench.stock import (
     FEW,
     GROUPED,
     PROFILES,
-    STANDING,
     USERS,
     Stock,
     cluster_id,
-    goes_on,
 )
 from tests.service_process import ServiceProcess
 
@@ -42,13 +40,13 @@ class Places:
 
     def short(self) -> int:
         """Return the number of a cluster that has stopped."""
-        while goes_on(number := self._chance.randrange(1, self.stock.clusters)):
+        while self.stock.goes_on(number := self._chance.randrange(1, self.stock.clusters)):
             pass
         return number
 
     def standing(self) -> int:
         """Return the number of a cluster that goes on, and not the first."""
-        return self._chance.randrange(1, self.stock.clusters, STANDING)
+        return self._chance.randrange(1, self.stock.clusters, self.stock.standing)
 
     def user(self) -> str:
         """Return one of those who have most clusters."""
@@ -88,7 +86,7 @@ class Places:
 
     def series(self, cluster: int, seconds: int) -> str:
         """Return the address of the last ``seconds`` of a cluster's series."""
-        until = self.stock.now - (0 if goes_on(cluster) else cluster * EVERY)
+        until = self.stock.now - (0 if self.stock.goes_on(cluster) else cluster * EVERY)
         return "/api/v1/series?" + urlencode(
             {
                 "cluster": cluster_id(cluster),

@@ -1,8 +1,8 @@
 """What a database holds that is as full as DESIGN promises to be quick with.
 
 Time is data here: a cluster starts every 13 minutes, so ten times the clusters are ten times the
-time, up to three months of it. Most live for 15 minutes. One of forty goes on until now, and so
-does the first of all, which computes once in those 13 minutes.
+time, up to three months of it. Most live for 15 minutes. However long that time is, 250 of them go
+on until now, and so does the first of all, which computes once in those 13 minutes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from daskscope import names
 DAY = 86_400
 #: Seconds from one cluster's start to the next one's, and what each has in its life.
 EVERY, LIFE, COMPUTATIONS, POINTS = 780, 900, 100, 90
-#: Of so many clusters one goes on: hundreds run at once.
-STANDING = 40
+#: Clusters that go on: hundreds run at once.
+STANDING = 250
 
 #: How many computations there are for one that has task groups, a failure, an event and so on.
 GROUPED, FAILED, EVENTS, LOSSES, PROFILES, LOGS = 10, 100, 9, 5, 30, 10
@@ -46,6 +46,11 @@ class Stock:
     now: int
 
     @property
+    def standing(self) -> int:
+        """Of so many clusters one goes on."""
+        return max(2, self.clusters // STANDING)
+
+    @property
     def of_short_lived(self) -> int:
         """Computations of all clusters but the first."""
         return (self.clusters - 1) * COMPUTATIONS
@@ -71,12 +76,11 @@ class Stock:
         """Points of all series."""
         return len(LINES) * ((self.clusters - 1) * POINTS + sum(self.of_first))
 
+    def goes_on(self, number: int) -> bool:
+        """Tell whether the cluster runs until now, or has fallen silent."""
+        return number == 0 or number % self.standing == 1
+
 
 def cluster_id(number: int) -> str:
     """Return a cluster's id: 0 is the first, 1 the newest."""
     return f"Scheduler-{number}"
-
-
-def goes_on(number: int) -> bool:
-    """Tell whether the cluster runs until now, or has fallen silent."""
-    return number == 0 or number % STANDING == 1

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from tests.bench.stock import EVERY, LIFE, LINES, LONG_STEP, POINTS, STANDING, STEP, Stock
+from tests.bench.stock import EVERY, LIFE, LINES, LONG_STEP, POINTS, STEP, Stock
 from tests.bench.stock_model import MODEL, send_model
 from tests.bench.stock_rows import parts
 from tests.service_process import ServiceProcess
@@ -133,7 +133,7 @@ def _add_series(service: ServiceProcess, stock: Stock) -> None:
     points = number * (stock.clusters - 1) * POINTS
     k = f"(1 + s / {number})"
     # Of those that go on, the last of it is enough: what is older looks as in the first of all.
-    began = f"{stock.now - LIFE} - CASE {k} % {STANDING} WHEN 1 THEN 0 ELSE {k} * {EVERY} END"
+    began = f"{stock.now - LIFE} - CASE {k} % {stock.standing} WHEN 1 THEN 0 ELSE {k} * {EVERY} END"
     _add_points(service, points, POINTS, f"{_FIRST_SERIES + number} + s", began, STEP)
 
 

@@ -25,13 +25,11 @@ from tests.bench.stock import (
     LOGS,
     LOSSES,
     PROFILES,
-    STANDING,
     USERS,
     Stock,
 )
 from tests.bench.stock_model import SPANS_BEGAN
 
-_STANDS = f"(k = 0 OR k % {STANDING} = 1)"
 #: Most clusters are of few users, and the others of many.
 _USER = f"'user-' || CASE WHEN k % 10 < 8 THEN k % {FEW} ELSE {FEW} + k / 10 % {USERS - FEW} END"
 _TRACE = f"substr('{'0' * 32}' || n.i, length(CAST(n.i AS TEXT)) + 1)"
@@ -47,14 +45,19 @@ class Part:
     values: dict[str, str] = field(default_factory=dict)
 
 
+def _stands(stock: Stock) -> str:
+    return f"(k = 0 OR k % {stock.standing} = 1)"
+
+
 def parts(stock: Stock) -> Iterator[Part]:
     """Return what there is in ``stock``."""
     life, now = stock.long_life, stock.now
     began = f"CASE k WHEN 0 THEN {now - life} ELSE {now - LIFE} - k * {EVERY} END"
     clusters = f"SELECT i, k, {began} AS at FROM (SELECT i, i AS k FROM n) AS placed"
-    stopped = f"CASE WHEN {_STANDS} THEN NULL ELSE {now} - k * {EVERY} END"
+    stopped = f"CASE WHEN {_stands(stock)} THEN NULL ELSE {now} - k * {EVERY} END"
     # Later than any look at it, so that those that did not stop do not fall silent; but some did.
-    heard = f"CASE WHEN k % {5 * STANDING} = {STANDING + 1} THEN {now - 3600} ELSE {now + DAY} END"
+    one_of = stock.standing
+    heard = f"CASE WHEN k % {5 * one_of} = {one_of + 1} THEN {now - 3600} ELSE {now + DAY} END"
     of_cluster = {"cluster": "'Scheduler-' || k"}
     yield Part(
         stock.clusters,
@@ -68,7 +71,7 @@ def parts(stock: Stock) -> Iterator[Part]:
             "stopped_at": stopped,
             "last_seen_at": f"COALESCE({stopped}, {heard})",
             "status_at": f"COALESCE({stopped}, {now})",
-            "idle_seconds": f"CASE WHEN k % {3 * STANDING} = 1 THEN k END",
+            "idle_seconds": f"CASE WHEN k % {3 * one_of} = 1 THEN k END",
             "cost": "0.01 * (k % 1000)",
         },
     )
@@ -86,12 +89,12 @@ def _usage(stock: Stock, clusters: str, of_cluster: dict[str, str]) -> Iterator[
         amounts = {"thread_seconds": 16, "idle_seconds": 4, "cost": 0.001, "idle_cost": 0.0002}
         return {"up_seconds": up} | {name: f"{each} * {up}" for name, each in amounts.items()}
 
-    short = f"SELECT * FROM ({clusters}) AS every WHERE NOT {_STANDS}"
+    short = f"SELECT * FROM ({clusters}) AS every WHERE NOT {_stands(stock)}"
     day = {"day": f"CAST(n.at AS BIGINT) / {DAY}", "started_at": "n.at"}
     yield Part(stock.clusters, schema.usage, short, of_cluster | day | used(f"{LIFE}.0"))
     days = stock.long_life // DAY + 1
-    standing = 1 + (stock.clusters - 2) // STANDING + 1  # the first of all is one, too
-    which = f"CASE i / {days} WHEN 0 THEN 0 ELSE 1 + (i / {days} - 1) * {STANDING} END"
+    standing = 1 + (stock.clusters - 2) // stock.standing + 1  # the first of all is one, too
+    which = f"CASE i / {days} WHEN 0 THEN 0 ELSE 1 + (i / {days} - 1) * {stock.standing} END"
     lived = (
         f"SELECT i, k, {now} - i % {days} * {DAY} AS at FROM (SELECT i, {which} AS k FROM n) AS "
         f"placed WHERE i % {days} * {DAY} < CASE k WHEN 0 THEN {stock.long_life} ELSE "
@@ -105,7 +108,7 @@ def _usage(stock: Stock, clusters: str, of_cluster: dict[str, str]) -> Iterator[
 
 def _of_computations(stock: Stock, of_cluster: dict[str, str]) -> Iterator[Part]:
     both = {"started_at": "n.at", "stopped_at": "n.at + 5"}
-    runs = f"(k % {STANDING} = 1 AND n.i % {COMPUTATIONS} = {COMPUTATIONS - 1})"
+    runs = f"(k % {stock.standing} = 1 AND n.i % {COMPUTATIONS} = {COMPUTATIONS - 1})"
     failed = {"computation": "'c' || i", "user": _USER}
     tables: tuple[tuple[Table, int, dict[str, str]], ...] = (
         (
@@ -161,7 +164,7 @@ def _placed(stock: Stock, step: int) -> str:
         f"THEN 1 + i * {step} / {COMPUTATIONS} ELSE 0 END AS k FROM n"
     )
     # Those of a cluster that still runs are spread over all its life.
-    lasts = f"CASE WHEN k % {STANDING} = 1 THEN {LIFE} + k * {EVERY} ELSE {LIFE} END"
+    lasts = f"CASE WHEN k % {stock.standing} = 1 THEN {LIFE} + k * {EVERY} ELSE {LIFE} END"
     at = (
         f"CASE k WHEN 0 THEN {now - life} + (i - {short}) * {EVERY} ELSE "
         f"{now - LIFE} - k * {EVERY} + i % {COMPUTATIONS} * ({lasts}) / {COMPUTATIONS} END"

@@ -35,7 +35,7 @@ def store(engine: Engine) -> EmbeddedSeries:
 
 def lines(store: EmbeddedSeries, first: int, last: int, step: float) -> dict[str, Line]:
     since, until = BEGAN + first * EVERY, BEGAN + last * EVERY
-    found = store.query("default", "c", "m", since / 1000, until / 1000, step)
+    found = store.query("default", "c", ["m"], since / 1000, until / 1000, step)["m"]
     assert len(found) == 2
     return {line.field: line for line in found}
 
@@ -68,5 +68,5 @@ def test_a_step_is_its_mean_or_its_last_total_and_where_nothing_was_measured_the
 def test_no_more_points_are_returned_than_a_chart_has_room_for(store: EmbeddedSeries) -> None:
     assert len(lines(store, 0, COUNT, 1)["gauge"].times) <= 501
     until = BEGAN / 1000 + 30 * 86_400
-    (line, _) = store.query("default", "c", "m", BEGAN / 1000 - 30 * 86_400, until, 1)
+    (line, _) = store.query("default", "c", ["m"], BEGAN / 1000 - 30 * 86_400, until, 1)["m"]
     assert line.values

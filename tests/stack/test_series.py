@@ -73,7 +73,7 @@ def store(run: Run) -> Iterator[InfluxSeries]:
 
 def test_another_workspace_and_another_cluster_see_nothing(run: Run, store: InfluxSeries) -> None:
     metric = names.WORKER_COUNT.name
-    assert store.query("default", run.cluster, metric, run.since, run.until, 1)
+    assert store.query("default", run.cluster, [metric], run.since, run.until, 1)[metric]
     for workspace, cluster in (
         ("other", run.cluster),
         ("default", "other"),
@@ -83,12 +83,14 @@ def test_another_workspace_and_another_cluster_see_nothing(run: Run, store: Infl
         ("default", f"{run.cluster}\\"),
         ("other\n", run.cluster),
     ):
-        assert store.query(workspace, cluster, metric, run.since, run.until, 1) == []
+        assert store.query(workspace, cluster, [metric], run.since, run.until, 1) == {metric: []}
 
 
 def test_a_name_that_is_none_is_only_a_name(run: Run, store: InfluxSeries) -> None:
     for metric in ("", 'x" WHERE 1=1; SHOW DATABASES --', "a\\", 'dask.worker.count" --', "'"):
-        assert store.query("default", run.cluster, metric, run.since, run.until, 1) == []
+        assert store.query("default", run.cluster, [metric], run.since, run.until, 1) == {
+            metric: []
+        }
 
 
 def test_without_influxdb_the_rest_is_told_and_what_is_missing(

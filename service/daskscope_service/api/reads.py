@@ -255,7 +255,7 @@ def series() -> Item:
     as_rate = one_of("rate", ("false", "true")) == "true"
     store: SeriesStore = current_app.extensions["daskscope.series"]
     try:
-        lines = store.query(g.workspace, cluster_id, metric, since, until, step)
+        lines = store.query(g.workspace, cluster_id, [metric], since, until, step)[metric]
     except Unavailable as error:
         raise away("time series", error) from None
     return {"items": [asdict(rate(line) if as_rate else line) for line in lines]}

@@ -8,11 +8,11 @@ A sealed value is a byte for the format, the key's id, a nonce, and the text by 
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
@@ -93,14 +93,14 @@ class SealedJSON(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes:
         """Encrypt what a statement of SQLAlchemy's writes; services write by Upsert."""
-        return _seal_newest(dialect, json.dumps(value))
+        return _seal_newest(dialect, msgspec.json.encode(value).decode())
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """Decrypt what a statement reads."""
         if value is None:
             return None
         found = unseal(_keys[dialect], value)
-        return found if isinstance(found, Unreadable) else json.loads(found)
+        return found if isinstance(found, Unreadable) else msgspec.json.decode(found)
 
 
 def _seal_newest(dialect: Dialect, text: str) -> bytes:

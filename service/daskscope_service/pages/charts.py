@@ -163,26 +163,30 @@ def read_plots(
     :class:`~daskscope_service.series.store.Unavailable`.
     """
 
-    def lines(metric: names.Metric, since: float, step: float) -> list[Line]:
-        return store.query(workspace, cluster, metric.name, since, period.until, step)
+    def lines(metrics: Iterable[str], since: float, step: float) -> dict[str, list[Line]]:
+        return store.query(workspace, cluster, set(metrics), since, period.until, step)
 
+    perhaps = {chart.sources[0].metric.name for chart in CHARTS if chart.optional}
+    ever = lines(perhaps, period.began, period.until - period.began)
+    shown = [chart for chart in CHARTS if ever.get(chart.sources[0].metric.name) != []]
     # As many measurements in each step: a rate would go up and down with their number.
     step = math.ceil(period.seconds / steps / interval) * interval
-    plots = []
-    for chart in CHARTS:
-        first = chart.sources[0].metric
-        if chart.optional and not lines(first, period.began, period.until - period.began):
-            continue
-        found: list[tuple[Source, Line]] = []
-        for source in chart.sources:
-            # A rate needs what was before.
-            ahead = 4 * step if source.metric.instrument == "counter" else 0
-            found += [
+    metrics = [source.metric for chart in shown for source in chart.sources]
+    totals = {metric.name for metric in metrics if metric.instrument == "counter"}
+    found = lines({metric.name for metric in metrics} - totals, period.since, step)
+    found |= lines(totals, period.since - 4 * step, step)  # a rate needs what was before
+    return [
+        _plot(
+            chart,
+            [
                 (source, _growth(line, step, interval))
-                for line in lines(source.metric, period.since - ahead, step)
-            ]
-        plots.append(_plot(chart, found, period.since - step))
-    return plots
+                for source in chart.sources
+                for line in found[source.metric.name]
+            ],
+            period.since - step,
+        )
+        for chart in shown
+    ]
 
 
 def words(unit: str, value: float | None) -> str:

@@ -58,7 +58,8 @@ def threads(
     look = min(until - since, _LOOK)
 
     def read(metric: names.Metric, begin: float) -> list[Line]:
-        return store.query(workspace, cluster, metric.name, begin, begin + look, look / 12)
+        found = store.query(workspace, cluster, [metric.name], begin, begin + look, look / 12)
+        return found[metric.name]
 
     # Of very many prefixes not all lines are told: then only what is known without them.
     of_tasks = read(names.TASK_TIME, until - look)
@@ -93,22 +94,23 @@ def memory(
         The store is elsewhere, and does not answer.
     """
 
-    def read(metric: names.Metric) -> dict[str, dict[int, float]]:
-        found = store.query(workspace, cluster, metric.name, since, until, (until - since) / _STEPS)
-        return {
+    both = (names.MEMORY_USED.name, names.MEMORY_LIMIT.name)
+    found = store.query(workspace, cluster, both, since, until, (until - since) / _STEPS)
+    used, limits = (
+        {
             line.attributes.get(names.MEMORY_KIND, ""): dict(
                 zip(line.times, line.values, strict=True)
             )
-            for line in found
+            for line in found[metric]
         }
-
-    used = read(names.MEMORY_USED)
+        for metric in both
+    )
     managed, unmanaged = used.get("managed", {}), used.get("unmanaged", {})
     total = {time: value + unmanaged.get(time, 0.0) for time, value in managed.items()}
     if not total:
         return None
-    limits = read(names.MEMORY_LIMIT).get("", {})
-    limit = limits[max(limits)] if limits else None
+    of_all = limits.get("", {})
+    limit = of_all[max(of_all)] if of_all else None
     highest_at = max(total, key=lambda time: total[time])
     # A limit far above all that was used would leave nothing to see.
     top = max(total[highest_at], 1.0)

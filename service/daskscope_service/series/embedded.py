@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, Engine, Select, case, func, literal, select, true
@@ -26,19 +26,29 @@ class EmbeddedSeries:
         """Do nothing: the engine belongs to the application."""
 
     def query(
-        self, workspace: str, cluster: str, metric: str, since: float, until: float, step: float
-    ) -> list[Line]:
-        """Return the lines of ``metric``; see :meth:`SeriesStore.query`."""
-        which = (
-            select_in(workspace, series)
-            .where(series.c.cluster == cluster, series.c.metric == metric)
-            .order_by(series.c.attributes, series.c.field)
-            .limit(MOST_LINES)
+        self,
+        workspace: str,
+        cluster: str,
+        metrics: Collection[str],
+        since: float,
+        until: float,
+        step: float,
+    ) -> dict[str, list[Line]]:
+        """Return the lines of each metric; see :meth:`SeriesStore.query`."""
+        order = (series.c.attributes, series.c.field)
+        place = func.row_number().over(partition_by=series.c.metric, order_by=order)
+        numbered = (
+            select_in(workspace, series, series, place.label("place"))
+            .where(series.c.cluster == cluster, series.c.metric.in_(sorted(metrics)))
+            .subquery()
         )
+        which = select(numbered).where(numbered.c.place <= MOST_LINES).order_by(numbered.c.place)
+        found: dict[str, list[Line]] = {metric: [] for metric in metrics}
         times = range(int(since * 1000), int(until * 1000), widened(since, until, step))
         with self._engine.connect() as connection:
-            lines = {
-                row.id: Line(
+            lines: dict[int, Line] = {}
+            for row in connection.execute(which):
+                line = lines[row.id] = Line(
                     json.loads(row.attributes),
                     row.field,
                     row.kind,
@@ -47,18 +57,19 @@ class EmbeddedSeries:
                     values=[],
                     sampled=times.step > _LONG_STEP and row.kind != "counter",
                 )
-                for row in connection.execute(which)
-            }
+                found[row.metric].append(line)
             for query in _queries(lines, times):
                 for key, time, number in connection.execute(query):
                     if number is not None:
                         lines[key].times.append(time)
                         lines[key].values.append(number)
-        return [line for line in lines.values() if line.times]
+        return {metric: [line for line in some if line.times] for metric, some in found.items()}
 
 
 def _queries(lines: dict[int, Line], times: range) -> Iterator[Select[Any]]:
     """Return queries of a series' id, a step's begin and its value."""
+    if not lines:
+        return
     counters = [key for key, line in lines.items() if line.kind == "counter"]
     gauges = [key for key, line in lines.items() if line.kind != "counter"]
     if times.step <= _LONG_STEP:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from daskscope import names
@@ -48,19 +48,28 @@ class InfluxSeries:
         self._influxdb.close()
 
     def query(
-        self, workspace: str, cluster: str, metric: str, since: float, until: float, step: float
-    ) -> list[Line]:
-        """Return the lines of ``metric``; see :meth:`SeriesStore.query`."""
-        if not metric:
-            return []  # to InfluxDB, no name is any
+        self,
+        workspace: str,
+        cluster: str,
+        metrics: Collection[str],
+        since: float,
+        until: float,
+        step: float,
+    ) -> dict[str, list[Line]]:
+        """Return the lines of each metric; see :meth:`SeriesStore.query`."""
         called = said_by(self._own, workspace, cluster)
         if not called:
-            return []
-        measurement = f"FROM {name(metric)}"
+            return {metric: [] for metric in metrics}
         who = (
             f"{any_of(names.SERVICE_NAMESPACE, called)} "
             f"AND {name(names.CLUSTER_ID)} = {text(cluster)}"
         )
+        return {metric: self._lines(who, metric, since, until, step) for metric in metrics}
+
+    def _lines(self, who: str, metric: str, since: float, until: float, step: float) -> list[Line]:
+        if not metric:
+            return []  # to InfluxDB, no name is any
+        measurement = f"FROM {name(metric)}"
         fields, tags = (
             [str(row[0]) for series in found for row in series["values"]]
             for found in self._influxdb.ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -42,9 +43,15 @@ class SeriesStore(Protocol):
     """Time-series reads."""
 
     def query(
-        self, workspace: str, cluster: str, metric: str, since: float, until: float, step: float
-    ) -> list[Line]:
-        """Return the lines of ``metric``, one point per ``step`` seconds: mean, or last total.
+        self,
+        workspace: str,
+        cluster: str,
+        metrics: Collection[str],
+        since: float,
+        until: float,
+        step: float,
+    ) -> dict[str, list[Line]]:
+        """Return the lines of each metric, one point per ``step`` seconds: mean, or last total.
 
         Of a long step with many points, the mean may be of its last :data:`MOST_AVERAGED` alone.
         ``since`` and ``until`` are seconds since the Unix epoch. A store may widen ``step`` so that
