@@ -24,7 +24,7 @@ def show() -> ResponseReturnValue:
     engine = current_engine()
     with reading() as scope:
         first, clusters = scope.connection.execute(
-            scope.select(cluster, func.min(cluster.c.first_seen_at), func.count())
+            scope.select(cluster, func.min(cluster.c.started_at), func.count())
         ).one()
         made = scope.connection.scalar(
             select(workspace.c.created_at).where(workspace.c.id == g.workspace)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from daskscope_service.reads.scope import Item, Page, Position, Scope, Selection
 
 #: Rows that one request looks through at most, and at a go.
-MOST_SIFTED = 1500
+MOST_SIFTED = 1000
 _AT_ONCE = 250
 
 

@@ -6,6 +6,7 @@ a few rows, and what is found by its cluster is looked for on a few of the clust
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,13 +151,13 @@ def _of_points(
 ) -> Forecast:
     # Which of the clusters in ``begun`` were heard of since then, some of them tell; and how many
     # points there are, some of those.
-    old = [row.id for row in begun if row.started_at < until]
+    old = bisect.bisect_left(begun, until, key=lambda row: row.started_at)
     if until <= since or not old:
         return Forecast()
     cluster, series, point = schema.cluster, schema.series, schema.point
-    every = -(-len(old) // _CLUSTERS_ASKED)
+    every = -(-old // _CLUSTERS_ASKED)
     heard = select_in(workspace, cluster, cluster.c.id).where(
-        cluster.c.id.in_(old[::every]), cluster.c.last_seen_at >= since
+        cluster.c.id.in_([row.id for row in begun[:old:every]]), cluster.c.last_seen_at >= since
     )
     found = connection.execute(heard.order_by(cluster.c.started_at, cluster.c.id)).scalars().all()
     if not found:
