@@ -5,6 +5,7 @@ PostgreSQL's own autovacuum has it used again; there is nothing to do.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from sqlalchemy import (
@@ -43,9 +44,13 @@ def give_back(engine: Engine, pages: int) -> None:
         connection.close()
 
 
-def row_bytes(connection: Connection, table: Table) -> ColumnElement[Any]:
-    """Return about how many bytes a row of ``table`` takes, as a column of a query of it."""
-    if connection.dialect.name == "postgresql":
+@functools.cache
+def row_bytes(dialect: str, table: Table) -> ColumnElement[Any]:
+    """Return about how many bytes a row of ``table`` takes, as a column of a query of it.
+
+    ``dialect`` is the name of SQLAlchemy's.
+    """
+    if dialect == "postgresql":
         return func.pg_column_size(literal_column(f'"{table.name}".*'))
     lengths = (func.coalesce(func.length(type_coerce(column, Integer)), 0) for column in table.c)
     return sum(lengths, start=literal_column("0"))

@@ -28,7 +28,7 @@ MOST_COUNTED = 10_000
 _MEASURED = 30
 
 #: Clusters that are asked whether they may have old points, and those on which points are counted.
-_CLUSTERS_ASKED, _CLUSTERS_LOOKED_AT = 200, 40
+_CLUSTERS_ASKED, _CLUSTERS_LOOKED_AT = 200, 20
 
 #: Bytes that a point takes on the disk (docs/operations.md), and how much the indexes add to rows.
 _POINT_BYTES = 26
@@ -128,7 +128,9 @@ def _bytes_of(connection: Connection, table: Table, columns: list[str], some: Su
     # with IN, SQLite goes through all of the workspace.
     same = (table.c[name] == key for name, key in zip(columns, some.c, strict=True))
     query = (
-        select(func.sum(row_bytes(connection, table))).select_from(some).join(table, and_(*same))
+        select(func.sum(row_bytes(connection.dialect.name, table)))
+        .select_from(some)
+        .join(table, and_(*same))
     )
     return float(connection.execute(query).scalar() or 0)
 
