@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, true
 
-from daskscope_service.db import schema
+from daskscope_service.db import points, schema
 from daskscope_service.db.rows import select_in
 
 #: Where heartbeats and OTLP go; notices are written by the service itself too.
@@ -16,6 +16,10 @@ TABLES = [
 ]
 
 
+#: Points of all series, wherever they rest.
+POINTS = points.where(lambda _: true()).subquery("every_point")
+
+
 def count_rows(engine: Engine, workspace: str) -> int:
     """Return how many rows ``workspace`` has."""
     with engine.connect() as connection:
@@ -25,8 +29,8 @@ def count_rows(engine: Engine, workspace: str) -> int:
         )
         points = (
             select(func.count())
-            .select_from(schema.point)
-            .join(schema.series, schema.series.c.id == schema.point.c.series)
+            .select_from(POINTS)
+            .join(schema.series, schema.series.c.id == POINTS.c.series)
             .where(schema.series.c.workspace == workspace)
         )
         return int(sum(counts) + connection.execute(points).scalar_one())

@@ -40,6 +40,7 @@ from sqlalchemy import select
 
 from daskscope_service.db import schema
 from daskscope_service.ingest.points import MAX_SERIES_BYTES
+from tests.service.rows import POINTS
 from tests.service_process import ServiceProcess
 
 CLUSTER = "Scheduler-1"
@@ -82,7 +83,7 @@ class Sender:
 
     def points(self) -> dict[tuple[str, str, str], list[tuple[str, float]]]:
         """Return (kind, value) of all points, by (metric, field, attributes)."""
-        table, point = schema.series, schema.point
+        table, point = schema.series, POINTS
         statement = (
             select(table, point.c.value)
             .join(point, point.c.series == table.c.id)

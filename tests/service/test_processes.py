@@ -31,6 +31,7 @@ from tests.service.beats import (
     post,
 )
 from tests.service.people import browser_of, make_user
+from tests.service.rows import POINTS
 from tests.service.test_otlp import metrics_request
 from tests.service_process import ServiceProcess
 
@@ -240,7 +241,7 @@ def test_points_of_one_series_through_both_are_one_line(
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(send, range(16))) == {200}
-    table, point = schema.series, schema.point
+    table, point = schema.series, POINTS
     with two[0].engine.connect() as connection:
         counts = connection.execute(
             select(table.c.id, func.count())

@@ -21,6 +21,7 @@ from daskscope_service.retention.removal import remove_series
 from daskscope_service.retention.thinning import Point, coarser, thin
 from daskscope_service.series.embedded import EmbeddedSeries
 from daskscope_service.series.store import Line, rate
+from tests.service.rows import POINTS
 from tests.service.test_otlp import metrics_request
 from tests.service_process import ServiceProcess
 
@@ -40,8 +41,8 @@ def put_series(engine: Engine, points: Sequence[Point], kind: str, id: int = 1) 
 
 
 def points_of(engine: Engine, id: int = 1) -> list[Point]:
-    point = schema.point
-    query = select(point.c.time, point.c.value).where(point.c.series == id).order_by(point.c.time)
+    found = POINTS.c
+    query = select(found.time, found.value).where(found.series == id).order_by(found.time)
     with engine.connect() as connection:
         return [(time, value) for time, value in connection.execute(query)]
 
@@ -197,7 +198,7 @@ def test_no_acknowledged_point_is_lost_while_series_are_removed(service: Service
         stop.set()
         thread.join()
     assert removed == 30
-    point, series = schema.point, schema.series
+    point, series = POINTS, schema.series
     query = select(series.c.metric, point.c.time).join(point, point.c.series == series.c.id)
     with engine.connect() as connection:
         there = {tuple(row) for row in connection.execute(query)}

@@ -601,6 +601,16 @@ point = Table(
     sqlite_with_rowid=False,
 )
 
+# The newest points, on their way into ``point``; only on SQLite: db/points.py.
+recent_point = Table(
+    "recent_point",
+    metadata,
+    Column("series", BigInteger, primary_key=True, autoincrement=False),
+    Column("time", BigInteger, primary_key=True, autoincrement=False),  # milliseconds
+    Column("value", Float, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 span = Table(
     "span",
     metadata,

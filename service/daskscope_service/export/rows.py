@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    CompoundSelect,
     Engine,
     Table,
     and_,
@@ -25,7 +26,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from daskscope_service.db import schema
+from daskscope_service.db import points, schema
 from daskscope_service.db.belonging import TABLES, Whose, reading_order
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.sealing import Unreadable
@@ -142,7 +143,6 @@ def _code(engine: Engine, choice: Choice) -> Iterator[Rows]:
 
 
 def _points(engine: Engine, choice: Choice) -> Iterator[Rows]:
-    point = schema.point
     whose = choice.whose
     since = int(choice.since * 1000)
     until = 2**62 if choice.until == float("inf") else int(choice.until * 1000)
@@ -151,15 +151,20 @@ def _points(engine: Engine, choice: Choice) -> Iterator[Rows]:
         for series in some:
             names = {name: value for name, value in series._mapping.items() if name != "id"}
             names["attributes"] = json.loads(series.attributes)
-            query = select(point.c.time, point.c.value).where(point.c.series == series.id)
             last: int | None = since - 1
             while last is not None:
-                more = query.where(point.c.time > last, point.c.time < until)
+                more = _points_of(series.id, last, until).order_by("time").limit(_POINTS)
                 with engine.connect() as connection:
-                    rows = connection.execute(more.order_by(point.c.time).limit(_POINTS)).all()
-                part += [{**names, "at": time / 1000, "value": value} for time, value in rows]
+                    rows = connection.execute(more).all()
+                part += [{**names, "at": time / 1000, "value": value} for _, time, value in rows]
                 last = rows[-1].time if len(rows) == _POINTS else None
                 if len(part) >= _POINTS:
                     yield part
                     part = []
     yield part
+
+
+def _points_of(series: int, after: int, before: int) -> CompoundSelect[Any]:
+    return points.where(
+        lambda table: and_(table.c.series == series, table.c.time > after, table.c.time < before)
+    )

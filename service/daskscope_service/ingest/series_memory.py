@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from daskscope_service.db import generation, schema
+from daskscope_service.db import generation, points, schema
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Outdated
 
@@ -53,7 +53,9 @@ class SeriesMemory:
 
 class _Points(Upsert):
     def __init__(self, engine: Engine, of: int) -> None:
-        super().__init__(engine, schema.point, replace=["value"])
+        super().__init__(engine, points.written_to(engine), replace=["value"])
+        self.table = schema.point  # as which they are counted, wherever they rest first
+        self._moving = points.Moving(engine)
         self._generation = of
         self.generation_over = False
 
@@ -64,3 +66,4 @@ class _Points(Upsert):
             if not generation.all_there(connection, {row[0] for row in rows}):
                 raise Outdated
         super().run(connection, rows)
+        self._moving.after(connection, len(rows))

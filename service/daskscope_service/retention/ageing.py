@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Engine, Select, Table, and_, exists, func, select
 
-from daskscope_service.db import schema
+from daskscope_service.db import points, schema
 from daskscope_service.db.belonging import Whose, keys
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
@@ -70,12 +70,16 @@ def _once_a_day(
 ) -> Iterator[Step]:
     # What goes through all series, or all computations.
     marks = _marks(engine, workspace)
+    moved = False
     for kind in ("series", *_WIDTHS):
         # Whole days, so that each is gone through once, and no width is cut in two.
         until = before.get(kind, 0.0) // _DAY * _DAY
         since = marks.get(kind, 0.0)
         if until <= since:
             continue
+        if not moved:  # those that no one moved on, for nothing came after them
+            yield from _move_points(engine, pace)
+            moved = True
         if kind == "series":
             yield from _series(engine, workspace, now, until, pace)
         else:
@@ -86,6 +90,18 @@ def _once_a_day(
     if marks.get("code", 0.0) < today:
         yield from remove_unused_code(engine, workspace, pace)
         _mark(engine, workspace, "code", today)
+
+
+def _move_points(engine: Engine, pace: Pace) -> Iterator[Step]:
+    if points.written_to(engine) is schema.point:
+        return
+    place = points.BEFORE_ALL
+    while True:
+        with writing(engine) as connection:
+            _, place = points.move(connection, place, pace.rows)
+        yield Step(schema.recent_point.name, 0)
+        if place == points.BEFORE_ALL:
+            return
 
 
 def _clusters(engine: Engine, workspace: str, before: float, pace: Pace) -> Iterator[Step]:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine, Table, func, select, tuple_
 
 from daskscope_service.accounts import audit
-from daskscope_service.db import schema
+from daskscope_service.db import points, schema
 from daskscope_service.db.belonging import TABLES, Whose, keys, needed, reading_order
 from daskscope_service.db.engine import writing
 from daskscope_service.retention.code import remove_unused_code
@@ -39,8 +39,9 @@ def count(engine: Engine, whose: Whose) -> dict[str, int]:
         for table in TABLES:
             query = select(func.count()).select_from(table).where(whose.condition(table))
             found[table.name] = connection.execute(query).scalar_one()
-        points = select(func.count()).where(schema.point.c.series.in_(series))
-        found[schema.point.name] = connection.execute(points).scalar_one()
+        of_them = points.where(lambda table: table.c.series.in_(series)).subquery()
+        number = select(func.count()).select_from(of_them)
+        found[schema.point.name] = connection.execute(number).scalar_one()
     for table in (schema.span, schema.log_record):
         if whose.user is not None:
             found[table.name] = sum(len(keys) for keys in _found(engine, whose, table))

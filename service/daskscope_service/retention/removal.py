@@ -32,6 +32,8 @@ _SERIES_AT_ONCE = 500
 
 _EVER = 2**62
 
+_POINTS = (schema.point, schema.recent_point)
+
 #: What the key of a computation is in its task groups, and that of the notice that it failed.
 _GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "computation")]
 _NOTICE_OF = list(schema.notice.primary_key)
@@ -119,10 +121,10 @@ def remove_series(
     engine: Engine, workspace: str, series: Sequence[int], *, unless_points: bool
 ) -> Iterator[Step]:
     """Remove ``series`` and what points they still have; ``unless_points``: only without any."""
-    table, point = schema.series, schema.point
+    table = schema.series
     chosen = select_in(workspace, table, table.c.id).where(table.c.id.in_(series))
     if unless_points:
-        chosen = chosen.where(~exists().where(point.c.series == table.c.id))
+        chosen = chosen.where(*(~exists().where(point.c.series == table.c.id) for point in _POINTS))
     with engine.connect() as connection:
         if connection.execute(chosen.limit(1)).first() is None:
             return
@@ -130,7 +132,8 @@ def remove_series(
     def removed(connection: Connection) -> int:
         generation.begin_next(connection)  # from here on, no one writes points
         ids = connection.execute(chosen).scalars().all()
-        connection.execute(delete(point).where(point.c.series.in_(ids)))
+        for point in _POINTS:
+            connection.execute(delete(point).where(point.c.series.in_(ids)))
         connection.execute(delete(table).where(table.c.id.in_(ids)))
         return len(ids)
 

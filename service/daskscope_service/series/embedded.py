@@ -6,10 +6,22 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Engine, Select, case, func, literal, select, true
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Engine,
+    Select,
+    and_,
+    case,
+    func,
+    literal,
+    select,
+    true,
+)
 
+from daskscope_service.db import points
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import point, series
+from daskscope_service.db.schema import series
 from daskscope_service.series.store import MOST_AVERAGED, MOST_LINES, Line, widened
 
 #: Milliseconds of a step up to which it is quicker to read all points than to look for some.
@@ -58,7 +70,7 @@ class EmbeddedSeries:
                     sampled=times.step > _LONG_STEP and row.kind != "counter",
                 )
                 found[row.metric].append(line)
-            for query in _queries(lines, times):
+            for query in _queries(connection, lines, times):
                 for key, time, number in connection.execute(query):
                     if number is not None:
                         lines[key].times.append(time)
@@ -66,7 +78,7 @@ class EmbeddedSeries:
         return {metric: [line for line in some if line.times] for metric, some in found.items()}
 
 
-def _queries(lines: dict[int, Line], times: range) -> Iterator[Select[Any]]:
+def _queries(connection: Connection, lines: dict[int, Line], times: range) -> Iterator[Select[Any]]:
     """Return queries of a series' id, a step's begin and its value."""
     if not lines:
         return
@@ -75,27 +87,36 @@ def _queries(lines: dict[int, Line], times: range) -> Iterator[Select[Any]]:
     if times.step <= _LONG_STEP:
         yield _grouped(list(lines), counters, times)
         return
-    if counters:
-        yield _sampled(counters, times, 1)  # its last total
-    if gauges:
-        yield _sampled(gauges, times, MOST_AVERAGED)
+    # To look into one table for each step is quicker than into both.
+    resting = points.resting_since(connection, list(lines), times.start, times.stop)
+    between = times.stop if resting is None else max(times.start, resting - resting % times.step)
+    parts = (range(times.start, between, times.step), range(between, times.stop, times.step))
+    for part, of in zip(parts, (points.moved_where, points.where), strict=True):
+        if part and counters:
+            yield _sampled(counters, part, 1, of)  # its last total
+        if part and gauges:
+            yield _sampled(gauges, part, MOST_AVERAGED, of)
 
 
 def _grouped(ids: Sequence[int], counters: Sequence[int], times: range) -> Select[Any]:
-    step = point.c.time - point.c.time % times.step
+    rows = points.where(
+        lambda table: and_(
+            table.c.series.in_(ids), table.c.time >= times.start, table.c.time < times.stop
+        )
+    ).subquery()
+    step = rows.c.time - rows.c.time % times.step
     # A total only grows, so its greatest value in a step is its last.
     value = case(
-        (point.c.series.in_(counters), func.max(point.c.value)), else_=func.avg(point.c.value)
+        (rows.c.series.in_(counters), func.max(rows.c.value)), else_=func.avg(rows.c.value)
     )
     return (
-        select(point.c.series, step, value)
-        .where(point.c.series.in_(ids), point.c.time >= times.start, point.c.time < times.stop)
-        .group_by(point.c.series, step)
-        .order_by(point.c.series, step)
+        select(rows.c.series, step, value)
+        .group_by(rows.c.series, step)
+        .order_by(rows.c.series, step)
     )
 
 
-def _sampled(ids: Sequence[int], times: range, most: int) -> Select[Any]:
+def _sampled(ids: Sequence[int], times: range, most: int, of: points.Source) -> Select[Any]:
     """Return the means of the last ``most`` points in each step: few, however many there are."""
     width, stop = times.step, times.stop
     aligned = times.start - times.start % width
@@ -110,14 +131,18 @@ def _sampled(ids: Sequence[int], times: range, most: int) -> Select[Any]:
         case((first.c.time + 2 * width < stop, first.c.time + 2 * width), else_=stop),
     ).where(first.c.time + width < stop)
     steps = first.union_all(later)
+    rows = of(
+        lambda table: and_(
+            table.c.series == series.c.id,
+            table.c.time >= steps.c.begin,
+            table.c.time < steps.c.end,
+        ),
+        series,
+        steps,
+    ).subquery()
     last = (
-        select(point.c.value)
-        .where(
-            point.c.series == series.c.id,
-            point.c.time >= steps.c.begin,
-            point.c.time < steps.c.end,
-        )
-        .order_by(point.c.time.desc())
+        select(rows.c.value)
+        .order_by(rows.c.time.desc())
         .limit(most)
         .correlate(series, steps)
         .subquery()

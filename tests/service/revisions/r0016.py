@@ -7,6 +7,7 @@ from typing import Any
 from tests.service.revisions import r0015
 
 ROWS: dict[str, list[dict[str, Any]]] = r0015.ROWS | {
+    "recent_point": [{"series": 1, "time": 1_700_000_010_000, "value": 5.0}],
     "usage_sum": [
         {
             "workspace": "default",

@@ -1,4 +1,4 @@
-"""Sums of usage in days and weeks that are over; worker losses by cluster and time."""
+"""Sums of usage of what is over; worker losses by cluster and time; the newest points."""
 
 from __future__ import annotations
 
@@ -18,5 +18,13 @@ def upgrade() -> None:
         sa.Column("first_day", sa.BigInteger(), nullable=False),
         sa.Column("sums", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("workspace", "days", "first_day"),
+    )
+    op.create_table(
+        "recent_point",
+        sa.Column("series", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("time", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("value", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("series", "time"),
+        sqlite_with_rowid=False,
     )
     op.create_index("worker_loss_by_cluster", "worker_loss", ["workspace", "cluster", "at"])

@@ -1,0 +1,132 @@
+"""Where points are written, and how the two tables that hold them are read as one.
+
+SQLite keeps rows in the order of their key. A point goes to the end of its series, so of thousands
+of series that report at once each would have a page of its own written, of 4 KiB for 24 bytes. So
+points are gathered in ``recent_point``, of which many series share a page, and move on into
+``point`` when there are many, a few series at a time and several points of each.
+
+PostgreSQL keeps rows in the order in which they come; there, they are written to ``point`` at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Engine,
+    FromClause,
+    Select,
+    SelectBase,
+    Table,
+    exists,
+    func,
+    select,
+    union_all,
+)
+
+from daskscope_service.db.schema import point, recent_point
+
+#: What holds for points of the table that it is given.
+Condition = Callable[[Table], ColumnElement[bool]]
+#: :func:`where`, or :func:`moved_where`.
+Source = Callable[..., SelectBase]
+
+#: A point's series and time.
+Place = tuple[int, int]
+
+#: That before all of them.
+BEFORE_ALL: Place = (-1, -1)
+
+#: Points that rest in ``recent_point``, about.
+RESTING = 400_000
+
+_LAST_OF_SOME = (
+    "SELECT series, time FROM recent_point WHERE (series, time) > (?, ?) "
+    "ORDER BY series, time LIMIT 1 OFFSET ?"
+)
+_COPY = (
+    "INSERT INTO point SELECT series, time, value FROM recent_point "
+    "WHERE (series, time) > (?, ?) AND (series, time) <= (?, ?) "
+    "ORDER BY series, time ON CONFLICT DO UPDATE SET value = excluded.value"
+)
+_DROP = "DELETE FROM recent_point WHERE (series, time) > (?, ?) AND (series, time) <= (?, ?)"
+
+
+def written_to(engine: Engine) -> Table:
+    """Return the table that new points are written to: of ``point``, they need not be moved."""
+    return recent_point if engine.dialect.name == "sqlite" else point
+
+
+def moved_where(condition: Condition, *correlated: FromClause) -> Select[Any]:
+    """Return a query of ``series``, ``time`` and ``value`` of the points in ``point`` that fit.
+
+    ``correlated`` are what the condition names of the query around it.
+    """
+    return select(point).where(condition(point)).correlate(*correlated)
+
+
+def where(condition: Condition, *correlated: FromClause) -> CompoundSelect[Any]:
+    """As :func:`moved_where`, of all points, each once."""
+    # What is sent once more may have moved on meanwhile.
+    there = exists().where(
+        point.c.series == recent_point.c.series, point.c.time == recent_point.c.time
+    )
+    resting = select(recent_point).where(condition(recent_point), ~there)
+    return union_all(moved_where(condition, *correlated), resting.correlate(*correlated))
+
+
+def resting_since(
+    connection: Connection, series: Sequence[int], since: int, until: int
+) -> int | None:
+    """Return when the first point of ``series`` in this time was that has not moved on."""
+    return connection.execute(
+        select(func.min(recent_point.c.time)).where(
+            recent_point.c.series.in_(series),
+            recent_point.c.time >= since,
+            recent_point.c.time < until,
+        )
+    ).scalar()
+
+
+class Moving:
+    """Moves points on, as others come in: all series in turn."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._needed = written_to(engine) is recent_point
+        self._resting: int | None = None
+        self._place = BEFORE_ALL
+
+    def after(self, connection: Connection, written: int) -> None:
+        """Move some on after ``written`` more were written, in the same transaction."""
+        if not self._needed:
+            return
+        if self._resting is None:
+            self._resting = _count(connection)
+        else:
+            self._resting += written
+        if self._resting > RESTING:
+            # A little more than came, for what another process brought.
+            moved, self._place = move(connection, self._place, written + written // 4)
+            self._resting -= moved
+            if self._place == BEFORE_ALL:
+                self._resting = None  # once around: what was sent twice was counted twice
+
+
+def move(connection: Connection, place: Place, most: int) -> tuple[int, Place]:
+    """Move on up to ``most`` points that come after ``place``, on SQLite.
+
+    Returns how many that were, and the place of the last; that before all if there are no more.
+    """
+    found = connection.exec_driver_sql(_LAST_OF_SOME, (*place, most - 1)).first()
+    last = (found[0], found[1]) if found else (2**62, 0)
+    moved = connection.exec_driver_sql(_COPY, (*place, *last)).rowcount
+    connection.exec_driver_sql(_DROP, (*place, *last))
+    return moved, last if found else BEFORE_ALL
+
+
+def _count(connection: Connection) -> int:
+    return int(connection.execute(select(func.count()).select_from(recent_point)).scalar_one())
