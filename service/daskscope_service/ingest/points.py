@@ -7,6 +7,7 @@ lies at or below their bound, as Prometheus does.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -43,6 +44,12 @@ MAX_SERIES_BYTES = 2_000
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _MS = 1_000_000
+
+#: How a point with a number begins, as it is serialized: perhaps its start, then its time and its
+#: number, each after its tag. What tells its series follows, if nothing else does.
+_TIME_AND_VALUE = struct.Struct("<BQBd")
+_INT = struct.Struct("<q")
+_HAS_START, _HAS_TIME, _HAS_DOUBLE, _HAS_INT = b"\x11", 0x19, 0x21, 0x31
 
 #: The fields of a point that do not tell its series from others.
 _OF_ALL = ("start_time_unix_nano", "time_unix_nano", "exemplars", "flags")
@@ -206,9 +213,24 @@ def _numbers(
     # The hot loop: every name in it is looked up for every point.
     add = decoded.rows.append
     finite = math.isfinite
+    read = _TIME_AND_VALUE.unpack_from
     seen = kept = 0
     for point in points:
         seen += 1
+        # Two calls tell all of a point whose series is known; to ask it for each of its fields
+        # takes four times as long.
+        whole = point.SerializeToString()
+        start = 9 if whole[:1] == _HAS_START else 0
+        if len(whole) >= start + 18:
+            has_time, nanoseconds, has, number = read(whole, start)
+            ids = known.get(whole[start + 18 :]) if has_time == _HAS_TIME else None
+            if ids is not None and has in (_HAS_DOUBLE, _HAS_INT):
+                if has == _HAS_INT:
+                    (number,) = _INT.unpack_from(whole, start + 10)
+                if finite(number) and nanoseconds >= _MS:
+                    add((ids[0], nanoseconds // _MS, number))
+                    kept += 1
+                    continue
         time = point.time_unix_nano // _MS
         # One of the two is set, and the other one then reads as 0.
         value = point.as_double or point.as_int
