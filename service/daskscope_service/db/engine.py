@@ -254,7 +254,7 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
         "foreign_keys=ON",
         "cache_size=-16384",  # KiB, per connection
         # Pages, of 4 KiB: the same ones change again and again, and go into the file once for all.
-        "wal_autocheckpoint=4000",
+        "wal_autocheckpoint=16000",
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {pragma}").close()
