@@ -233,7 +233,9 @@ class Settings:
         "Seconds between two rounds of removing what is older than 'daskscope retention' says; "
         "the first comes some minutes after the start. 0: none, for 'daskscope retention run'.",
     )
-    threads: int = _setting(16, "DASKSCOPE_THREADS", "Requests that are worked on at the same time.")
+    threads: int = _setting(
+        16, "DASKSCOPE_THREADS", "Requests that are worked on at the same time."
+    )
     queue_size: int = _setting(
         12,
         "DASKSCOPE_QUEUE_SIZE",

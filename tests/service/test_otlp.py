@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -248,6 +248,44 @@ def test_the_character_that_postgresql_lacks_is_replaced(sender: Sender) -> None
     assert sender.post("metrics", metrics_request(metric).SerializeToString()).ok
     (key,) = sender.points()
     assert key[0] == "m\ufffd"
+
+
+def test_points_of_a_known_series_are_told_apart_by_all_that_they_may_have(sender: Sender) -> None:
+    def point(**fields: Any) -> NumberDataPoint:
+        one = NumberDataPoint(**fields)
+        one.attributes.add(key="k").value.string_value = "v"
+        return one
+
+    first = Metric(name="m")
+    first.gauge.data_points.append(point(time_unix_nano=10**9, as_double=0.5))
+    assert sender.post("metrics", metrics_request(first).SerializeToString()).ok
+
+    kept = [
+        (point(time_unix_nano=2 * 10**9, as_double=-1.5), -1.5),
+        (point(time_unix_nano=3 * 10**9, as_int=-7), -7.0),
+        (point(time_unix_nano=4 * 10**9, as_double=0.0), 0.0),
+        (point(time_unix_nano=5 * 10**9, as_int=0), 0.0),
+        (point(time_unix_nano=6 * 10**9, start_time_unix_nano=1, as_double=2.5), 2.5),
+        (point(time_unix_nano=7 * 10**9, start_time_unix_nano=1, as_int=2**40), 2.0**40),
+    ]
+    with_example = point(time_unix_nano=8 * 10**9, as_double=8.5)
+    with_example.exemplars.add(time_unix_nano=1, as_double=1.0)
+    kept.append((with_example, 8.5))
+    refused = [
+        point(time_unix_nano=20 * 10**9, as_double=math.nan),
+        point(time_unix_nano=21 * 10**9, start_time_unix_nano=1, as_double=math.inf),
+        point(time_unix_nano=22 * 10**9, as_double=1.0, flags=1),
+        point(as_double=1.0),
+        point(start_time_unix_nano=10**9, as_double=1.0),
+    ]
+    metric = Metric(name="m")
+    metric.gauge.data_points.extend([*(one for one, _ in kept), *refused])
+    answer = sender.post("metrics", metrics_request(metric).SerializeToString())
+    assert answer.ok
+    told = ExportMetricsServiceResponse.FromString(answer.content)
+    assert told.partial_success.rejected_data_points == len(refused)
+    ((_, values),) = sender.points().items()
+    assert [value for _, value in values] == [0.5, *(value for _, value in kept)]
 
 
 def test_spans_are_stored(sender: Sender) -> None:
