@@ -74,7 +74,7 @@ def whole(value: Any) -> Any:
         return {name: whole(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [whole(inner) for inner in value]
-    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**63
     return int(value) if is_whole else value
 
 
