@@ -95,23 +95,28 @@ def merge(profiles: Sequence[Profile]) -> Merged:
 def lines_of(merged: Merged, within: Call) -> list[Line]:
     """Return the lines seen in ``within`` and what it called. A line that recurs counts once."""
     found: dict[tuple[str, str, int], Line] = {}
+    everywhere = within is merged.top
     for profile, calls in zip(merged.profiles, merged.calls, strict=True):
         weight = _seconds_per_sample(profile)
         itself = list(profile["samples"])
-        for parent, _, samples in _nodes(profile):
+        for parent, samples in zip(profile["parent"], profile["samples"], strict=True):
             if parent >= 0:
                 itself[parent] -= samples
         totals, selfs = [0] * len(profile["lines"]), [0] * len(profile["lines"])
+        bits = [1 << number for number in range(len(profile["lines"]))]
         # Of each node the lines above it and its own, as bits; 0 where it is not within.
         above: list[int] = []
-        for node, (parent, number, samples) in enumerate(_nodes(profile)):
+        for (parent, number, samples), own, call in zip(
+            _nodes(profile), itself, calls, strict=True
+        ):
             seen = above[parent] if parent >= 0 else 0
-            inside = seen or within is merged.top or calls[node] is within
-            if inside:
-                if not seen >> number & 1:
+            if seen or everywhere or call is within:
+                bit = bits[number]
+                if not seen & bit:
                     totals[number] += samples
-                selfs[number] += max(itself[node], 0)
-                seen |= 1 << number
+                    seen |= bit
+                if own > 0:
+                    selfs[number] += own
             above.append(seen)
         for line, total, own in zip(profile["lines"], totals, selfs, strict=True):
             if total:

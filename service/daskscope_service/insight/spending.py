@@ -38,8 +38,9 @@ class Spent:
             self.unpriced += item["clusters"]
         else:
             currency = item["prices"]["currency"]
-            _add(self.cost, {currency: item["cost"]})
-            _add(self.idle_cost, {currency: item["idle_cost"] or 0.0})
+            self.cost[currency] = self.cost.get(currency, 0.0) + item["cost"]
+            idle_cost = item["idle_cost"] or 0.0
+            self.idle_cost[currency] = self.idle_cost.get(currency, 0.0) + idle_cost
 
     @property
     def idle_share(self) -> float | None:
@@ -74,7 +75,10 @@ def by_user(items: Iterable[Mapping[str, Any]], periods: int) -> dict[str, list[
     """Return what each user spent in each period."""
     found: dict[str, list[Spent]] = {}
     for item in items:
-        found.setdefault(item["user"], [Spent() for _ in range(periods)])[item["period"]].add(item)
+        user = item["user"]
+        if user not in found:
+            found[user] = [Spent() for _ in range(periods)]
+        found[user][item["period"]].add(item)
     return found
 
 

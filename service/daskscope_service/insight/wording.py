@@ -7,7 +7,7 @@ import humanize
 
 def number(value: float) -> str:
     """Return a count with thousands separated: ``12,345``."""
-    return humanize.intcomma(round(value))
+    return f"{round(value):,}"
 
 
 def size(value: float) -> str:
@@ -51,11 +51,7 @@ def hours(seconds: float) -> str:
     value = seconds / 3600
     if 0 < value < 0.05:
         return "< 0.1 h"
-    return (
-        f"{humanize.intcomma(round(value))} h"
-        if value >= 9.95
-        else f"{value:.1f} h".replace("0.0 h", "0 h")
-    )
+    return f"{number(value)} h" if value >= 9.95 else f"{value:.1f} h".replace("0.0 h", "0 h")
 
 
 def plural(value: int, thing: str) -> str:

@@ -171,10 +171,12 @@ def read_plots(
     shown = [chart for chart in CHARTS if ever.get(chart.sources[0].metric.name) != []]
     # As many measurements in each step: a rate would go up and down with their number.
     step = math.ceil(period.seconds / steps / interval) * interval
-    metrics = [source.metric for chart in shown for source in chart.sources]
-    totals = {metric.name for metric in metrics if metric.instrument == "counter"}
-    found = lines({metric.name for metric in metrics} - totals, period.since, step)
-    found |= lines(totals, period.since - 4 * step, step)  # a rate needs what was before
+    # A rate needs what was before.
+    found = lines(
+        {source.metric.name for chart in shown for source in chart.sources},
+        period.since - 4 * step,
+        step,
+    )
     return [
         _plot(
             chart,

@@ -67,6 +67,9 @@ class Cell:
     shade: int
 
 
+_NOTHING = Cell("·", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One user."""
@@ -88,7 +91,8 @@ def people() -> ResponseReturnValue:
         if not has_clusters(scope):
             return first_run()
         items = list_usage(scope, first, weeks, 7)
-    whole = total(by_period(items, weeks))
+    each_week = by_period(items, weeks)
+    whole = total(each_week)
     measures = _measures(whole)
     shown = one_of("show", tuple(measures))
     measure = measures[shown]
@@ -96,11 +100,12 @@ def people() -> ResponseReturnValue:
     highest = max(
         (measure.amount(one) or 0.0 for each in users.values() for one in each), default=0.0
     )
+    sums = {user: total(each) for user, each in users.items()}
+    order = sorted(sums, key=lambda user: (-(measure.amount(sums[user]) or 0.0), user))
     rows = [
-        Row(user, [_cell(measure, one, highest) for one in each], total(each))
-        for user, each in users.items()
+        Row(user, [_cell(measure, one, highest) for one in users[user]], sums[user])
+        for user in order[:MOST_SHOWN]
     ]
-    rows.sort(key=lambda row: (-(measure.amount(row.whole) or 0.0), row.user))
     return render_template(
         "people.html",
         now=now,
@@ -110,10 +115,10 @@ def people() -> ResponseReturnValue:
         starts=[(first + 7 * week) * _DAY for week in range(weeks)],
         measure=measure,
         measures=measures,
-        rows=rows[:MOST_SHOWN],
-        left_out=rows[MOST_SHOWN:],
+        rows=rows,
+        left_out=len(order) - len(rows),
         whole=whole,
-        sums=[_told(measure, one) for one in by_period(items, weeks)],
+        sums=[_told(measure, one) for one in each_week],
         told=functools.partial(_told, measure),
         prices=price_lists(items),
         shades=_SHADES,
@@ -163,6 +168,8 @@ def _told_in(currency: str) -> Callable[[float], str]:
 
 
 def _cell(measure: Measure, spent: Spent, highest: float) -> Cell:
+    if not spent.clusters:
+        return _NOTHING
     amount = measure.amount(spent)
     shade = min(1 + int(_SHADES * amount / highest), _SHADES) if amount else 0
     return Cell(_told(measure, spent), shade)
@@ -171,7 +178,7 @@ def _cell(measure: Measure, spent: Spent, highest: float) -> Cell:
 def _told(measure: Measure, spent: Spent) -> str:
     amount = measure.amount(spent)
     if not spent.clusters:
-        return "·"
+        return _NOTHING.words
     return "–" if amount is None else measure.words(amount)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     FromClause,
-    RowMapping,
+    Row,
     Select,
     cast,
     func,
@@ -60,7 +60,9 @@ class Scope:
         is in place of readable, in words. So it is with what may be code, ``without_code``.
         """
         hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
-        return [_item(row, hidden) for row in self.connection.execute(query).mappings()]
+        rows = self.connection.execute(query)
+        names = list(map(str, rows.keys()))  # SQLAlchemy's are a kind of str of its own
+        return [_item(names, row, hidden) for row in rows]
 
 
 def _sealed(query: Select[Any]) -> frozenset[str]:
@@ -70,14 +72,17 @@ def _sealed(query: Select[Any]) -> frozenset[str]:
     )
 
 
-def _item(row: RowMapping, hidden: frozenset[str]) -> Item:
-    # SQLAlchemy's names are a kind of str of its own.
-    item = {str(key): value for key, value in row.items() if key not in ("workspace", "seq")}
+def _item(names: Sequence[str], row: Row[Any], hidden: frozenset[str]) -> Item:
+    item = dict(zip(names, row, strict=True))
+    item.pop("workspace", None)
+    item.pop("seq", None)
     for key in hidden:
         if item[key] is not None:
             item[key] = _LEFT_OUT
+    if Unreadable not in map(type, item.values()):
+        return item
     unreadable = {key: str(why) for key, why in item.items() if isinstance(why, Unreadable)}
-    return item | dict.fromkeys(unreadable) | {"unreadable": unreadable} if unreadable else item
+    return item | dict.fromkeys(unreadable) | {"unreadable": unreadable}
 
 
 @contextmanager

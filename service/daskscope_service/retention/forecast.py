@@ -7,16 +7,29 @@ a few rows, and what is found by its cluster is looked for on a few of the clust
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Subquery, Table, and_, func, literal, select
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    bindparam,
+    func,
+    literal,
+    select,
+)
 
 from daskscope_service.db import schema
 from daskscope_service.db.belonging import Whose, keys
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.space import row_bytes
+from daskscope_service.db.statements import Lookup
 from daskscope_service.retention.ageing import old_computations
 from daskscope_service.retention.kinds import Periods
 from daskscope_service.retention.removal import keys_of
@@ -68,7 +81,7 @@ def forecast(
     mark = schema.retention_mark
     done = connection.execute(select_in(workspace, mark, mark.c.kind, mark.c.until))
     marks = {row.kind: row.until for row in done}
-    begun = _begun(connection, workspace)
+    begun = _all_clusters(connection.dialect).within(connection, workspace=workspace)
     for kind in before.keys() & _FINER.keys():
         since = max(marks.get(kind, 0.0), _from(before, kind))
         found[kind] = _of_points(connection, workspace, begun, since, before[kind] // _DAY * _DAY)
@@ -82,8 +95,8 @@ def _chosen(workspace: str, kind: str, before: float) -> list[tuple[Table, Selec
     def of_old_clusters(table: Table, at: str) -> tuple[Table, Select[Any]]:
         # Whose index by time is one for each cluster.
         cluster = schema.cluster
-        ids = select_in(workspace, cluster, cluster.c.id).where(cluster.c.started_at < before)
-        return table, old(table, at)[1].where(table.c.cluster.in_(ids))
+        its = and_(cluster.c.workspace == workspace, cluster.c.id == table.c.cluster)
+        return table, old(table, at)[1].join(cluster, its).where(cluster.c.started_at < before)
 
     match kind:
         case "clusters":
@@ -141,25 +154,30 @@ def _from(before: Mapping[str, float], kind: str) -> float:
     return before.get(coarser, 0.0) if coarser is not None else 0.0
 
 
-def _begun(connection: Connection, workspace: str) -> Sequence[Row[Any]]:
-    # Of all clusters, what an index has.
+@functools.cache
+def _all_clusters(dialect: Dialect) -> Lookup:
+    # What an index has, in its order.
     cluster = schema.cluster
-    query = select_in(workspace, cluster, cluster.c.started_at, cluster.c.id)
-    return connection.execute(query.order_by(cluster.c.started_at, cluster.c.id)).all()
+    query = select_in(bindparam("workspace"), cluster, cluster.c.started_at, cluster.c.id)
+    return Lookup(dialect, query.order_by(cluster.c.started_at, cluster.c.id))
 
 
 def _of_points(
-    connection: Connection, workspace: str, begun: Sequence[Row[Any]], since: float, until: float
+    connection: Connection,
+    workspace: str,
+    begun: Sequence[tuple[Any, ...]],
+    since: float,
+    until: float,
 ) -> Forecast:
     # Which of the clusters in ``begun`` were heard of since then, some of them tell; and how many
-    # points there are, some of those.
-    old = bisect.bisect_left(begun, until, key=lambda row: row.started_at)
+    # points there are, some of those. ``begun`` is when they began and their id, in that order.
+    old = bisect.bisect_left(begun, (until,))
     if until <= since or not old:
         return Forecast()
     cluster, series, point = schema.cluster, schema.series, schema.point
     every = -(-old // _CLUSTERS_ASKED)
     heard = select_in(workspace, cluster, cluster.c.id).where(
-        cluster.c.id.in_([row.id for row in begun[:old:every]]), cluster.c.last_seen_at >= since
+        cluster.c.id.in_([id for _, id in begun[:old:every]]), cluster.c.last_seen_at >= since
     )
     found = connection.execute(heard.order_by(cluster.c.started_at, cluster.c.id)).scalars().all()
     if not found:
