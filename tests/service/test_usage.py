@@ -142,6 +142,27 @@ def test_users_and_prices_are_told_apart_and_no_price_is_not_free(place: Place) 
     assert "8.00 EUR and 3.00 USD" in page
 
 
+def test_a_cluster_counts_once_though_it_was_first_heard_the_day_after_it_began(
+    place: Place,
+) -> None:
+    began = MONDAY - 6 * DAY - 3600
+    for seq, hours in enumerate((2.0, 20.0, 40.0)):
+        place.beat("Scheduler-1", seq + 1, began + 3600 * hours, hours, started_at=began)
+    assert [(one["clusters"], one["cost"]) for one in place.usage(2)] == [(1, 40.0)]
+
+
+def test_the_page_begins_with_the_newest_week(place: Place) -> None:
+    place.beat("Scheduler-1", 1, MONDAY + 1, 1.0)
+    place.beat("Scheduler-2", 1, MONDAY - 20 * DAY, 2.0)
+    page = place.browser.get(f"{place.service.url}/people?weeks=4", timeout=30).text
+    heat = page[page.index("<tbody>") : page.index("</tbody>")]
+    cells = re.findall(r"<td[^>]*>(?:<b>)?([^<]*)", heat)
+    assert cells == ["3.00", "1.00", "·", "·", "2.00"]
+    weeks = re.findall(r"Week from Monday (\S+?)\"", page)
+    assert weeks == sorted(weeks, reverse=True)
+    assert len(weeks) == 4
+
+
 def test_a_clock_that_is_ahead_is_of_today(place: Place) -> None:
     place.beat("Scheduler-1", 1, NOW + 40 * DAY, 1.0)
     assert [one["cost"] for one in place.usage(1)] == [1.0]

@@ -72,7 +72,7 @@ _NOTHING = Cell("·", 0)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One user."""
+    """One user. ``cells`` begin with the newest week."""
 
     user: str
     cells: list[Cell]
@@ -103,7 +103,7 @@ def people() -> ResponseReturnValue:
     sums = {user: total(each) for user, each in users.items()}
     order = sorted(sums, key=lambda user: (-(measure.amount(sums[user]) or 0.0), user))
     rows = [
-        Row(user, [_cell(measure, one, highest) for one in users[user]], sums[user])
+        Row(user, [_cell(measure, one, highest) for one in reversed(users[user])], sums[user])
         for user in order[:MOST_SHOWN]
     ]
     return render_template(
@@ -112,13 +112,14 @@ def people() -> ResponseReturnValue:
         moving=False,
         weeks=weeks,
         choices=sorted(map(int, WEEKS)),
-        starts=[(first + 7 * week) * _DAY for week in range(weeks)],
+        # The newest first, beside the names: half a year is wider than most screens.
+        starts=[(first + 7 * week) * _DAY for week in reversed(range(weeks))],
         measure=measure,
         measures=measures,
         rows=rows,
         left_out=len(order) - len(rows),
         whole=whole,
-        sums=[_told(measure, one) for one in each_week],
+        sums=[_told(measure, one) for one in reversed(each_week)],
         told=functools.partial(_told, measure),
         prices=price_lists(items),
         shades=_SHADES,

@@ -64,10 +64,12 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
             older.c.day == case((and_(goes_on, before.c.day.is_(None)), last_day)),
         ),
     )
-    # In each period, clusters that began in it count on their first day, and others once.
+    # In each period, clusters that began in it count on the first day that they were heard on, and
+    # others once.
     period = ((usage.c.day - first) // days).label("period")
     began_before = usage.c.started_at < (first + (usage.c.day - first) // days * days) * _DAY
-    clusters = func.count(case((not_(goes_on), 1))) + func.count(
+    first_heard = and_(not_(began_before), before.c.day.is_(None), older.c.day.is_(None))
+    clusters = func.count(case((not_(goes_on), 1), (first_heard, 1))) + func.count(
         case((and_(goes_on, began_before), usage.c.cluster)).distinct()
     )
     keys = (usage.c.user, period, usage.c.prices)
