@@ -210,8 +210,8 @@ def test_a_shutdown_can_be_called_off_by_command(
     cluster: LocalCluster, register: Register, recorder: Recorder
 ) -> None:
     register()
-    recorder.commands = [_command(grace=3600)]
-    _row(recorder, "announced")
+    recorder.commands = [_command(grace=3600, reason="Friday")]
+    assert _row(recorder, "announced").detail == "Friday. Work that arrives calls it off."
     recorder.commands.append(_command(action="call off", reason="Not yet."))
     assert "ada called it off. Not yet." in _row(recorder, "called off").detail
     # Nor does the same command start it again.

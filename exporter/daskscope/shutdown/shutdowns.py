@@ -209,7 +209,10 @@ class Shutdowns:
     def _announce(self, asked: _Asked) -> None:
         asked.closes_at = time() + asked.grace
         unless = "" if asked.even_if_busy else "Work that arrives calls it off."
-        why = f"{asked.reason} {unless}".strip()
+        reason = asked.reason.strip()
+        if reason and reason[-1] not in ".!?":
+            reason += "."  # someone's own words
+        why = f"{reason} {unless}".strip()
         self._note(asked, "announced", why)
         logger.warning(
             "daskscope: this cluster closes in %s, asked for by %s. %s",
