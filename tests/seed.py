@@ -184,7 +184,7 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     writer.loss(running, "w1", "features-worker-17", "out of memory", False, -2100, 14, 15.7 * GIB)
     writer.loss(running, "w2", "features-worker-03", "closed", True, -1200, 0, 2.1 * GIB)
     writer.loss(lost, "w3", "tcp://10.4.12.7:41023", "lost connection", False, -9150, 3, None)
-    writer.shutdown(stopped, "s1", "closing", -26_381, "idle for 1 h")
+    writer.shutdown(stopped, "s1", "closing", -26_381, "It was idle for 1 h.")
     command(
         writer, running, "s2", "tomas", -1800, "The night is over.", called_off_by="maria.lindqvist"
     )

@@ -238,7 +238,7 @@ def make_shutdown(**fields: Any) -> Shutdown:
         "state": "announced",
         "at": time.time(),
         "closes_at": time.time() + 30,
-        "detail": "idle for 1 h",
+        "detail": "It was idle for 1 h.",
     }
     return Shutdown(**(defaults | fields))
 

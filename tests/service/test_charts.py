@@ -13,10 +13,10 @@ import requests
 
 from daskscope import names
 from daskscope_service.insight.staying import why_running
-from daskscope_service.pages.chart_svg import picture
+from daskscope_service.pages.chart_svg import marks_picture, picture
 from daskscope_service.pages.charts import Chart, Drawn, Plot, Source
 from daskscope_service.pages.period import Period
-from daskscope_service.reads.marks import MOST_MARKS
+from daskscope_service.reads.marks import MOST_MARKS, Mark
 from tests.seed_series import series
 from tests.seed_writer import SeedWriter
 from tests.service_process import ServiceProcess
@@ -213,3 +213,13 @@ def test_the_page_tells_why_it_runs_and_which_settings_are_in_force(ask: Ask) ->
     assert re.search(r"Measures every</dt><dd>10.0 s<.*Idle timeout of its own</dt><dd>not set<",
                      page, re.S)  # fmt: skip
     assert "Why it is still running" not in ask("gone").text
+
+
+def test_a_mark_has_a_line_from_top_to_bottom_unless_there_are_too_many_to_see_past() -> None:
+    period = Period(0, 100, 0, 100, False, None)
+    some = [Mark("failure", at, at, "ValueError") for at in range(20)]
+    many = [Mark("loss", at, at, "w lost: killed") for at in range(21)]
+    drawn = marks_picture([*some, *many], period)
+    assert drawn.failures.startswith("M0.0 0V180M10.0 0V180")
+    assert drawn.losses.startswith("M0.0 166V180M10.0 166V180")
+    assert len(drawn.signs) == 41

@@ -17,6 +17,10 @@ from daskscope_service.reads.marks import Mark
 
 WIDTH, HEIGHT = 1000, 180
 
+#: Marks of a kind up to which each has a line from top to bottom; more would hide the chart. How
+#: high the lines of more are.
+_FEW, _SHORT = 20, 14
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -50,7 +54,8 @@ class Picture:
 class MarksPicture:
     """Marks as paths of the same size as the curves; ``signs`` are a kind and per cent from left.
 
-    A computation is a band with a bar on top, the others are lines with a sign below.
+    A computation is a band with a bar on top, the others are lines with a sign below; short lines
+    where there are many.
     """
 
     bands: str
@@ -91,7 +96,9 @@ def marks_picture(marks: Sequence[Mark], period: Period) -> MarksPicture:
         return WIDTH * min(max((at - period.since) / period.seconds, 0), 1)
 
     def lines(kind: str) -> str:
-        return "".join(f"M{place(one.since):.1f} 0V{HEIGHT}" for one in marks if one.kind == kind)
+        xs = [place(one.since) for one in marks if one.kind == kind]
+        top = 0 if len(xs) <= _FEW else HEIGHT - _SHORT
+        return "".join(f"M{x:.1f} {top}V{HEIGHT}" for x in xs)
 
     ran = []
     for one in marks:

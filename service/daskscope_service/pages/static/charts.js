@@ -4,6 +4,9 @@
 
 (() => {
   const HEIGHT = 202;
+  // Marks of a kind up to which each has a line from top to bottom; more would hide the chart.
+  const FEW = 20;
+  const SHORT = 14;
   const SIGNS = { computation: "▬", failure: "▲", loss: "◆" };
   const HINT = "Drag over a chart to zoom, double-click to go back. In the charts: ← → to read, + − to zoom, Esc to go back.";
   const SECTIONS = { computation: "h-computations", failure: "h-failures", loss: "h-losses" };
@@ -221,20 +224,30 @@
     draw.clip();
     draw.font = `${12 * dot}px system-ui`;
     draw.textAlign = "center";
+    // Of those that overlap, one shade.
+    const bands = new Path2D();
+    const bars = new Path2D();
+    const number = {};
     for (const [kind, since, until] of shown.marks) {
+      number[kind] = (number[kind] ?? 0) + 1;
+      if (kind !== "computation") continue;
+      const x = plot.valToPos(since, "x", true);
+      const wide = Math.max(plot.valToPos(until ?? shown.until, "x", true) - x, 1.5 * dot);
+      bands.rect(x, top, wide, height);
+      bars.rect(x, top, wide, 5 * dot);
+    }
+    draw.fillStyle = colours.computation;
+    draw.globalAlpha = 0.1;
+    draw.fill(bands);
+    draw.globalAlpha = 1;
+    draw.fill(bars);
+    for (const [kind, since] of shown.marks) {
+      if (kind === "computation") continue;
       const x = plot.valToPos(since, "x", true);
       draw.fillStyle = draw.strokeStyle = colours[kind];
-      if (kind === "computation") {
-        const wide = Math.max(plot.valToPos(until ?? shown.until, "x", true) - x, 1.5 * dot);
-        draw.globalAlpha = 0.1;
-        draw.fillRect(x, top, wide, height);
-        draw.globalAlpha = 1;
-        draw.fillRect(x, top, wide, 5 * dot);
-        continue;
-      }
       draw.setLineDash(kind === "failure" ? [5 * dot, 3 * dot] : [dot, 3 * dot]);
       draw.beginPath();
-      draw.moveTo(x, top);
+      draw.moveTo(x, number[kind] > FEW ? top + height - SHORT * dot : top);
       draw.lineTo(x, top + height);
       draw.stroke();
       draw.fillText(SIGNS[kind], x, top + height);
