@@ -6,20 +6,20 @@ a few rows, and what is found by its cluster is looked for on a few of the clust
 
 from __future__ import annotations
 
-import bisect
-import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Connection,
-    Dialect,
+    Row,
     Select,
     Subquery,
     Table,
     and_,
-    bindparam,
+    cast,
     func,
     literal,
     select,
@@ -29,7 +29,6 @@ from daskscope_service.db import schema
 from daskscope_service.db.belonging import Whose, keys
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.space import row_bytes
-from daskscope_service.db.statements import Lookup
 from daskscope_service.retention.ageing import old_computations
 from daskscope_service.retention.kinds import Periods
 from daskscope_service.retention.removal import keys_of
@@ -40,8 +39,9 @@ _DAY = 86_400.0
 MOST_COUNTED = 10_000
 _MEASURED = 30
 
-#: Clusters that are asked whether they may have old points, and those on which points are counted.
-_CLUSTERS_ASKED, _CLUSTERS_LOOKED_AT = 200, 20
+#: Clusters that are asked whether they may have old points, and those on which points are counted,
+#: so many at most.
+_CLUSTERS_ASKED, _CLUSTERS_LOOKED_AT, _POINTS_COUNTED = 200, 10, 100_000
 
 #: Bytes that a point takes on the disk (docs/operations.md), and how much the indexes add to rows.
 _POINT_BYTES = 26
@@ -81,10 +81,11 @@ def forecast(
     mark = schema.retention_mark
     done = connection.execute(select_in(workspace, mark, mark.c.kind, mark.c.until))
     marks = {row.kind: row.until for row in done}
-    begun = _all_clusters(connection.dialect).within(connection, workspace=workspace)
+    clusters, every = _some_clusters(connection, workspace)
     for kind in before.keys() & _FINER.keys():
         since = max(marks.get(kind, 0.0), _from(before, kind))
-        found[kind] = _of_points(connection, workspace, begun, since, before[kind] // _DAY * _DAY)
+        until = before[kind] // _DAY * _DAY
+        found[kind] = _of_points(connection, workspace, clusters, every, since, until)
     return found
 
 
@@ -154,34 +155,36 @@ def _from(before: Mapping[str, float], kind: str) -> float:
     return before.get(coarser, 0.0) if coarser is not None else 0.0
 
 
-@functools.cache
-def _all_clusters(dialect: Dialect) -> Lookup:
-    # What an index has, in its order.
+def _some_clusters(connection: Connection, workspace: str) -> tuple[list[Row[Any]], int]:
+    """Return about ``_CLUSTERS_ASKED`` clusters of all times, and how many each stands for."""
     cluster = schema.cluster
-    query = select_in(bindparam("workspace"), cluster, cluster.c.started_at, cluster.c.id)
-    return Lookup(dialect, query.order_by(cluster.c.started_at, cluster.c.id))
+    number = select_in(workspace, cluster, func.count())
+    every = -(-int(connection.execute(number).scalar_one()) // _CLUSTERS_ASKED)
+    # By the second in which they began, which an index has. Not every tenth or sixtieth second:
+    # many a cluster begins on the minute.
+    while math.gcd(every, 60) > 1:
+        every += 1
+    query = select_in(
+        workspace, cluster, cluster.c.started_at, cluster.c.last_seen_at, cluster.c.id
+    )
+    if every > 1:
+        query = query.where(cast(cluster.c.started_at, BigInteger) % every == 0)
+    return list(connection.execute(query.order_by(cluster.c.started_at, cluster.c.id))), every
 
 
 def _of_points(
     connection: Connection,
     workspace: str,
-    begun: Sequence[tuple[Any, ...]],
+    clusters: Sequence[Row[Any]],
+    every: int,
     since: float,
     until: float,
 ) -> Forecast:
-    # Which of the clusters in ``begun`` were heard of since then, some of them tell; and how many
-    # points there are, some of those. ``begun`` is when they began and their id, in that order.
-    old = bisect.bisect_left(begun, (until,))
-    if until <= since or not old:
+    # How many points a cluster has, some of those tell that were heard of since then.
+    found = [row.id for row in clusters if row.started_at < until and row.last_seen_at >= since]
+    if until <= since or not found:
         return Forecast()
-    cluster, series, point = schema.cluster, schema.series, schema.point
-    every = -(-old // _CLUSTERS_ASKED)
-    heard = select_in(workspace, cluster, cluster.c.id).where(
-        cluster.c.id.in_([id for _, id in begun[:old:every]]), cluster.c.last_seen_at >= since
-    )
-    found = connection.execute(heard.order_by(cluster.c.started_at, cluster.c.id)).scalars().all()
-    if not found:
-        return Forecast()
+    series, point = schema.series, schema.point
     looked_at = found[:: -(-len(found) // _CLUSTERS_LOOKED_AT)]
     ids = select_in(workspace, series, series.c.id).where(series.c.cluster.in_(looked_at))
     some = (
@@ -191,10 +194,10 @@ def _of_points(
             point.c.time >= int(since * 1000),
             point.c.time < int(until * 1000),
         )
-        .limit(10 * MOST_COUNTED + 1)
+        .limit(_POINTS_COUNTED + 1)
         .subquery()
     )
     rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
-    more = rows > 10 * MOST_COUNTED
-    points = min(rows, 10 * MOST_COUNTED) * every * len(found) // len(looked_at)
+    more = rows > _POINTS_COUNTED
+    points = min(rows, _POINTS_COUNTED) * every * len(found) // len(looked_at)
     return Forecast(points, float(_POINT_BYTES * points), more)
