@@ -106,9 +106,10 @@ def lines_of(merged: Merged, within: Call) -> list[Line]:
         bits = [1 << number for number in range(len(profile["lines"]))]
         # Of each node the lines above it and its own, as bits; 0 where it is not within.
         above: list[int] = []
-        for (parent, number, samples), own, call in zip(
-            _nodes(profile), itself, calls, strict=True
-        ):
+        nodes = zip(
+            profile["parent"], profile["line"], profile["samples"], itself, calls, strict=True
+        )
+        for parent, number, samples, own, call in nodes:
             seen = above[parent] if parent >= 0 else 0
             if seen or everywhere or call is within:
                 bit = bits[number]

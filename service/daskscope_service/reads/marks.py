@@ -102,10 +102,12 @@ def _computations(scope: Scope, cluster_id: str, since: float, until: float) -> 
 
 
 def _failures(scope: Scope, cluster_id: str, since: float, until: float) -> list[Item]:
+    # Not the column itself: SQLite would go through the failures of all clusters by its index.
+    last_at = failure.c.last_at + 0.0
     return scope.items(
         scope.select(failure, failure.c.type, failure.c.first_at, failure.c.last_at)
         .where(failure.c.cluster == cluster_id)
-        .where(failure.c.last_at >= since, failure.c.first_at < until)
-        .order_by(failure.c.last_at.desc())
+        .where(last_at >= since, failure.c.first_at < until)
+        .order_by(last_at.desc())
         .limit(MOST_MARKS + 1)
     )

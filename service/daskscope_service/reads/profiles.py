@@ -11,7 +11,7 @@ from daskscope_service.reads.scope import Item, Scope, Selection
 
 #: Profiles, and calls in them, that are read at most: what a page can merge while someone waits.
 MOST_PROFILES = 60
-MOST_CALLS = 20_000
+MOST_CALLS = 12_000
 #: Profiles that are read at a go.
 _AT_ONCE = 10
 #: In seconds. No cluster sends one of a longer time.
