@@ -99,10 +99,10 @@ def bench(
               and for how long a beat holds up the event loop that has 1,000 workers
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
-    service   heartbeats and metric points per second that are committed before they are
-              acknowledged, and how long pages and lists take, with 10,000 clusters, a million
-              computations and ten million points, and with a tenth of that; on SQLite and, where
-              its server is installed, on PostgreSQL. As tables in Markdown
+    service   heartbeats (also against a bare prototype) and metric points per second that are
+              committed before they are acknowledged, and how long pages and lists take, with 10,000
+              clusters, a million computations and ten million points, and with a tenth of that; on
+              SQLite and, where its server is installed, on PostgreSQL. As tables in Markdown
     pages     of every page, and of every list of the API: how long it takes, how it grows with ten
               times the data, how large it is, and what a first visit fetches; likewise. Not part of
               all, for the service's part has the times

@@ -1,7 +1,8 @@
 """What the service can do: heartbeats, metric points and questions, on two stocks of data.
 
 The load generator runs on the same processors as the service, and as the database. What is compared
-takes turns: SQLite and PostgreSQL, one process and two.
+takes turns: SQLite and PostgreSQL, one process and two, and for heartbeats the bare prototype of
+:mod:`tests.bench.bare_store`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from tests.bench import bodies, questions
+from tests.bench.bare_store import BareStore
 from tests.bench.load import Answers, drive, post
 from tests.bench.page_addresses import pages, prepare
 from tests.bench.stock import Stock
@@ -26,6 +28,7 @@ from tests.postgresql import PostgresServer, find_binaries
 from tests.service_process import ServiceProcess
 
 SQLITE, POSTGRESQL, TWO = "SQLite", "PostgreSQL", "PostgreSQL, two processes"
+BARE = "a bare prototype"
 
 #: Requests on their way at a time: enough that the service never waits for the next one.
 _CONNECTIONS = 16
@@ -39,21 +42,26 @@ Measured = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """Services on one database; ``server`` is the process of its server, if it has one."""
+class _Loaded:
+    """What is put under load: where it listens, as which processes, and the database server's."""
 
-    services: tuple[ServiceProcess, ...]
-    token: str
+    ports: tuple[int, ...]
+    pids: tuple[int, ...]
+    token: str = ""
     server: int | None = None
 
-    @property
-    def ports(self) -> list[int]:
-        return [service.port for service in self.services]
-
     def cpu(self) -> tuple[float, float]:
-        """Return the seconds of processor time of the services, and of the server."""
-        services = sum(_cpu(service.pid) for service in self.services)
-        return services, 0.0 if self.server is None else _cpu(self.server)
+        """Return the seconds of processor time of the processes, and of the server."""
+        own = sum(_cpu(pid) for pid in self.pids)
+        return own, 0.0 if self.server is None else _cpu(self.server)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Services on one database."""
+
+    services: tuple[ServiceProcess, ...]
+    loaded: _Loaded
 
 
 def measure(clusters: int, *, rounds: int, seconds: float, asks: int, tell: Tell) -> Measured:
@@ -78,8 +86,12 @@ def measure(clusters: int, *, rounds: int, seconds: float, asks: int, tell: Tell
             service = target.services[0]
             questions.make_owner(service, _WORKSPACE)
             asked = pages(stock, prepare(service, _WORKSPACE)) | questions.lists(stock)
-            measured[kind]["asked"] = questions.ask(service, target.token, asked, asks)
-        _measure_beats(targets, stock, rounds, seconds, measured, tell)
+            measured[kind]["asked"] = questions.ask(service, target.loaded.token, asked, asks)
+        loaded = {kind: target.loaded for kind, target in targets.items()}
+        bare = parts.enter_context(BareStore(Path(folder) / "bare"))
+        loaded[BARE] = _Loaded((bare.port,), (bare.pid,))
+        measured[BARE] = {}
+        _measure_beats(loaded, stock, rounds, seconds, measured, tell)
         _measure_points(alone, stock, rounds, seconds, measured, tell)
     return measured
 
@@ -92,7 +104,7 @@ def _targets(folder: Path, parts: ExitStack, tell: Tell) -> dict[str, _Target]:
         return parts.enter_context(ServiceProcess(folder / name, database_url=url, **options))
 
     one = start("sqlite")
-    targets = {SQLITE: _Target((one,), one.token(workspace=_WORKSPACE))}
+    targets = {SQLITE: _target(one.token(workspace=_WORKSPACE), None, one)}
     binaries = find_binaries()
     if binaries is None:
         tell("no PostgreSQL server is installed (Debian's package postgresql): SQLite alone")
@@ -101,13 +113,18 @@ def _targets(folder: Path, parts: ExitStack, tell: Tell) -> dict[str, _Target]:
     url = server.url(server.create())
     first, second = start("first", url), start("second", url)
     token = first.token(workspace=_WORKSPACE)
-    targets[POSTGRESQL] = _Target((first,), token, server.pid)
-    targets[TWO] = _Target((first, second), token, server.pid)
+    targets[POSTGRESQL] = _target(token, server.pid, first)
+    targets[TWO] = _target(token, server.pid, first, second)
     return targets
 
 
+def _target(token: str, server: int | None, *services: ServiceProcess) -> _Target:
+    ports, pids = zip(*((one.port, one.pid) for one in services), strict=True)
+    return _Target(services, _Loaded(ports, pids, token, server))
+
+
 def _measure_beats(
-    targets: dict[str, _Target],
+    targets: dict[str, _Loaded],
     stock: Stock,
     rounds: int,
     seconds: float,
@@ -141,13 +158,20 @@ def _measure_points(
     plain = bodies.metrics(stock)
     for target in targets.values():
         # The series are made first: that happens once in a cluster's life.
-        drive(target.ports, _metrics(plain, target, bodies.SENDERS), connections=4, seconds=600)
+        drive(
+            target.loaded.ports,
+            _metrics(plain, target.loaded, bodies.SENDERS),
+            connections=4,
+            seconds=600,
+        )
     for number in range(rounds):
         for kind, target in targets.items():
-            most = list(_metrics(plain, target, round(seconds * _MOST_REQUESTS)))
-            size, before = _bytes_of_points(target), target.cpu()
-            answers = drive(target.ports, iter(most), connections=_CONNECTIONS, seconds=seconds)
-            _note(measured[kind], "points", answers, bodies.SERIES, before, target.cpu())
+            most = list(_metrics(plain, target.loaded, round(seconds * _MOST_REQUESTS)))
+            size, before = _bytes_of_points(target), target.loaded.cpu()
+            answers = drive(
+                target.loaded.ports, iter(most), connections=_CONNECTIONS, seconds=seconds
+            )
+            _note(measured[kind], "points", answers, bodies.SERIES, before, target.loaded.cpu())
             grown = _bytes_of_points(target) - size
             stored = answers.statuses[200] * bodies.SERIES
             measured[kind].setdefault("bytes", []).append(grown / stored)
@@ -159,13 +183,13 @@ _MOST_REQUESTS = 400
 
 
 def _requests(
-    plain: Iterable[bytes], target: _Target, path: str, content_type: str
+    plain: Iterable[bytes], target: _Loaded, path: str, content_type: str
 ) -> Iterator[bytes]:
     port = target.ports[0]
     return (post(port, path, target.token, content_type, body) for body in plain)
 
 
-def _metrics(plain: Iterator[bytes], target: _Target, number: int) -> Iterator[bytes]:
+def _metrics(plain: Iterator[bytes], target: _Loaded, number: int) -> Iterator[bytes]:
     some = itertools.islice(plain, number)
     return _requests(some, target, "/v1/metrics", "application/x-protobuf")
 
@@ -194,7 +218,7 @@ def _bytes_of_points(target: _Target) -> int:
     """Return how large the points are on the disk; on SQLite, all of the database."""
     connection = target.services[0].engine.raw_connection()
     cursor = connection.cursor()
-    if target.server is None:
+    if target.loaded.server is None:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         cursor.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.bench.page_tables import p95, shown
-from tests.bench.service import POSTGRESQL, SQLITE, TWO, Measured
+from tests.bench.service import BARE, POSTGRESQL, SQLITE, TWO, Measured
 
 #: What was measured, by the number of clusters in the stock: of a tenth first, then of all.
 BySize = dict[int, Measured]
@@ -34,12 +34,17 @@ def overview(measured: BySize) -> str:
             "heartbeats/s", "≥ 1,500 on SQLite", _median("beats"), ",.0f",
             on(SQLITE, lambda value: value >= 1500),
         ),
+        # 1,500 of the 2,150 of the prototype that the goal was set by.
         (
-            "against SQLite's", "≥ 0.5", _ratio(POSTGRESQL, SQLITE), ".2f",
+            "against a bare prototype's", "≥ 0.7 on SQLite", _ratio(SQLITE, BARE, told_of=SQLITE),
+            ".2f", on(SQLITE, lambda value: value >= 0.7),
+        ),
+        (
+            "against SQLite's", "≥ 0.5", _ratio(POSTGRESQL, SQLITE, told_of=POSTGRESQL), ".2f",
             on(POSTGRESQL, lambda value: value >= 0.5),
         ),
         (
-            "two processes against one", "> 1", _ratio(TWO, POSTGRESQL), ".2f",
+            "two processes against one", "> 1", _ratio(TWO, POSTGRESQL, told_of=POSTGRESQL), ".2f",
             on(POSTGRESQL, lambda value: value > 1),
         ),
         ("the service's processor, ms each", "", _thousandth("beats, service"), ".2f", nothing),
@@ -126,11 +131,11 @@ def _thousandth(what: str) -> Value:
     return lambda found, kind: 1000 * float(statistics.median(found[kind][what])) or None
 
 
-def _ratio(one: str, other: str) -> Value:
-    """Compare round by round: of ``one`` to ``other``, told of PostgreSQL."""
+def _ratio(one: str, other: str, *, told_of: str) -> Value:
+    """Compare heartbeats round by round: of ``one`` to ``other``, in the column ``told_of``."""
 
     def ratio(found: Measured, kind: str) -> float | None:
-        if kind != POSTGRESQL:
+        if kind != told_of:
             return None
         pairs = zip(found[one]["beats"], found[other]["beats"], strict=True)
         return float(statistics.median(a / b for a, b in pairs))

@@ -60,6 +60,7 @@ def test_the_service_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line}
     assert "≥ 1,500 on SQLite" in rows["heartbeats/s"]
+    assert "≥ 0.7 on SQLite" in rows["against a bare prototype's"]
     assert "≤ 26 on SQLite" in rows["bytes on disk per point"]
     assert "≤ 100" in rows["slowest page or list, p95, ms"]
     assert {"metric points/s", "`/clusters`", "API series, all of a long life"} <= set(rows)
