@@ -16,6 +16,7 @@ import requests
 from sqlalchemy import delete, update
 
 from daskscope.protocol import Prices
+from daskscope_service import summing
 from daskscope_service.db import schema, usage_sums
 from daskscope_service.db.belonging import Whose
 from daskscope_service.db.engine import writing
@@ -204,6 +205,13 @@ def in_order(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(items, key=lambda one: json.dumps(one, sort_keys=True))
 
 
+@pytest.fixture
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is over is summed up in the first hour of a Monday, too."""
+    monkeypatch.setattr(summing, "_REST", 0.0)
+
+
+@pytest.mark.usefixtures("no_rest")
 def test_sums_of_what_is_over_say_what_adding_up_says(place: Place) -> None:
     fill_weeks(place)
     weeks, days = in_order(place.usage(4)), in_order(in_days(place))
@@ -222,6 +230,7 @@ def test_sums_of_what_is_over_say_what_adding_up_says(place: Place) -> None:
     ]
 
 
+@pytest.mark.usefixtures("no_rest")
 def test_a_week_of_which_nothing_is_said_is_summed_up_once(place: Place) -> None:
     fill_weeks(place)
     sum_up(place.service.engine)
