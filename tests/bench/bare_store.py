@@ -29,7 +29,7 @@ from tests.service_process import free_port
 
 _FILE = "BARE_STORE_FILE"
 _THREADS = 16
-_START_SECONDS = 30.0
+_START_SECONDS, _STOP_SECONDS = 30.0, 10.0
 
 #: Columns by table; the first ones, as many as told, are the key.
 _TABLES = {
@@ -176,7 +176,10 @@ class BareStore:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(_START_SECONDS)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        finally:
+            self._process.kill()
 
     def _answers(self) -> bool:
         try:
