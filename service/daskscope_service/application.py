@@ -31,6 +31,7 @@ from daskscope_service.api import (
     traces,
     workspaces,
 )
+from daskscope_service.api.at_once import AtOnce
 from daskscope_service.commands.outbox import Outbox
 from daskscope_service.commands.patrol import patrol
 from daskscope_service.db import key_register
@@ -147,9 +148,10 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.instruments"] = instruments
     app.extensions["daskscope.engine"] = engine
     app.extensions["daskscope.writer"] = writer
-    app.extensions["daskscope.tokens"] = Memory(engine)
-    app.extensions["daskscope.beats"] = BeatStore(engine, writer)
-    app.extensions["daskscope.outbox"] = Outbox(engine)
+    app.extensions["daskscope.tokens"] = memory = Memory(engine)
+    beats, outbox = BeatStore(engine, writer), Outbox(engine)
+    answers = heartbeats.Answers(writer, beats, outbox, instruments, settings.url)
+    app.extensions["daskscope.answers"] = answers
     _install_stores(app, settings, engine)
     app.extensions["daskscope.metrics"] = MetricStore(engine, writer)
     app.extensions["daskscope.spans"] = SpanStore(engine, writer)
@@ -175,7 +177,7 @@ def create_app(settings: Settings) -> Flask:
     access.install(app, settings.url)
     app.after_request(_finish)
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
-        Forwarded(app.wsgi_app, settings.trusted_proxies)
+        Forwarded(AtOnce(app.wsgi_app, memory, answers, instruments), settings.trusted_proxies)
     )
     for part in PROGRAMS:
         app.register_blueprint(part.blueprint)

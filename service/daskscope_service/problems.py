@@ -15,6 +15,9 @@ from werkzeug.http import HTTP_STATUS_CODES
 
 _API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
 
+#: Of problem documents.
+CONTENT_TYPE = "application/problem+json"
+
 logger = logging.getLogger(__name__)
 
 
@@ -83,15 +86,17 @@ def is_api(path: str) -> bool:
     return path.startswith(_API_PATHS)
 
 
+def document(problem: Problem, request_id: str | None) -> bytes:
+    """Return the problem document of ``problem``: a :class:`ProblemDocument` as JSON."""
+    members = {"title": problem.title, "status": problem.status, "detail": problem.detail}
+    if request_id is not None:
+        members["request_id"] = request_id
+    return msgspec.json.encode(members | problem.members)
+
+
 def _answer(problem: Problem) -> Response:
     if is_api(request.path):
-        document = {"title": problem.title, "status": problem.status, "detail": problem.detail}
-        if "request_id" in g:
-            document["request_id"] = g.request_id
-        response = Response(
-            msgspec.json.encode(document | problem.members),
-            content_type="application/problem+json",
-        )
+        response = Response(document(problem, g.get("request_id")), content_type=CONTENT_TYPE)
     else:
         page = render_template(
             "error.html", status=problem.status, title=problem.title, detail=problem.detail

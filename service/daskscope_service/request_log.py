@@ -31,30 +31,50 @@ def install(app: Flask, instruments: Instruments) -> None:
     @app.before_request
     def begin() -> None:
         g.began = time.perf_counter()
-        told = request.headers.get(HEADER, "")
-        g.request_id = told if _SANE.fullmatch(told) else secrets.token_hex(8)
+        g.request_id = id_of(request.headers.get(HEADER, ""))
 
     @app.after_request
     def end(response: Response) -> Response:
-        seconds = time.perf_counter() - g.began
         rule, method = request.url_rule, request.method
-        route = "none" if rule is None else rule.rule
-        method = method if method in _METHODS else "other"
-        status = response.status_code
         response.headers[HEADER] = g.request_id
-        instruments.requests.labels(route, method, str(status)).inc()
-        instruments.request_seconds.labels(route, method).observe(seconds)
-        logger.info(
-            "%s %s",
-            method,
-            route,
-            extra={
-                "fields": {
-                    "status": status,
-                    "milliseconds": round(seconds * 1000, 1),
-                    "client": request.remote_addr,
-                    "token": g.get("token_id"),
-                }
-            },
+        tell(
+            instruments,
+            "none" if rule is None else rule.rule,
+            method if method in _METHODS else "other",
+            response.status_code,
+            time.perf_counter() - g.began,
+            client=request.remote_addr,
+            token=g.get("token_id"),
+            request_id=g.request_id,
         )
         return response
+
+
+def id_of(told: str) -> str:
+    """Return the id of a request: what a proxy ``told``, if it can be one, else a new one."""
+    return told if _SANE.fullmatch(told) else secrets.token_hex(8)
+
+
+def tell(
+    instruments: Instruments,
+    route: str,
+    method: str,
+    status: int,
+    seconds: float,
+    *,
+    client: str | None,
+    token: str | None,
+    request_id: str,
+) -> None:
+    """Log and count a request that was answered."""
+    instruments.requests.labels(route, method, str(status)).inc()
+    instruments.request_seconds.labels(route, method).observe(seconds)
+    if logger.isEnabledFor(logging.INFO):
+        fields = {
+            "status": status,
+            "milliseconds": round(seconds * 1000, 1),
+            "client": client,
+            "token": token,
+            "request_id": request_id,
+        }
+        logger.info("%s %s", method, route, extra={"fields": fields})

@@ -41,6 +41,7 @@ def test_a_full_queue_is_a_429_and_reading_goes_on(
         assert [answer.status_code for answer in done] == [200, 429]
         assert done[1].headers["Retry-After"] == "1"
         assert done[1].headers["Content-Type"] == "application/problem+json"
+        assert done[1].json()["request_id"] == done[1].headers["X-Request-ID"]
         with service.engine.connect() as connection:
             stored = connection.execute(select(schema.cluster.c.id)).scalars().all()
         assert waiting.cluster.id in stored

@@ -215,17 +215,22 @@ class Memory:
 
     def find(self, text: str, now: float) -> Token | None:
         """Return what the function :func:`find` does, or did less than a minute ago."""
-        key = hash_of(text)
-        found = self._found.get(key)
-        if found is not None and now < found[0]:
-            return found[1]
+        token = self.recall(text, now)
+        if token is not None:
+            return token
         token = find(self._engine, text)
         if token is not None:
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
             # Its use is noted now, and not again for as long as it is remembered.
-            self._found[key] = (now + _USE_NOTED_EVERY, replace(token, last_used_at=now))
+            remembered = replace(token, last_used_at=now)
+            self._found[hash_of(text)] = (now + _USE_NOTED_EVERY, remembered)
         return token
+
+    def recall(self, text: str, now: float) -> Token | None:
+        """Return the token if it was found less than a minute ago, without asking the database."""
+        found = self._found.get(hash_of(text))
+        return found[1] if found is not None and now < found[0] else None
 
 
 def in_force(connection: Connection, identifiers: Collection[str]) -> bool:

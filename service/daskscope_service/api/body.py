@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from flask import request
 
-from daskscope_service.ingest.body import receive, unpacked
+from daskscope_service.ingest.body import encoding_of, receive, unpacked
 from daskscope_service.problems import Problem
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def json_body(kind: type[T]) -> T:
             f"Content-Type {request.mimetype or 'is missing'}: send it as JSON, with "
             "'Content-Type: application/json'.",
         )
-    with unpacked(request, body, MAX_BYTES) as text:
+    with unpacked(body, encoding_of(request), MAX_BYTES) as text:
         try:
             return msgspec.json.decode(text or b"{}", type=kind)
         except msgspec.ValidationError as error:

@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from daskscope_service.accounts.access import require
 from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.ingest import otlp_json, otlp_size
-from daskscope_service.ingest.body import receive, unpacked
+from daskscope_service.ingest.body import encoding_of, receive, unpacked
 from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
@@ -98,7 +98,7 @@ def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
     writer: Writer = current_app.extensions["daskscope.writer"]
     limit = current_app.config["SETTINGS"].max_body_bytes
     body = receive(request, limit)
-    with writer.place(), unpacked(request, body, limit) as content:
+    with writer.place(), unpacked(body, encoding_of(request), limit) as content:
         if request.mimetype == JSON:
             otlp_json.parse(content, message)
         else:

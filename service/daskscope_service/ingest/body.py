@@ -6,6 +6,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import IO
 
 from flask import Request
 
@@ -21,6 +22,9 @@ _CHUNK = 64 * 1024
 _LARGE_BYTES = 1024 * 1024
 _one_large = threading.Lock()
 
+#: The values of Content-Encoding that are understood.
+ENCODINGS = frozenset({"", "identity", "gzip"})
+
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -32,8 +36,8 @@ def receive(request: Request, limit: int) -> bytes:
     Problem
         413 for more than ``limit`` bytes, 415 for an encoding other than gzip.
     """
-    encoding = _encoding(request)
-    if encoding not in ("identity", "gzip", ""):
+    encoding = encoding_of(request)
+    if encoding not in ENCODINGS:
         raise Problem(
             415,
             f"Content-Encoding {encoding!r} is not understood; send gzip, or none.",
@@ -41,37 +45,37 @@ def receive(request: Request, limit: int) -> bytes:
         )
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
-    body = _read(request, limit + 1)
+    body = read(request.stream, request.content_length, limit + 1)
     if len(body) > limit:
         raise _too_large(limit)
     return body
 
 
 @contextmanager
-def unpacked(request: Request, body: bytes, limit: int) -> Iterator[bytes]:
+def unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
     """The ``body`` that :func:`receive` returned, decompressed. Decode it within.
+
+    ``encoding`` is one of ``ENCODINGS``.
 
     Raises
     ------
     Problem
         413 for more than ``limit`` bytes, 400 for gzip that is broken or cut off.
     """
-    text = _gunzip(body, limit) if _encoding(request) == "gzip" else body
+    text = _gunzip(body, limit) if encoding == "gzip" else body
     with _one_large if len(text) > _LARGE_BYTES else nullcontext():
         yield text
 
 
-def drain(request: Request) -> None:
-    """Read what is left of the body and drop it: an answer before that breaks the connection."""
-    left = _DRAIN_BYTES
-    while left > 0 and (chunk := request.stream.read(_CHUNK)):
-        left -= len(chunk)
+def encoding_of(request: Request) -> str:
+    """Return what ``request`` says of its body, one of ``ENCODINGS`` if it is understood."""
+    return request.headers.get("Content-Encoding", "identity").strip().lower()
 
 
-def _read(request: Request, most: int) -> bytes:
+def read(stream: IO[bytes], length: int | None, most: int) -> bytes:
+    """Return ``most`` bytes of ``stream``, or all that come. ``length``: how many were told."""
     # One read may return less than there is. Room is made for all that is asked for.
-    length = request.content_length
-    stream, at_once = request.stream, most if length is None else min(most, length)
+    at_once = most if length is None else min(most, length)
     chunks: list[bytes] = []
     while most > 0 and (chunk := stream.read(min(at_once, most))):
         chunks.append(chunk)
@@ -79,8 +83,11 @@ def _read(request: Request, most: int) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _encoding(request: Request) -> str:
-    return request.headers.get("Content-Encoding", "identity").strip().lower()
+def drain(request: Request) -> None:
+    """Read what is left of the body and drop it: an answer before that breaks the connection."""
+    left = _DRAIN_BYTES
+    while left > 0 and (chunk := request.stream.read(_CHUNK)):
+        left -= len(chunk)
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
