@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,47 +58,50 @@ class Line:
 class Merged:
     """The calls of all ``profiles``, below one that stands for all threads.
 
-    ``calls`` has, for each profile, the call that each node of it became.
+    ``calls`` has, for each profile, the call that each node of it became; ``weights`` how many
+    seconds a sample of it stands for.
     """
 
     top: Call
     profiles: Sequence[Profile]
     calls: Sequence[Sequence[Call]]
+    weights: Sequence[float]
 
 
 def merge(profiles: Sequence[Profile]) -> Merged:
     """Return ``profiles`` as one tree. Equal functions below equal callers are one."""
     top = Call("all threads at work", "")
     all_calls: list[list[Call]] = []
+    weights: list[float] = []
     for profile in profiles:
-        weight = _seconds_per_sample(profile)
-        lines = profile["lines"]
+        whole = sum(samples for parent, _, samples in _nodes(profile) if parent < 0)
+        weight = profile["seconds"] / whole if whole else 0.0
+        keys = [(line["function"], line["file"]) for line in profile["lines"]]
         calls: list[Call] = []
         for parent, number, samples in _nodes(profile):
-            line = lines[number]
-            caller = top if parent < 0 else calls[parent]
-            key = (line["function"], line["file"])
-            call = caller.below.get(key)
+            below = (top if parent < 0 else calls[parent]).below
+            key = keys[number]
+            call = below.get(key)
             if call is None:
-                call = caller.below[key] = Call(*key)
+                call = below[key] = Call(*key)
             if samples > call.heaviest:
-                call.heaviest, call.line = samples, line["line"]
+                call.heaviest, call.line = samples, profile["lines"][number]["line"]
             call.samples += samples
             call.seconds += samples * weight
-            if parent < 0:
-                top.samples += samples
-                top.seconds += samples * weight
             calls.append(call)
+        top.samples += whole
+        top.seconds += whole * weight
         all_calls.append(calls)
-    return Merged(top, profiles, all_calls)
+        weights.append(weight)
+    return Merged(top, profiles, all_calls, weights)
 
 
 def lines_of(merged: Merged, within: Call) -> list[Line]:
     """Return the lines seen in ``within`` and what it called. A line that recurs counts once."""
     found: dict[tuple[str, str, int], Line] = {}
     everywhere = within is merged.top
-    for profile, calls in zip(merged.profiles, merged.calls, strict=True):
-        weight = _seconds_per_sample(profile)
+    each = zip(merged.profiles, merged.calls, merged.weights, strict=True)
+    for profile, calls, weight in each:
         itself = list(profile["samples"])
         for parent, samples in zip(profile["parent"], profile["samples"], strict=True):
             if parent >= 0:
@@ -122,12 +126,16 @@ def lines_of(merged: Merged, within: Call) -> list[Line]:
         for line, total, own in zip(profile["lines"], totals, selfs, strict=True):
             if total:
                 key = (line["file"], line["function"], line["line"])
-                one = found.setdefault(key, Line(*key, text=line["text"]))
-                one.text = one.text or line["text"]
+                one = found.get(key)
+                if one is None:
+                    one = found[key] = Line(*key, text=line["text"])
+                elif not one.text:
+                    one.text = line["text"]
                 one.samples += total
                 one.seconds += total * weight
-                one.self_samples += own
-                one.self_seconds += own * weight
+                if own:
+                    one.self_samples += own
+                    one.self_seconds += own * weight
     return list(found.values())
 
 
@@ -175,6 +183,7 @@ def own_seconds_by_origin(call: Call) -> dict[Origin, float]:
     return found
 
 
+@functools.lru_cache(maxsize=4096)
 def origin_of(file: str) -> Origin:
     """Return whose code ``file`` is, as far as its path tells."""
     path = file.replace("\\", "/")
@@ -187,8 +196,3 @@ def origin_of(file: str) -> Origin:
 
 def _nodes(profile: Profile) -> Iterator[tuple[int, int, int]]:
     return zip(profile["parent"], profile["line"], profile["samples"], strict=True)
-
-
-def _seconds_per_sample(profile: Profile) -> float:
-    samples = sum(samples for parent, _, samples in _nodes(profile) if parent < 0)
-    return float(profile["seconds"] / samples) if samples else 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from daskscope_service.insight.flame import Call, Origin, address_of, origin_of
 from daskscope_service.insight.wording import duration, number
@@ -127,7 +126,7 @@ def _label(call: Call, width: float, pixels: int) -> str:
     most = int((width / 100 * pixels - _PADDING) / _CHARACTER)
     if most < 3:
         return ""
-    place = f" · {PurePosixPath(call.file.replace(chr(92), '/')).name}:{call.line}"
+    place = f" · {call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}"
     if call.file and len(call.function) + len(place) <= most:
         return call.function + place
     return middle(call.function, most)

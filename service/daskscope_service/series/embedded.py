@@ -71,7 +71,7 @@ class EmbeddedSeries:
                 )
                 found[row.metric].append(line)
             for query in _queries(connection, lines, times):
-                for key, time, number in connection.execute(query):
+                for key, time, number in connection.execute(query).all():
                     if number is not None:
                         lines[key].times.append(time)
                         lines[key].values.append(number)
