@@ -21,7 +21,7 @@ def summary(measured: Measured) -> str:
     slowest, grown, largest, disk = [], [], [], []
     for by_size in measured.values():
         _, full = by_size.values()
-        latest = {what: p95(full["asked"][what]) for what in full["asked"] if not _is_file(what)}
+        latest = {what: p95(full["asked"][what]) for what in full["asked"] if not is_file(what)}
         what = max(latest, key=lambda one: latest[one])
         late = latest[what]
         slowest.append(f"{1000 * late:.0f}{_mark(late, _MOST_SECONDS)} ({what})")
@@ -58,7 +58,7 @@ def pages(measured: Measured) -> str:
     of_first = list(next(iter(measured.values())).values())[-1]
     for what in of_first["asked"]:
         size: Size = of_first["bytes"][what]
-        goals = (math.inf, math.inf) if _is_file(what) else (_MOST_SECONDS, _MOST_GROWTH)
+        goals = (math.inf, math.inf) if is_file(what) else (_MOST_SECONDS, _MOST_GROWTH)
         cells = [f"{n / 1000:.1f}" for n in (size.plain, size.sent, size.first_visit)]
         cells[2] += _mark(size.first_visit, _MOST_BYTES if _is_page(what) else math.inf)
         for by_size in measured.values():
@@ -88,13 +88,13 @@ def shown(what: str) -> str:
     return f"`{rule}`{comma}{more}" if rule.startswith("/") else what
 
 
-def _is_page(what: str) -> bool:
-    return what.startswith("/") and not _is_file(what)
-
-
-def _is_file(what: str) -> bool:
+def is_file(what: str) -> bool:
     """Tell whether it is a file to take away, which has all of a list: there is no goal for it."""
     return what.partition(",")[0].endswith((".csv", ".html"))
+
+
+def _is_page(what: str) -> bool:
+    return what.startswith("/") and not is_file(what)
 
 
 def _growth(by_size: dict[int, dict[str, Any]], what: str) -> float:

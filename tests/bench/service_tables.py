@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tests.bench.page_tables import p95, shown
+from tests.bench.page_tables import is_file, p95, shown
 from tests.bench.service import BARE, POSTGRESQL, SQLITE, TWO, Measured
 
 #: What was measured, by the number of clusters in the stock: of a tenth first, then of all.
@@ -20,7 +21,7 @@ Value = Callable[[Measured, str], float | None]
 
 
 def overview(measured: BySize) -> str:
-    """Return the figures that have a goal, and what explains them."""
+    """Return the figures that have a goal, and what explains them. Files to take away have none."""
 
     def on(kind: str, reached: Callable[[float], bool]) -> Check:
         return lambda of, value: reached(value) if of == kind else None
@@ -69,7 +70,8 @@ def overview(measured: BySize) -> str:
         lines.append(_line(what, goal, *cells))
     cells = []
     for kind in kinds:
-        grown = max(_growths(measured, kind).values())
+        growths = _growths(measured, kind)
+        grown = max(growths[what] for what in growths if not is_file(what))
         mark = "" if grown <= _MOST_GROWTH else " ✗"
         cells += [""] * len(measured) + [f"{grown:.2f}{mark}"]
     lines.append(_line("the page or list that grows most, median", f"≤ {_MOST_GROWTH}", *cells))
@@ -82,14 +84,15 @@ def questions(measured: BySize) -> str:
     growths = {kind: _growths(measured, kind) for kind in kinds}
     lines = _head(["page or list, ms: median, p95"], measured, kinds)
     for what in next(iter(measured.values()))[SQLITE]["asked"]:
+        most, growth = (math.inf,) * 2 if is_file(what) else (_MOST_SECONDS, _MOST_GROWTH)
         cells = []
         for kind in kinds:
             for found in measured.values():
                 seconds = found[kind]["asked"][what]
                 late = p95(seconds)
-                mark = "" if late <= _MOST_SECONDS else " ✗"
+                mark = "" if late <= most else " ✗"
                 cells.append(f"{1000 * statistics.median(seconds):.1f}, {1000 * late:.1f}{mark}")
-            mark = "" if growths[kind][what] <= _MOST_GROWTH else " ✗"
+            mark = "" if growths[kind][what] <= growth else " ✗"
             cells.append(f"{growths[kind][what]:.2f}{mark}")
         lines.append(_line(shown(what), *cells))
     return "\n".join(lines)
@@ -145,4 +148,4 @@ def _ratio(one: str, other: str, *, told_of: str) -> Value:
 
 def _slowest(found: Measured, kind: str) -> float:
     asked: dict[str, Any] = found[kind]["asked"]
-    return 1000 * max(p95(seconds) for seconds in asked.values())
+    return 1000 * max(p95(seconds) for what, seconds in asked.items() if not is_file(what))
