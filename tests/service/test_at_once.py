@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -157,3 +158,17 @@ def test_it_is_logged_the_same(tmp_path: Path) -> None:
             line = line_of(service, answer)
             lines.append({name: line[name] for name in line.keys() - _OWN_FIELDS})
         assert all(line == lines[0] for line in lines)
+
+
+def test_a_sender_that_goes_away_is_no_error_of_the_service(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path, threads=1) as service:  # one request after the other
+        token = service.token()
+        assert post(service.url, token, make_beat()).ok
+        with socket.create_connection(("127.0.0.1", service.port)) as peer:
+            peer.sendall(
+                f"POST /api/v1/heartbeats HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}"
+                "\r\nContent-Length: 1000\r\n\r\n{".encode()
+            )
+        assert post(service.url, token, make_beat()).ok
+    assert "Traceback" not in service.output
+    assert " 500" not in service.output
