@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browser.watch import Site, watched
 
@@ -103,3 +104,32 @@ def test_the_keyboard_skips_to_the_content_and_goes_through_the_navigation(
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", level=1, name="People and cost")).to_be_visible()
         assert window.trouble == []
+
+
+_PLACES = """[".brand", ".top nav"].map(
+  (what) => document.querySelector(what)?.getBoundingClientRect().toJSON())"""
+
+
+def _answer(html: str, route: Route) -> None:
+    route.fulfill(body=html, content_type="text/html")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_header_stays_where_it_is_while_the_page_arrives(
+    browser: Browser, site: Site, width: int
+) -> None:
+    with watched(browser, site.service.url, user=site.owner, width=width) as window:
+        page = window.page
+        whole = page.goto("/account")
+        assert whole is not None
+        html = whole.text()
+        places = []
+        for end in ('<button class="quiet open-menu"', "</nav>", "</header>"):
+            answer = partial(_answer, html[: html.index(end)])
+            page.route("**/account", answer)
+            page.goto("/account")
+            places.append(page.evaluate(_PLACES))
+            page.unroute("**/account")
+    (alone, _), (beside, nav), (full, last) = places
+    assert alone == beside == full
+    assert nav == last
