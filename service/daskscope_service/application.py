@@ -31,7 +31,7 @@ from daskscope_service.api import (
     traces,
     workspaces,
 )
-from daskscope_service.api.at_once import AtOnce
+from daskscope_service.at_once import AtOnce
 from daskscope_service.commands.outbox import Outbox
 from daskscope_service.commands.patrol import patrol
 from daskscope_service.db import key_register
