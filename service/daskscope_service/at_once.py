@@ -1,4 +1,4 @@
-"""Answers heartbeats before Flask sees them: a busy service gets hardly anything else.
+"""Answers heartbeats before Flask sees them: every cluster sends one every few seconds.
 
 Flask, and all that is done for a request of any kind, take as long as everything that is done for a
 beat. So what is right is answered here, and a full queue is told here. Everything else goes on to
@@ -82,7 +82,7 @@ class AtOnce:
         return [answer]
 
     def _sender(self, environ: WSGIEnvironment) -> Token | None:
-        """Return the token if it is a beat, from who sent one a moment ago."""
+        """Return the token of a heartbeat, if it may send one and was shown a moment ago."""
         if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "POST":
             return None
         scheme, _, text = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
