@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import Scheduler
@@ -22,6 +23,9 @@ MAX_STEP = 10.0
 #: What a client may have asked the scheduler for itself, that takes as long as it takes:
 #: ``client.run``, ``client.run_on_scheduler``, and moving data.
 _CALLS = frozenset(("broadcast", "run_function", "gather", "scatter", "rebalance", "replicate"))
+
+#: Of a worker; there are many to go through.
+_ACTORS = attrgetter("actors")
 
 
 class Idle:
@@ -121,7 +125,7 @@ class Idle:
 
         ``tasks`` counts tasks by Dask's state.
         """
-        actors = sum(len(worker.actors) for worker in self._scheduler.workers.values())
+        actors = sum(map(len, map(_ACTORS, self._scheduler.workers.values())))
         found = {
             "processing": tasks.get("processing", 0),
             "queued": tasks.get("queued", 0),

@@ -11,7 +11,7 @@ from distributed.metrics import monotonic, time
 from distributed.scheduler import TaskPrefix, WorkerState
 
 from daskscope import protocol
-from daskscope.observe.gpus import Gpus
+from daskscope.observe.gpus import total_of
 
 #: Workers that are looked at in one step.
 WORKERS_AT_ONCE = 500
@@ -98,29 +98,33 @@ class Workers:
         five times as much, too much for a thousand workers.
         """
         now = time()
-        count = threads = limit = 0
+        count = len(workers)
+        threads = limit = 0
         managed = unmanaged = spilled = 0
         executing = percent = 0.0
         seconds_of: defaultdict[TaskPrefix | None, float] = defaultdict(float)
         running = 0
         other_states: Counter[str] = Counter()
         processes: set[tuple[str, int]] = set()
-        gpus = Gpus()
+        with_gpu: list[WorkerState] = []
         slots = self._slots
+        status_running = Status.running  # an enumeration is slow to tell its members
         for number, worker in enumerate(workers):
             if number and not number % WORKERS_AT_ONCE:
                 yield
                 now = time()
-            count += 1
             nthreads = worker.nthreads
             threads += nthreads
             limit += worker.memory_limit or 0
-            # Names and hashes of an enumeration are slow.
-            is_running = worker.status is Status.running
-            if is_running:
+            status = worker.status
+            if status is status_running:
                 running += 1
+                free = nthreads - len(worker.processing)
+                if slots.get(worker.address) != (free if free > 0 else 0, 0):
+                    self.looked_at(worker)
             else:
-                other_states[worker.status.name] += 1
+                other_states[status.name] += 1
+                self.looked_at(worker)
             if worker.executing:
                 since = max(now - worker.last_seen, 0.0)
                 for task, took in worker.executing.items():
@@ -129,25 +133,22 @@ class Workers:
                         took += since
                         executing += took
                     seconds_of[task.group.prefix] += took
-            free = nthreads - len(worker.processing)
-            if not is_running or slots.get(worker.address) != (free if free > 0 else 0, 0):
-                self.looked_at(worker)
             metrics = worker.metrics
-            used = metrics.get("memory") or 0
             managed += metrics.get("managed_bytes") or 0
             in_stores = metrics.get("spilled_bytes")
             if in_stores:
                 spilled += in_stores.get("disk") or 0
             if "gpu_utilization" in metrics or "gpu" in metrics:
-                gpus.add(worker)
+                with_gpu.append(worker)
             # Workers without a nanny may share a process: then each reports all of it.
             if not worker.nanny:
                 process = (worker.host, worker.pid)
                 if process in processes:
                     continue
                 processes.add(process)
-            unmanaged += used
+            unmanaged += metrics.get("memory") or 0
             percent += metrics.get("cpu") or 0.0
+        gpu = total_of(with_gpu)
         self._accrue()
         # A task that was running may end up having computed less: totals only ever grow.
         self._busy = max(self._busy, compute_seconds + executing)
@@ -172,7 +173,7 @@ class Workers:
             running={
                 prefix.name: took for prefix, took in seconds_of.items() if prefix is not None
             },
-            gpu=gpus.total(),
+            gpu=gpu,
         )
 
     def _accrue(self) -> None:
