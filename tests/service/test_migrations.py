@@ -175,6 +175,22 @@ def test_a_database_filled_by_an_earlier_revision_is_upgraded_and_served(
                     assert connection.execute(count).scalar() == 1, name
 
 
+def test_thread_seconds_of_clusters_that_are_there_are_summed_up(settings: Settings) -> None:
+    make(settings, "0016")
+    upgrade_database(settings)
+    engine = open_database(settings)
+    cluster = schema.cluster
+    with engine.connect() as connection:
+        query = select(
+            cluster.c.worker_seconds, cluster.c.thread_seconds, cluster.c.thread_idle_seconds
+        )
+        rows = connection.execute(query).all()
+    engine.dispose()
+    assert rows
+    for seconds, all_, idle in rows:
+        assert (all_, idle) == (sum(seconds.values()), seconds["idle"])
+
+
 def test_a_fresh_database_has_the_default_workspace_alone(settings: Settings) -> None:
     assert upgrade_database(settings).state == "empty"
     assert upgrade_database(settings).state == "current"

@@ -244,6 +244,9 @@ cluster = Table(
     Column("idle_timeout", Float),  # of its own settings, in seconds; None: none set
     Column("settings", JSON, nullable=False),  # those that decide what is told
     Column("mismatches", JSON, nullable=False),
+    # Sums of ``worker_seconds``, to sort by: to read JSON of all clusters takes longer.
+    Column("thread_seconds", Float, nullable=False),
+    Column("thread_idle_seconds", Float, nullable=False),
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
     # Those that never said that they stopped: few, of all that there were.

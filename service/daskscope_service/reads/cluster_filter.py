@@ -11,7 +11,7 @@ from daskscope_service.accounts.prices import prices_of
 from daskscope_service.db.schema import cluster
 from daskscope_service.insight.verdict import MISSED_BEATS
 from daskscope_service.reads.clusters import BRIEF, completed
-from daskscope_service.reads.pricing import busy, cost, idle, paused, up
+from daskscope_service.reads.pricing import cost, up
 from daskscope_service.reads.scope import Page, Scope, Selection, cut
 
 Status = Literal["running", "stopped", "lost"]
@@ -25,7 +25,7 @@ SORTS: dict[str, ColumnElement[Any]] = {
     "workers": cluster.c.peak_workers,
     "memory": cluster.c.peak_memory_used,
     "cost": cluster.c.cost,
-    "idle": idle / func.nullif(busy + idle + paused, 0.0),
+    "idle": cluster.c.thread_idle_seconds / func.nullif(cluster.c.thread_seconds, 0.0),
 }
 
 
@@ -52,11 +52,18 @@ def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
     if which.sort != "started":  # which an index has
         key = func.coalesce(key, -1.0)
     key = key.label("sorted_by")
-    query = scope.select(cluster, *BRIEF, key).where(*_conditions(scope, selection, which))
+    # First which, then all of them: of the others, no more is read than it takes to leave them out.
+    query = scope.select(cluster, cluster.c.id, key).where(*_conditions(scope, selection, which))
     if selection.after is not None:
         at, id, _ = selection.after
         query = query.where(tuple_(key, cluster.c.id) < tuple_(literal(at), literal(id)))
     query = query.order_by(key.desc(), cluster.c.id.desc()).limit(selection.limit + 1)
+    chosen = query.subquery("chosen")
+    query = (
+        scope.select(cluster, *BRIEF, chosen.c.sorted_by)
+        .join(chosen, chosen.c.id == cluster.c.id)
+        .order_by(chosen.c.sorted_by.desc(), chosen.c.id.desc())
+    )
     found = cut(scope.items(query), selection.limit, "sorted_by", "id")
     return Page(completed(scope, found.items), found.next)
 

@@ -9,11 +9,14 @@ from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
 from daskscope_service.reads.pricing import price_clusters
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, page, total
 
+#: What is there to sort by, and told in another form.
+_TO_SORT_BY = ("thread_seconds", "thread_idle_seconds")
+
 #: The columns of a list of many: without what is large, and not shown there.
 BRIEF = [
     column
     for column in cluster.c
-    if column.name not in ("environment", "deployment", "drops", "settings")
+    if column.name not in ("environment", "deployment", "drops", "settings", *_TO_SORT_BY)
 ]
 
 

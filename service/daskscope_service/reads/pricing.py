@@ -16,11 +16,6 @@ from daskscope_service.reads.scope import Item, Scope
 
 _HOUR = 3600.0
 
-_seconds = cluster.c.worker_seconds
-#: Thread-seconds of a cluster by what the threads did.
-idle, busy, paused = (
-    func.coalesce(_seconds[state].as_float(), 0.0) for state in ("idle", "busy", "paused")
-)
 #: For how long it was up, in seconds, as far as is known.
 up = func.coalesce(cluster.c.stopped_at, cluster.c.status_at) - cluster.c.started_at
 
@@ -34,7 +29,7 @@ def cost(prices: WorkspacePrices | None) -> ColumnElement[Any]:
 
 def estimated_cost(prices: WorkspacePrices) -> ColumnElement[Any]:
     """Return what a cluster cost by ``prices``: a column of a query of clusters."""
-    by_thread = (idle + busy + paused) * (prices.per_hour.get("thread", 0.0) / _HOUR)
+    by_thread = cluster.c.thread_seconds * (prices.per_hour.get("thread", 0.0) / _HOUR)
     return by_thread + up * (prices.per_hour.get("cluster", 0.0) / _HOUR)
 
 
