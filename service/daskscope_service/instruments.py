@@ -46,6 +46,7 @@ class Instruments:
         self.request_seconds = histogram(
             "request_seconds", "Time from a request's headers to its answer.", "route", "method"
         )
+        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.beats = counter("beats", "Heartbeats committed.")
         self.rows = counter("rows", "Rows committed of what clusters sent.", "table")
         self.rejected = counter(
@@ -67,3 +68,14 @@ class Instruments:
             self.rejected.labels(signal)
         for outcome in ("done", "failed", "stopped"):
             self.rounds.labels(outcome)
+
+    def answered(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+        """Return what counts and times such requests. To find them by labels would take longer."""
+        key = (route, method, status)
+        found = self._answered.get(key)
+        if found is None:
+            found = self._answered[key] = (
+                self.requests.labels(route, method, str(status)),
+                self.request_seconds.labels(route, method),
+            )
+        return found

@@ -67,8 +67,9 @@ def tell(
     request_id: str,
 ) -> None:
     """Log and count a request that was answered."""
-    instruments.requests.labels(route, method, str(status)).inc()
-    instruments.request_seconds.labels(route, method).observe(seconds)
+    count, time_of = instruments.answered(route, method, status)
+    count.inc()
+    time_of.observe(seconds)
     if logger.isEnabledFor(logging.INFO):
         fields = {
             "status": status,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import random
@@ -174,17 +175,19 @@ def test_a_beat_that_comes_after_its_successor_does_not_overwrite_it(
     assert row(shared_service, schema.failure, workspace)["count"] == 8
 
 
-def test_a_later_beat_replaces_and_keeps_when_the_cluster_was_first_seen(
+def test_a_later_beat_replaces_all_but_when_and_by_whom_the_cluster_was_first_seen(
     shared_service: ServiceProcess, token: str, workspace: str
 ) -> None:
-    cluster = make_cluster()
+    cluster = make_cluster(user="ada")
     post(shared_service.url, token, make_beat(cluster, 1))
     first = row(shared_service, schema.cluster, workspace)
 
-    stopped = make_beat(cluster, 2, phase="stop", status=make_status(stopped_at=time.time()))
+    other = dataclasses.replace(cluster, user="grace", name="renamed")
+    stopped = make_beat(other, 2, phase="stop", status=make_status(stopped_at=time.time()))
     post(shared_service.url, token, stopped)
 
     last = row(shared_service, schema.cluster, workspace)
+    assert (last["user"], last["name"]) == ("ada", "renamed")
     assert last["stopped_at"] == stopped.status.stopped_at
     assert last["first_seen_at"] == first["first_seen_at"]
     assert last["last_seen_at"] > first["last_seen_at"]

@@ -14,7 +14,7 @@ import requests
 from sqlalchemy import Engine, Table, func, insert, select, update
 
 from daskscope.errors import ConfigurationError
-from daskscope.protocol import CodeFrame, decode_reply
+from daskscope.protocol import CodeFrame, Heartbeat, decode_reply, encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.belonging import TABLES, failure_notice
@@ -203,21 +203,25 @@ def test_code_that_is_named_while_it_is_removed_is_asked_for_again(engine: Engin
     named = make_beat(
         computations=(make_computation(frames=(CodeFrame(code.file, 12, code.hash),)),)
     )
+
+    def keep(beat: Heartbeat) -> tuple[str, ...]:
+        return store.keep(encode(beat), "default", time.time(), token)[1]
+
     try:
-        store.keep(make_beat(code=(code,)), "default", time.time(), token)
+        keep(make_beat(code=(code,)))
         # At each point of the removal, a beat names the code; after it, it is there or asked for.
         for steps in range(20):
             pace = Pace(1.0)
             removal = age(engine, "default", time.time(), pace)
             for _, _ in zip(range(steps), removal, strict=False):
                 pass
-            wanted = store.keep(named, "default", time.time(), token)
+            wanted = keep(named)
             for _ in removal:
                 pass
             there = counts(engine)["code"] == 1
             assert there or wanted == (code.hash,)
-            store.keep(make_beat(code=(code,)), "default", time.time(), token)
-            assert store.keep(named, "default", time.time(), token) == ()
+            keep(make_beat(code=(code,)))
+            assert keep(named) == ()
             with writing(engine) as connection:
                 connection.execute(schema.computation.delete())
                 connection.execute(schema.retention_mark.delete())

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Connection, Engine, event, select
 from sqlalchemy.exc import OperationalError
 
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.statements import Upsert
-from daskscope_service.ingest.writer import Ask, Outdated, Rows, Writer
+from daskscope_service.ingest.writer import Ask, Make, Outdated, Rows, Writer
 from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
 from tests.service.conftest import standstill
@@ -33,7 +33,7 @@ def names(engine: Engine) -> set[str]:
 
 
 def write_together(
-    writer: Writer, engine: Engine, batches: list[Rows], shown: Sequence[str | None] = ()
+    writer: Writer, engine: Engine, batches: Sequence[Rows | Make], shown: Sequence[str | None] = ()
 ) -> list[Exception | None]:
     """Write ``batches`` from a thread each, all in the queue before the first is taken.
 
@@ -91,6 +91,25 @@ def test_one_bad_batch_does_not_take_the_others_with_it(writer: Writer, engine: 
     assert not isinstance(errors[1], Problem)  # sending it again would not help
     assert names(engine) == {"a", "c"}
     writer.write({upsert: [("d", 1.0)]})  # the thread is still there
+    assert names(engine) == {"a", "c", "d"}
+
+
+def test_rows_that_the_writer_makes_are_written_and_what_fails_there_is_its_senders_alone(
+    writer: Writer, engine: Engine
+) -> None:
+    upsert = Upsert(engine, schema.workspace)
+
+    def broken() -> Rows:
+        raise Problem(400, "Not a heartbeat.")
+
+    errors = write_together(
+        writer, engine, [lambda: {upsert: [("a", 1.0)]}, broken, {upsert: [("c", 1.0)]}]
+    )
+    assert [type(error) for error in errors] == [type(None), Problem, type(None)]
+    assert names(engine) == {"a", "c"}
+    with pytest.raises(Problem, match="Not a heartbeat"):
+        writer.write(broken)  # and alone
+    writer.write(lambda: {upsert: [("d", 1.0)]})
     assert names(engine) == {"a", "c", "d"}
 
 
@@ -155,7 +174,7 @@ def test_a_full_queue_is_a_429_that_says_when_to_come_again(writer: Writer) -> N
         place.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("when", ["statement", "commit"])
+@pytest.mark.parametrize("when", ["begin", "commit"])
 def test_a_full_disk_is_a_503_and_nothing_is_acknowledged(
     writer: Writer, engine: Engine, when: str
 ) -> None:
@@ -165,7 +184,7 @@ def test_a_full_disk_is_a_503_and_nothing_is_acknowledged(
         if full:
             raise OperationalError("INSERT", {}, Exception("database or disk is full"))
 
-    event.listen(engine, {"statement": "before_cursor_execute", "commit": "commit"}[when], fail)
+    event.listen(engine, when, fail)
     rows: Rows = {Upsert(engine, schema.workspace): [("a", 1.0)]}
     with pytest.raises(Problem) as problem:
         writer.write(rows)
@@ -193,10 +212,10 @@ def test_each_is_told_what_it_asked_for_once_it_is_committed(
 ) -> None:
     upsert = Upsert(engine, schema.workspace)
 
-    def ask(wanted: Sequence[Any]) -> Sequence[Any]:
+    def ask(_: Connection, wanted: Sequence[Any]) -> Sequence[Any]:
         return [(name, name in names(engine)) for name in wanted]
 
-    def other(wanted: Sequence[Any]) -> Sequence[Any]:
+    def other(_: Connection, wanted: Sequence[Any]) -> Sequence[Any]:
         return [(name, len(wanted)) for name in wanted]
 
     def write(name: str, question: Ask) -> Any:

@@ -13,10 +13,9 @@ from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.commands.outbox import Outbox
 from daskscope_service.ingest.beat_schema import BEAT
 from daskscope_service.ingest.body import encoding_of, receive, unpacked
-from daskscope_service.ingest.heartbeat import BeatStore, parse
+from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
-from daskscope_service.problems import Problem
 
 PATH = "/api/v1/heartbeats"
 
@@ -49,18 +48,8 @@ class Answers:
         ``token`` of this id, of the ``workspace``. Raises Problem, or what the writer raises.
         """
         with self._writer.place(), unpacked(body, encoding, MAX_BEAT_BYTES) as text:
-            beat = parse(text)
-            meant = beat.cluster.workspace
-            if meant is not None and meant != workspace:
-                raise Problem(
-                    403,
-                    f"The cluster is configured for the workspace {meant!r}, but its token is of "
-                    f"the workspace {workspace!r}. Use a token of {meant!r}, or leave out "
-                    "daskscope.workspace.",
-                    field="$.cluster.workspace",
-                )
             now = time.time()
-            code_wanted = self._beats.keep(beat, workspace, now, token)
+            beat, code_wanted = self._beats.keep(text, workspace, now, token)
         self._instruments.beats.inc()
         # No one is left to obey after the last beat.
         over = beat.phase == "stop"

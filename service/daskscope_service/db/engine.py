@@ -26,7 +26,7 @@ from daskscope_service.db import revisions, sealing
 from daskscope_service.db.keys import Keys
 from daskscope_service.db.revisions import Position
 from daskscope_service.db.schema import workspace
-from daskscope_service.db.statements import Upsert
+from daskscope_service.db.statements import Upsert, execute
 from daskscope_service.settings import Settings
 
 #: The workspace that the first revision makes.
@@ -115,6 +115,11 @@ def current_engine() -> Engine:
     return engine
 
 
+def for_writing(engine: Engine) -> Engine:
+    """Return ``engine`` for transactions that write, each as that of :func:`writing`."""
+    return engine.execution_options(daskscope_writes=True)
+
+
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes; committed at the end, rolled back by an exception.
@@ -122,9 +127,8 @@ def writing(engine: Engine) -> Iterator[Connection]:
     On SQLite it takes the write lock at once: a transaction that reads first and writes later
     could not wait for the lock, it would fail.
     """
-    with engine.connect().execution_options(daskscope_writes=True) as connection:
-        with connection.begin():
-            yield connection
+    with for_writing(engine).begin() as connection:
+        yield connection
 
 
 @contextmanager
@@ -287,7 +291,7 @@ def _use_wal(connection: Any) -> None:
 def _begin(connection: Connection) -> None:
     writes = connection.get_execution_options().get("daskscope_writes", False)
     immediate = writes and connection.dialect.name == "sqlite"
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+    execute(connection, "BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
 def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:

@@ -21,6 +21,22 @@ _ROWS_AT_ONCE = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 _MOST_PARAMETERS = 30_000
 
 
+def execute(connection: Connection, sql: str, parameters: Sequence[Any] = ()) -> None:
+    """Execute ``sql``, in the words of the driver, past SQLAlchemy but with its errors."""
+    driver = connection.connection
+    cursor = driver.cursor()
+    try:
+        cursor.execute(sql, parameters)
+    except connection.dialect.loaded_dbapi.Error as error:
+        if connection.dialect.is_disconnect(error, driver.driver_connection, cursor):
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            sql, None, error, Exception, dialect=connection.dialect
+        ) from error
+    finally:
+        cursor.close()
+
+
 class Upsert:
     """``INSERT … ON CONFLICT`` into one table, compiled once, for many rows at a time.
 
@@ -133,7 +149,7 @@ class Upsert:
             if before is None or not self._stays(before, row):
                 last[key] = row
         columns = zip(*(last[key] for key in sorted(last)), strict=True)
-        _execute(
+        execute(
             connection,
             self._sql,
             tuple(
@@ -157,23 +173,8 @@ class Upsert:
         for size, sql in self._of_rows:
             while len(rows) - done >= size:
                 parameters = tuple(chain.from_iterable(rows[done : done + size]))
-                _execute(connection, sql, parameters)
+                execute(connection, sql, parameters)
                 done += size
-
-
-def _execute(connection: Connection, sql: str, parameters: Sequence[Any]) -> None:
-    driver = connection.connection
-    cursor = driver.cursor()
-    try:
-        cursor.execute(sql, parameters)
-    except connection.dialect.loaded_dbapi.Error as error:
-        if connection.dialect.is_disconnect(error, driver.driver_connection, cursor):
-            connection.invalidate(error)
-        raise DBAPIError.instance(
-            sql, None, error, Exception, dialect=connection.dialect
-        ) from error
-    finally:
-        cursor.close()
 
 
 class Lookup:
@@ -208,7 +209,7 @@ class Lookup:
                 connection.close()
 
     def within(self, connection: Connection, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return all rows, as :meth:`all`, of a transaction that is under way."""
+        """Return all rows, as :meth:`all`, by a connection that there is already."""
         driver = connection.connection
         try:
             return self._fetch(driver, parameters)

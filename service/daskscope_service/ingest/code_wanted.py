@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
-from sqlalchemy import BindParameter, Engine, bindparam
+from sqlalchemy import BindParameter, Connection, Dialect, bindparam
 
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
@@ -25,12 +25,13 @@ _BY_HASH = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).wh
 class CodeWanted:
     """``keyed`` returns the hash under which code is stored, from the one that beats have."""
 
-    def __init__(self, engine: Engine, keyed: Callable[[str], str]) -> None:
-        self._engine = engine
+    def __init__(self, dialect: Dialect, keyed: Callable[[str], str]) -> None:
         self._keyed = keyed
-        self._by_hash = Lookup(engine.dialect, _BY_HASH)
+        self._by_hash = Lookup(dialect, _BY_HASH)
 
-    def ask(self, wanted: Sequence[tuple[str, set[str]]]) -> list[tuple[str, ...]]:
+    def ask(
+        self, connection: Connection, wanted: Sequence[tuple[str, set[str]]]
+    ) -> list[tuple[str, ...]]:
         """Return, for each workspace and the hashes that a beat names, those that are not there.
 
         Only once the beats are committed: what is unused is removed after a second look at what is
@@ -39,16 +40,19 @@ class CodeWanted:
         together: dict[str, set[str]] = {}
         for workspace, named in wanted:
             together.setdefault(workspace, set()).update(named)
-        known = {workspace: self._known(workspace, named) for workspace, named in together.items()}
+        known = {
+            workspace: self._known(connection, workspace, named)
+            for workspace, named in together.items()
+        }
         return [tuple(sorted(named - known[workspace])) for workspace, named in wanted]
 
-    def _known(self, workspace: str, hashes: set[str]) -> set[str]:
+    def _known(self, connection: Connection, workspace: str, hashes: set[str]) -> set[str]:
         by_key = {self._keyed(hash): hash for hash in hashes}
         keys = list(by_key)
         known: set[str] = set()
         for first in range(0, len(keys), len(_PLACES)):
             some = keys[first : first + len(_PLACES)]
             places = dict(zip_longest(_PLACES, some, fillvalue=some[0]))
-            rows = self._by_hash.all(self._engine, workspace=workspace, **places)
+            rows = self._by_hash.within(connection, workspace=workspace, **places)
             known.update(by_key[key] for (key,) in rows)
         return known

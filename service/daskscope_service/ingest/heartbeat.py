@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from sqlalchemy import Engine, Table
+from sqlalchemy import Connection, Engine, Table
 
 from daskscope.protocol import PROTOCOL, CodeFrame, Heartbeat, code_hash
 from daskscope_service.db import schema
@@ -32,6 +32,10 @@ _MAJOR = PROTOCOL.partition(".")[0]
 
 #: Hashes that are remembered as they are stored.
 _HASHES_KEPT = 4096
+
+#: Beats of up to so many bytes are decoded by the writer, larger ones by the threads that bring
+#: them: no one should wait for those.
+_SMALL_BYTES = 64 * 1024
 
 #: Seconds for which it is news that something went wrong.
 _NEWS = 86400.0
@@ -92,16 +96,33 @@ def _check_hashes(beat: Heartbeat) -> None:
             )
 
 
+class _Delivery:
+    """A beat on its way into the database. What is decoded is there once its rows are made."""
+
+    __slots__ = ("beat", "named", "now", "text", "usage", "workspace")
+
+    beat: Heartbeat
+    named: set[str]
+    usage: tuple[Any, ...] | None
+
+    def __init__(self, text: bytes, workspace: str, now: float) -> None:
+        self.text = text
+        self.workspace = workspace
+        self.now = now
+
+
 class BeatStore:
     """Where heartbeats are kept: turns them into rows and hands those to the writer."""
 
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._engine = engine
         self._writer = writer
-        self._cluster = _latest(engine, schema.cluster, keep=("first_seen_at",))
+        # What never changes is kept: SQLite would write the indexes that it is in anew.
+        self._cluster = _latest(
+            engine, schema.cluster, keep=("first_seen_at", "started_at", "user")
+        )
         self._usage = UsageUpsert(engine)
         self._usage_due = UsageDue()
-        # These never change, and SQLite would write the indexes that they are in anew.
         self._computation = _latest(engine, schema.computation, keep=("started_at", "user"))
         self._task_group = _latest(engine, schema.task_group)
         self._failure = _latest(engine, schema.failure)
@@ -116,29 +137,60 @@ class BeatStore:
         # What is about to be removed as unused is asked for again, and so stays.
         self._code = Upsert(engine, schema.code, replace=["unused_since"])
         self._notice = Upsert(engine, schema.notice)
-        self._code_wanted = CodeWanted(engine, self._keyed)
+        self._code_wanted = CodeWanted(engine.dialect, self._keyed)
 
-    def keep(self, beat: Heartbeat, workspace: str, now: float, token: str) -> tuple[str, ...]:
-        """Store ``beat`` for good; return the hashes of the code that it names and no one sent yet.
+    def keep(
+        self, text: bytes, workspace: str, now: float, token: str
+    ) -> tuple[Heartbeat, tuple[str, ...]]:
+        """Store the heartbeat in ``text``, JSON, for good.
 
-        ``now`` is the service's clock, ``token`` the id of the one that it came with. Raises what
-        :meth:`Writer.write` raises.
+        ``now`` is the service's clock, ``token`` the id of the one of the ``workspace`` that it
+        came with. Returns the beat, and the hashes of the code that it names and no one sent yet.
+
+        Raises
+        ------
+        Problem
+            As :func:`parse`; 403 for a beat that is meant for another workspace.
+        Exception
+            What :meth:`Writer.write` raises.
         """
-        named = {
+        delivery = _Delivery(text, workspace, now)
+        make = partial(self._make, delivery)
+        wanted: tuple[str, ...] = self._writer.write(
+            make if len(text) <= _SMALL_BYTES else make(), self._wanted, delivery, token=token
+        )
+        if delivery.usage:
+            self._usage_due.written(delivery.usage)
+        return delivery.beat, wanted
+
+    def _make(self, delivery: _Delivery) -> dict[Upsert, list[tuple[Any, ...]]]:
+        delivery.beat = beat = parse(delivery.text)
+        workspace, meant = delivery.workspace, beat.cluster.workspace
+        if meant is not None and meant != workspace:
+            raise Problem(
+                403,
+                f"The cluster is configured for the workspace {meant!r}, but its token is of the "
+                f"workspace {workspace!r}. Use a token of {meant!r}, or leave out "
+                "daskscope.workspace.",
+                field="$.cluster.workspace",
+            )
+        delivery.named = {
             frame.code
             for computation in beat.computations
             for frame in computation.frames or ()
             if frame.code is not None
         }
-        rows = self._rows(beat, workspace, now)
-        if usage := self._usage_due.row(beat, workspace, now):
-            rows[self._usage] = [usage]
-        wanted: tuple[str, ...] = self._writer.write(
-            rows, self._code_wanted.ask, (workspace, named), token=token
-        )
-        if usage:
-            self._usage_due.written(usage)
-        return wanted
+        rows = self._rows(beat, workspace, delivery.now)
+        delivery.usage = self._usage_due.row(beat, workspace, delivery.now)
+        if delivery.usage:
+            rows[self._usage] = [delivery.usage]
+        return rows
+
+    def _wanted(
+        self, connection: Connection, deliveries: Sequence[_Delivery]
+    ) -> list[tuple[str, ...]]:
+        named = [(one.workspace, one.named) for one in deliveries]
+        return self._code_wanted.ask(connection, named)
 
     def _rows(
         self, beat: Heartbeat, workspace: str, now: float
