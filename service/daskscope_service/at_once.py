@@ -1,10 +1,10 @@
 """Answers heartbeats before Flask sees them: every cluster sends one every few seconds.
 
 Flask, and all that is done for a request of any kind, take as long as everything that is done for a
-beat. So what is right is answered here, and a full queue is told here. Everything else goes on to
-Flask, which looks at the whole of it and says what is wrong: a token that was not shown lately, a
-large body, a beat that cannot be kept. That a part of it was done here before does no harm, as no
-beat does that comes twice.
+beat. So what its sender is to be told is told here, be the beat right or wrong. All else goes on to
+Flask, with the body: a token that was not shown lately or may not send, a body that is large or of
+unknown length, and what fails for a reason that only the log should have. That a part of it was
+done here before does no harm, as no beat does that comes twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Bytes of the largest body that is taken here.
 _MOST = 64 * 1024
 
-#: What is wrong with the service, not with the beat or its token: Flask would say the same.
+#: What is wrong with the service, not with the beat: told without looking its token up.
 _OWN_TROUBLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
@@ -56,13 +56,15 @@ class AtOnce:
             status, kind = HTTPStatus.OK, "application/json"
             encoding = environ.get("HTTP_CONTENT_ENCODING", "")
             answer = self._answers.to(body, encoding, token.workspace, token.id)
-        except Exception as error:  # whatever it is: Flask tries again, and tells of it
-            if not isinstance(error, Problem) or error.status not in _OWN_TROUBLE:
-                environ["wsgi.input"] = BytesIO(body)
-                return self._app(environ, start_response)
+        except Problem as error:
+            if error.status not in _OWN_TROUBLE and not self._memory.in_force(token):
+                # Flask says what is wrong with the token: nothing else is its owner's business.
+                return self._by_flask(environ, start_response, body)
             status, kind = HTTPStatus(error.status), problems.CONTENT_TYPE
             headers += error.headers.items()
             answer = problems.document(error, request_id)
+        except Exception:  # whatever it is: Flask tries again, and tells of it
+            return self._by_flask(environ, start_response, body)
         headers += [
             ("Content-Type", kind),
             ("Content-Length", str(len(answer))),
@@ -80,6 +82,12 @@ class AtOnce:
         )
         start_response(f"{status} {status.phrase}", headers)
         return [answer]
+
+    def _by_flask(
+        self, environ: WSGIEnvironment, start_response: StartResponse, body: bytes
+    ) -> Iterable[bytes]:
+        environ["wsgi.input"] = BytesIO(body)  # it was read here
+        return self._app(environ, start_response)
 
     def _sender(self, environ: WSGIEnvironment) -> Token | None:
         """Return the token of a heartbeat, if it may send one and was shown a moment ago."""

@@ -150,14 +150,16 @@ def test_a_token_of_another_scope_is_refused_each_time(
 def test_it_is_logged_the_same(tmp_path: Path) -> None:
     with ServiceProcess(tmp_path, **PROXIED) as service:
         token = service.token()
-        lines = []
-        for number, way in enumerate((by_flask, at_once, by_flask, at_once)):
-            told = f"from-the-proxy-{number}"
-            answer = way(service, token, encode(make_beat()), X_Request_ID=told)
-            assert answer.headers["X-Request-ID"] == told
-            line = line_of(service, answer)
-            lines.append({name: line[name] for name in line.keys() - _OWN_FIELDS})
-        assert all(line == lines[0] for line in lines)
+        assert post(service.url, token, make_beat()).ok  # the token has been shown
+        for body, status in ((encode(make_beat()), 200), (b"{", 400)):
+            lines = []
+            for way in (by_flask, at_once):
+                told = f"from-the-proxy-{way.__name__}-{status}"
+                answer = way(service, token, body, X_Request_ID=told)
+                assert (answer.headers["X-Request-ID"], answer.status_code) == (told, status)
+                line = line_of(service, answer)
+                lines.append({name: line[name] for name in line.keys() - _OWN_FIELDS})
+            assert lines[0] == lines[1]
 
 
 def test_a_sender_that_goes_away_is_no_error_of_the_service(tmp_path: Path) -> None:

@@ -232,6 +232,11 @@ class Memory:
         found = self._found.get(hash_of(text))
         return found[1] if found is not None and now < found[0] else None
 
+    def in_force(self, token: Token) -> bool:
+        """Ask the database whether the token is there still, and was not revoked."""
+        with self._engine.connect() as connection:
+            return in_force(connection, [token.id])
+
 
 def in_force(connection: Connection, identifiers: Collection[str]) -> bool:
     """Tell whether all tokens of these ids are there, and none of them was revoked."""
