@@ -148,7 +148,11 @@ def test_a_real_cluster_that_has_stopped_sets_off_only_what_happened(run: Run) -
     expected = {"computation-failed"} | ({"workers-being-lost"} if len(lost) > 1 else set())
     assert lost
     assert set_off(run.until) == expected
-    assert set_off(run.until + 16 * MINUTE) == set()
+    dropped = run.database.rows(
+        f"""SELECT last("counter") FROM "{names.DROPPED.name}"
+        WHERE "dask.cluster.id" = '{run.cluster}' GROUP BY "{names.DROPPED_WHAT}" """
+    )
+    assert set_off(run.until + 16 * MINUTE) == set(), dropped
 
 
 def _lines(name: str, story: Story, now: float) -> Iterator[str]:
