@@ -149,6 +149,7 @@ class Profiles:
         ends = clock.monotonic() + (CLOSE_DEADLINE if window.last else WINDOW_DEADLINE)
         waiting = deque(window.threads)
         answered: dict[str, float] = {}
+        silent = []
 
         async def ask_one_by_one() -> None:
             while waiting and (now := clock.monotonic()) < (until := min(ends, self._ends)):
@@ -158,9 +159,12 @@ class Profiles:
                         answered[address] = await self._ask(address, window, tree)
                 except Exception:
                     # It has left, it hangs, it cannot answer: the others can.
-                    self._drops["worker profile"] += 1
+                    silent.append(address)
 
         await asyncio.gather(*(ask_one_by_one() for _ in range(AT_ONCE)))
+        # One that left takes its last profiles with it, whether it was being asked or not.
+        if there := [address for address in silent if address in self._workers]:
+            self._drops["worker profile"] += len(there)
         self._read_until = answered
         if not tree.samples:
             return
