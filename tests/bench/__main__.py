@@ -100,12 +100,11 @@ def bench(
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
     service   heartbeats (also against a bare prototype) and metric points per second that are
-              committed before they are acknowledged, and how long pages and lists take, with 10,000
-              clusters, a million computations and ten million points, and with a tenth of that; on
-              SQLite and, where its server is installed, on PostgreSQL. As tables in Markdown
+              committed before they are acknowledged, with 10,000 clusters, a million computations
+              and ten million points, and with a tenth of that; on SQLite and, where its server is
+              installed, on PostgreSQL. As tables in Markdown. Then the pages
     pages     of every page, and of every list of the API: how long it takes, how it grows with ten
-              times the data, how large it is, and what a first visit fetches; likewise. Not part of
-              all, for the service's part has the times
+              times the data, how large it is, and what a first visit fetches; likewise
     stack     metric points per second that are stored by the service, and by the real collector and
               InfluxDB 1.8, which are built the first time: that takes Go. Not part of all
 
@@ -146,12 +145,11 @@ def bench(
         clusters = round(10_000 * scale)
         for number in (clusters // 10, clusters):
             of_service[number] = service.measure(
-                number, rounds=max(rounds // 4, 1), seconds=seconds, asks=rounds, tell=_tell
+                number, rounds=max(rounds // 4, 1), seconds=seconds, tell=_tell
             )
         measured["service"] = of_machine() | {"by clusters": of_service}
         click.echo(f"{service_tables.overview(of_service)}\n")
-        click.echo(service_tables.questions(of_service))
-    if what == "pages":
+    if what in ("all", "service", "pages"):
         of_pages = pages.measure(
             round(10_000 * scale), asks=rounds, keep=_cache_folder() if keep else None, tell=_tell
         )

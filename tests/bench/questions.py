@@ -154,21 +154,6 @@ def lists(stock: Stock) -> Addresses:
     return found
 
 
-def ask(
-    service: ServiceProcess, token: str, asked: Addresses, times: int
-) -> dict[str, list[float]]:
-    """Ask each ``times``; return the seconds until the whole answer was there.
-
-    Raises RuntimeError for an answer other than 200.
-    """
-    with Reader(service, token) as reader:
-        taken: dict[str, list[float]] = {what: [] for what in asked}
-        for _ in range(times):
-            for what, address in asked.items():
-                taken[what].append(reader.ask(address())[0])
-    return taken
-
-
 class Reader:
     """Asks for pages as an owner who is signed in, and the API with a token."""
 

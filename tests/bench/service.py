@@ -1,4 +1,4 @@
-"""What the service can do: heartbeats, metric points and questions, on two stocks of data.
+"""What the service can take: heartbeats and metric points, on a stock of data.
 
 The load generator runs on the same processors as the service, and as the database. What is compared
 takes turns: SQLite and PostgreSQL, one process and two, and for heartbeats the bare prototype of
@@ -18,10 +18,9 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from tests.bench import bodies, questions
+from tests.bench import bodies
 from tests.bench.bare_store import BareStore
 from tests.bench.load import Answers, drive, post
-from tests.bench.page_addresses import pages, prepare
 from tests.bench.stock import Stock
 from tests.bench.stock_fill import fill
 from tests.postgresql import PostgresServer, find_binaries
@@ -64,12 +63,8 @@ class _Target:
     loaded: _Loaded
 
 
-def measure(clusters: int, *, rounds: int, seconds: float, asks: int, tell: Tell) -> Measured:
-    """Measure on a stock of ``clusters`` clusters.
-
-    ``rounds`` of ``seconds`` each for heartbeats and for points; each page and list is asked
-    ``asks`` times before that.
-    """
+def measure(clusters: int, *, rounds: int, seconds: float, tell: Tell) -> Measured:
+    """Measure on a stock of ``clusters`` clusters: ``rounds`` of ``seconds`` each for both."""
     stock = Stock(_WORKSPACE, clusters, int(time.time()))
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as parts:
         targets = _targets(Path(folder), parts, tell)
@@ -81,12 +76,6 @@ def measure(clusters: int, *, rounds: int, seconds: float, asks: int, tell: Tell
                 f"{stock.points:,} points …"
             )
             fill(target.services[0], stock, lambda line: tell(f"  {line}"))
-        for kind, target in alone.items():
-            tell(f"{kind}: pages and lists …")
-            service = target.services[0]
-            questions.make_owner(service, _WORKSPACE)
-            asked = pages(stock, prepare(service, _WORKSPACE)) | questions.lists(stock)
-            measured[kind]["asked"] = questions.ask(service, target.loaded.token, asked, asks)
         loaded = {kind: target.loaded for kind, target in targets.items()}
         bare = parts.enter_context(BareStore(Path(folder) / "bare"))
         loaded[BARE] = _Loaded((bare.port,), (bare.pid,))

@@ -62,30 +62,21 @@ def test_the_service_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert "≥ 1,500 on SQLite" in rows["heartbeats/s"]
     assert "≥ 0.7 on SQLite" in rows["against a bare prototype's"]
     assert "≤ 26 on SQLite" in rows["bytes on disk per point"]
-    assert "≤ 100" in rows["slowest page or list, p95, ms"]
-    assert {"metric points/s", "`/clusters`", "API series, all of a long life"} <= set(rows)
-    measured = json.loads(record.read_text())["service"]["by clusters"]
-    assert set(measured) == {"20", "200"}
-    for kind in measured["200"].values():
+    assert "metric points/s" in rows
+    measured = json.loads(record.read_text())
+    takes = measured["service"]["by clusters"]
+    assert set(takes) == {"20", "200"}
+    for kind in takes["200"].values():
         assert min(kind["beats"]) > 0
-
-
-@pytest.mark.timeout(300)
-def test_every_page_is_measured_beside_its_goals(tmp_path: Path) -> None:
-    record = tmp_path / "figures.json"
-    arguments = ["pages", "--scale", "0.02", "--rounds", "1", "--json", str(record)]
-
-    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
-
-    assert result.exit_code == 0, result.output
-    rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line}
+    # Every page and list, too.
     assert "≤ 100" in rows["slowest, p95, ms"]
     assert "≤ 150" in rows["most on a first visit, kB"]
     assert {f"`{rule}`" for rule in rules()} <= set(rows)
     assert {"/", "/clusters/<cluster_id>", "/settings/tokens"} <= set(rules())
-    measured = json.loads(record.read_text())["pages"]["by database"]["SQLite"]
-    assert set(measured) == {"20", "200"}
-    page = measured["200"]["bytes"]["/"]
+    assert "API series, all of a long life" in rows
+    asked = measured["pages"]["by database"]["SQLite"]
+    assert set(asked) == {"20", "200"}
+    page = asked["200"]["bytes"]["/"]
     assert page["sent"] <= page["plain"] < page["first_visit"]  # which fetches the styles, too
 
 
