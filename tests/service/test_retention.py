@@ -57,6 +57,8 @@ def fill(engine: Engine, at: float, cluster: str = "Scheduler-1") -> None:
         if table.name not in ROWS:
             continue
         values: dict[str, Any] = {name: at for name in times if name in table.c}
+        if table is schema.usage:
+            values["day"] = int(at // DAY)
         if "cluster" in table.c:
             values["cluster"] = cluster
         if table is schema.cluster:

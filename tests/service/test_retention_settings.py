@@ -190,32 +190,32 @@ def test_the_forecast_stops_counting_and_says_so(engine: Engine) -> None:
     assert size * MOST_COUNTED < told.bytes < (size + 1000) * MOST_COUNTED
 
 
-def test_the_forecast_asks_some_of_many_clusters_about_their_points(engine: Engine) -> None:
-    (of_cluster,), (of_series,) = ROWS["cluster"], ROWS["series"]
-    clusters, each = 1_000, 20
+def test_the_forecast_looks_at_some_of_many_clusters_days_for_their_points(engine: Engine) -> None:
+    (of_series,), (of_usage,) = ROWS["series"], ROWS["usage"]
+    clusters, each = 100, 20
+    today = int(NOW // DAY)
     with writing(engine) as connection:
-        # On the minute, as many begin; all but a tenth were last heard of before what is asked for.
-        rows = [
-            {
-                "id": f"c{n}",
-                "started_at": NOW // 60 * 60 - 60 * n,
-                "last_seen_at": NOW - (10 * DAY if n % 10 else 0),
-            }
-            for n in range(clusters)
-        ]
-        connection.execute(insert(schema.cluster), [of_cluster | row for row in rows])
         ids = [{"id": n + 1, "cluster": f"c{n}"} for n in range(clusters)]
         connection.execute(insert(schema.series), [of_series | one for one in ids])
-        points = [
-            {"series": one["id"], "time": int(NOW * 1000) + step, "value": 1.0}
+        # Each on two days, of which one goes; every other cluster has twice the points.
+        usage = [
+            of_usage | {"cluster": one["cluster"], "day": today + day}
             for one in ids
-            for step in range(each)
+            for day in (0, 2)
+        ]
+        connection.execute(insert(schema.usage), usage)
+        points = [
+            {"series": one["id"], "time": (today + day) * int(DAY * 1000) + step, "value": 1.0}
+            for number, one in enumerate(ids)
+            for day in (0, 2)
+            for step in range(each * (1 + number % 2))
         ]
         connection.execute(insert(schema.point), points)
     kept = {"series-5min": 5, "series": 12}
     with engine.connect() as connection:
-        told = forecast(connection, "default", kept, NOW + 8 * DAY)["series-5min"]
-    assert told.rows == pytest.approx(clusters / 10 * each, rel=0.3)
+        told = forecast(connection, "default", kept, (today + 7) * DAY)["series-5min"]
+    assert told.rows == pytest.approx(clusters * each * 1.5, rel=0.4)
+    assert not told.more
 
 
 def test_the_forecast_tells_nothing_of_other_workspaces(engine: Engine) -> None:

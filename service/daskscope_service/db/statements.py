@@ -188,6 +188,9 @@ class Lookup:
         compiled = statement.compile(dialect=dialect)
         self._sql = str(compiled)
         self._order: Sequence[str] | None = compiled.positiontup
+        self._constants = {
+            name: value for name, value in compiled.params.items() if value is not None
+        }
         self._error = dialect.loaded_dbapi.OperationalError
 
     def first(self, engine: Engine, **parameters: Any) -> tuple[Any, ...] | None:
@@ -222,6 +225,8 @@ class Lookup:
         self, connection: PoolProxiedConnection, parameters: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
         order = self._order
+        if self._constants:
+            parameters = self._constants | parameters
         cursor = connection.cursor()
         cursor.execute(
             self._sql, parameters if order is None else [parameters[name] for name in order]

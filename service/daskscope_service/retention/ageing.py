@@ -113,8 +113,11 @@ def _clusters(engine: Engine, workspace: str, before: float, pace: Pace) -> Iter
         yield from delete_rows(engine, whose, pace)
 
 
-def old_computations(workspace: str, before: float) -> Select[Any]:
-    """Return a query of the keys of the computations that ended before then."""
+def old_computations(workspace: Any, before: Any) -> Select[Any]:
+    """Return a query of the keys of the computations that ended before then.
+
+    ``workspace`` and ``before`` are a workspace's id and a time, or bind parameters for them.
+    """
     table, cluster = schema.computation, schema.cluster
     goes_on = (
         exists()

@@ -1,47 +1,48 @@
 """What the next round would remove, told before it does: how many rows, and about how many bytes.
 
 A look must not take long, however much there is: rows are counted up to a bound, sizes are those of
-a few rows, and what is found by its cluster is looked for on a few of the clusters.
+a few rows, and points are counted on a few of a cluster's days.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
-    BigInteger,
     Connection,
-    Row,
+    Dialect,
+    Float,
+    Integer,
     Select,
+    String,
     Subquery,
     Table,
     and_,
-    cast,
+    bindparam,
     func,
     literal,
     select,
 )
 
 from daskscope_service.db import schema
-from daskscope_service.db.belonging import Whose, keys
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.space import row_bytes
+from daskscope_service.db.statements import Lookup
 from daskscope_service.retention.ageing import old_computations
 from daskscope_service.retention.kinds import Periods
 from daskscope_service.retention.removal import keys_of
 
 _DAY = 86_400.0
 
-#: Rows that are counted at most, and those of which the size is looked at.
-MOST_COUNTED = 10_000
-_MEASURED = 30
+#: Rows, and days of a cluster, that are counted at most; and rows of which the size is looked at.
+MOST_COUNTED = 2_000
+_MEASURED = 12
 
-#: Clusters that are asked whether they may have old points, and those on which points are counted,
-#: so many at most.
-_CLUSTERS_ASKED, _CLUSTERS_LOOKED_AT, _POINTS_COUNTED = 200, 10, 100_000
+#: Days of a cluster on which points are counted, so many at most.
+_DAYS_LOOKED_AT, _POINTS_COUNTED = 6, 50_000
 
 #: Bytes that a point takes on the disk (docs/operations.md), and how much the indexes add to rows.
 _POINT_BYTES = 26
@@ -76,20 +77,53 @@ def forecast(
     before = {kind: at - days * _DAY for kind, days in kept.items() if days is not None}
     found = {kind: Forecast() for kind in kept}
     for kind in before.keys() - _FINER.keys():
-        for table, chosen in _chosen(workspace, kind, before[kind]):
-            found[kind] += _of_rows(connection, table, chosen)
+        for look in _looks(connection.dialect, kind):
+            found[kind] += look.of(connection, workspace, before[kind])
     mark = schema.retention_mark
     done = connection.execute(select_in(workspace, mark, mark.c.kind, mark.c.until))
     marks = {row.kind: row.until for row in done}
-    clusters, every = _some_clusters(connection, workspace)
     for kind in before.keys() & _FINER.keys():
         since = max(marks.get(kind, 0.0), _from(before, kind))
         until = before[kind] // _DAY * _DAY
-        found[kind] = _of_points(connection, workspace, clusters, every, since, until)
+        found[kind] = _of_points(connection, workspace, since, until)
     return found
 
 
-def _chosen(workspace: str, kind: str, before: float) -> list[tuple[Table, Select[Any]]]:
+class _Look:
+    """A look at the rows of a table that a query chooses by the binds ``workspace``, ``before``."""
+
+    def __init__(self, dialect: Dialect, table: Table, chosen: Select[Any]) -> None:
+        some = chosen.with_only_columns(literal(1)).limit(MOST_COUNTED + 1).subquery()
+        self._count = Lookup(dialect, select(func.count()).select_from(some))
+        measured = chosen.limit(_MEASURED).subquery()
+        sizes = [(table, [column.name for column in table.primary_key])]
+        if table is schema.computation:
+            sizes.append((schema.task_group, ["workspace", "cluster", "computation"]))
+        self._sizes = [
+            Lookup(dialect, _bytes_of(dialect, table, columns, measured))
+            for table, columns in sizes
+        ]
+
+    def of(self, connection: Connection, workspace: str, before: float) -> Forecast:
+        bound = {"workspace": workspace, "before": before}
+        ((rows,),) = self._count.within(connection, **bound)
+        if not rows:
+            return Forecast()
+        taken = [size.within(connection, **bound)[0][0] for size in self._sizes]
+        counted = min(rows, MOST_COUNTED)
+        of_one = _WITH_INDEXES * sum(float(some or 0) for some in taken) / min(rows, _MEASURED)
+        return Forecast(counted, of_one * counted, rows > counted)
+
+
+@functools.cache
+def _looks(dialect: Dialect, kind: str) -> list[_Look]:
+    # Made once: to make and compile them takes longer than all that they find.
+    return [_Look(dialect, table, chosen) for table, chosen in _chosen(kind)]
+
+
+def _chosen(kind: str) -> list[tuple[Table, Select[Any]]]:
+    workspace, before = bindparam("workspace", type_=String), bindparam("before", type_=Float)
+
     def old(table: Table, at: str) -> tuple[Table, Select[Any]]:
         return table, keys_of(table, workspace).where(table.c[at] < before)
 
@@ -101,9 +135,9 @@ def _chosen(workspace: str, kind: str, before: float) -> list[tuple[Table, Selec
 
     match kind:
         case "clusters":
-            chosen = keys(Whose(workspace, unheard_since=before), schema.cluster)
+            table, chosen = old(schema.cluster, "last_seen_at")
             # Which there is an index of, and none of when it was last heard of.
-            return [(schema.cluster, chosen.where(schema.cluster.c.started_at < before))]
+            return [(table, chosen.where(table.c.started_at < before))]
         case "computations":
             return [(schema.computation, old_computations(workspace, before))]
         case "failures":
@@ -122,31 +156,14 @@ def _chosen(workspace: str, kind: str, before: float) -> list[tuple[Table, Selec
     raise AssertionError(f"say here what goes of {kind}")
 
 
-def _of_rows(connection: Connection, table: Table, chosen: Select[Any]) -> Forecast:
-    some = chosen.with_only_columns(literal(1)).limit(MOST_COUNTED + 1).subquery()
-    rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
-    if not rows:
-        return Forecast()
-    measured = chosen.limit(_MEASURED).subquery()
-    taken = _bytes_of(connection, table, [column.name for column in table.primary_key], measured)
-    if table is schema.computation:
-        named = ["workspace", "cluster", "computation"]
-        taken += _bytes_of(connection, schema.task_group, named, measured)
-    counted = min(rows, MOST_COUNTED)
-    of_one = _WITH_INDEXES * taken / min(rows, _MEASURED)
-    return Forecast(counted, of_one * counted, rows > counted)
-
-
-def _bytes_of(connection: Connection, table: Table, columns: list[str], some: Subquery) -> float:
+def _bytes_of(
+    dialect: Dialect, table: Table, columns: list[str], some: Subquery
+) -> Select[tuple[Any]]:
     # Of the rows whose ``columns`` are a row of ``some``. Joined, their key is looked up for each;
     # with IN, SQLite goes through all of the workspace.
     same = (table.c[name] == key for name, key in zip(columns, some.c, strict=True))
-    query = (
-        select(func.sum(row_bytes(connection.dialect.name, table)))
-        .select_from(some)
-        .join(table, and_(*same))
-    )
-    return float(connection.execute(query).scalar() or 0)
+    size = func.sum(row_bytes(dialect.name, table))
+    return select(size).select_from(some).join(table, and_(*same))
 
 
 def _from(before: Mapping[str, float], kind: str) -> float:
@@ -155,49 +172,59 @@ def _from(before: Mapping[str, float], kind: str) -> float:
     return before.get(coarser, 0.0) if coarser is not None else 0.0
 
 
-def _some_clusters(connection: Connection, workspace: str) -> tuple[list[Row[Any]], int]:
-    """Return about ``_CLUSTERS_ASKED`` clusters of all times, and how many each stands for."""
-    cluster = schema.cluster
-    number = select_in(workspace, cluster, func.count())
-    every = -(-int(connection.execute(number).scalar_one()) // _CLUSTERS_ASKED)
-    # By the second in which they began, which an index has. Not every tenth or sixtieth second:
-    # many a cluster begins on the minute.
-    while math.gcd(every, 60) > 1:
-        every += 1
-    query = select_in(
-        workspace, cluster, cluster.c.started_at, cluster.c.last_seen_at, cluster.c.id
-    )
-    if every > 1:
-        query = query.where(cast(cluster.c.started_at, BigInteger) % every == 0)
-    return list(connection.execute(query.order_by(cluster.c.started_at, cluster.c.id))), every
+def _days_of_clusters() -> Select[Any]:
+    usage = schema.usage
+    query = select_in(bindparam("workspace"), usage, usage.c.day, usage.c.cluster)
+    return query.where(usage.c.day >= bindparam("first"), usage.c.day < bindparam("end"))
 
 
-def _of_points(
-    connection: Connection,
-    workspace: str,
-    clusters: Sequence[Row[Any]],
-    every: int,
-    since: float,
-    until: float,
-) -> Forecast:
-    # How many points a cluster has, some of those tell that were heard of since then.
-    found = [row.id for row in clusters if row.started_at < until and row.last_seen_at >= since]
-    if until <= since or not found:
-        return Forecast()
+@functools.cache
+def _number_of_days(dialect: Dialect) -> Lookup:
+    some = _days_of_clusters().with_only_columns(literal(1)).limit(MOST_COUNTED + 1).subquery()
+    return Lookup(dialect, select(func.count()).select_from(some))
+
+
+@functools.cache
+def _day_of_cluster(dialect: Dialect) -> Lookup:
+    query = _days_of_clusters().order_by(schema.usage.c.day, schema.usage.c.cluster)
+    return Lookup(dialect, query.limit(1).offset(bindparam("number", type_=Integer)))
+
+
+@functools.cache
+def _points_between(dialect: Dialect) -> Lookup:
     series, point = schema.series, schema.point
-    looked_at = found[:: -(-len(found) // _CLUSTERS_LOOKED_AT)]
-    ids = select_in(workspace, series, series.c.id).where(series.c.cluster.in_(looked_at))
+    ids = select_in(bindparam("workspace"), series, series.c.id)
     some = (
-        select(point.c.time)
+        select(literal(1))
+        .select_from(point)
         .where(
-            point.c.series.in_(ids),
-            point.c.time >= int(since * 1000),
-            point.c.time < int(until * 1000),
+            point.c.series.in_(ids.where(series.c.cluster == bindparam("cluster"))),
+            point.c.time >= bindparam("since"),
+            point.c.time < bindparam("until"),
         )
-        .limit(_POINTS_COUNTED + 1)
+        .limit(_POINTS_COUNTED)
         .subquery()
     )
-    rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
-    more = rows > _POINTS_COUNTED
-    points = min(rows, _POINTS_COUNTED) * every * len(found) // len(looked_at)
-    return Forecast(points, float(_POINT_BYTES * points), more)
+    return Lookup(dialect, select(func.count()).select_from(some))
+
+
+def _of_points(connection: Connection, workspace: str, since: float, until: float) -> Forecast:
+    # On which days there was which cluster, its usage tells; how many points one has on a day, some
+    # of those tell.
+    between = {"workspace": workspace, "first": int(since // _DAY), "end": int(until // _DAY)}
+    dialect = connection.dialect
+    ((days,),) = _number_of_days(dialect).within(connection, **between)
+    if not days:
+        return Forecast()
+    counted = min(days, MOST_COUNTED)
+    numbers = range(0, counted, -(-counted // _DAYS_LOOKED_AT))
+    found = 0
+    for number in numbers:
+        ((day, cluster),) = _day_of_cluster(dialect).within(connection, number=number, **between)
+        at = {"since": int(day * _DAY * 1000), "until": int((day + 1) * _DAY * 1000)}
+        ((points,),) = _points_between(dialect).within(
+            connection, workspace=workspace, cluster=cluster, **at
+        )
+        found += points
+    points = found * counted // len(numbers)
+    return Forecast(points, float(_POINT_BYTES * points), days > counted)

@@ -62,8 +62,11 @@ def remove_keys(engine: Engine, table: Table, keys: Sequence[Sequence[Any]]) -> 
     return Step(table.name, len(keys))
 
 
-def keys_of(table: Table, workspace: str) -> Select[Any]:
-    """Return a query of the primary keys of ``table`` in ``workspace``, to add conditions to."""
+def keys_of(table: Table, workspace: Any) -> Select[Any]:
+    """Return a query of the primary keys of ``table`` in ``workspace``, to add conditions to.
+
+    ``workspace`` is its id, or a bind parameter for it.
+    """
     return select_in(workspace, table, *table.primary_key)
 
 
