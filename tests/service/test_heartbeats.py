@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import requests
-from sqlalchemy import Table, select
+from sqlalchemy import Table, select, update
 
 from daskscope.protocol import (
     MAX_BEAT_BYTES,
@@ -25,6 +25,7 @@ from daskscope.protocol import (
     encode,
 )
 from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -191,6 +192,26 @@ def test_a_later_beat_replaces_all_but_when_and_by_whom_the_cluster_was_first_se
     assert last["stopped_at"] == stopped.status.stopped_at
     assert last["first_seen_at"] == first["first_seen_at"]
     assert last["last_seen_at"] > first["last_seen_at"]
+
+
+def test_tags_that_change_are_changed_and_those_that_another_process_wrote_last_do_not_stay(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    started = time.time() - 1000  # old enough that its sums are not due with each beat
+    cluster = make_cluster(started_at=started, tags={"team": "climate"})
+    tags = []
+    for seq, value in enumerate(("climate", "climate", "ocean", "ocean"), 1):
+        now = dataclasses.replace(cluster, tags={"team": value})
+        post(shared_service.url, token, make_beat(now, seq))
+        tags.append(row(shared_service, schema.cluster, workspace)["tags"]["team"])
+    assert tags == ["climate", "climate", "ocean", "ocean"]
+
+    with writing(shared_service.engine) as connection:
+        of_another = update(schema.cluster).where(schema.cluster.c.workspace == workspace)
+        connection.execute(of_another.values(tags={"team": "ice"}))
+    goodbye = make_beat(now, 5, phase="stop", status=make_status(stopped_at=time.time()))
+    post(shared_service.url, token, goodbye)
+    assert row(shared_service, schema.cluster, workspace)["tags"] == {"team": "ocean"}
 
 
 def test_the_same_cluster_id_in_two_workspaces_is_two_clusters(

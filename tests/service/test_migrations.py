@@ -103,8 +103,15 @@ def test_the_revisions_make_what_the_schema_says(settings: Settings) -> None:
     upgrade_database(settings)
     engine = open_database(settings)
     with engine.connect() as connection:
-        # What differs is what the next revision has to do.
-        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+        # What differs is what the next revision has to do. One index is SQLite's alone.
+        context = MigrationContext.configure(connection)
+        differs = [
+            one
+            for one in compare_metadata(context, schema.metadata)
+            if (one[0], getattr(one[1], "name", None)) != ("add_index", "cluster_by_label")
+            or context.dialect.name == "sqlite"
+        ]
+        assert differs == []
         made = beyond_alembic(connection)
     with writing(engine) as connection:
         found = MetaData()

@@ -249,6 +249,10 @@ cluster = Table(
     Column("thread_idle_seconds", Float, nullable=False),
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
+    # To find a few of many without their rows. PostgreSQL's would refuse tags of some length.
+    Index("cluster_by_label", "workspace", "started_at", "id", "kind", "tags").ddl_if(
+        dialect="sqlite"
+    ),
     # Those that never said that they stopped: few, of all that there were.
     Index(
         "cluster_open",

@@ -97,6 +97,33 @@ class UsageDue:
         self._written[workspace, cluster] = (day, age)
 
 
+class Labels:
+    """Tells whose kind and tags an index is to have anew. May be used from any thread.
+
+    SQLite writes an index once more for each row in which something of it *may* have changed: with
+    each beat, if it were left to it.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
+
+    def changed(self, beat: Heartbeat, workspace: str) -> bool:
+        """Return whether they are others than this process has written.
+
+        Another one may have written others since: so they are to be written now and then in any
+        case.
+        """
+        c = beat.cluster
+        return self._written.get((workspace, c.id)) != (c.kind, c.tags)
+
+    def written(self, beat: Heartbeat, workspace: str) -> None:
+        """Remember that those of ``beat`` are in the database."""
+        if len(self._written) >= _REMEMBERED:
+            self._written.clear()  # they are written once more, that is all
+        c = beat.cluster
+        self._written[workspace, c.id] = (c.kind, c.tags)
+
+
 def to_json(value: Any) -> str:
     """Return ``value`` as JSON text."""
     return _encode(value).decode()

@@ -21,7 +21,7 @@ from daskscope_service.db.belonging import failure_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.beat_schema import make_decoder
-from daskscope_service.ingest.cluster_rows import UsageDue, UsageUpsert, cluster_row
+from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.cluster_rows import to_json as _json
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.writer import Writer
@@ -99,9 +99,10 @@ def _check_hashes(beat: Heartbeat) -> None:
 class _Delivery:
     """A beat on its way into the database. What is decoded is there once its rows are made."""
 
-    __slots__ = ("beat", "named", "now", "text", "usage", "workspace")
+    __slots__ = ("beat", "labelled", "named", "now", "text", "usage", "workspace")
 
     beat: Heartbeat
+    labelled: bool
     named: set[str]
     usage: tuple[Any, ...] | None
 
@@ -118,9 +119,13 @@ class BeatStore:
         self._engine = engine
         self._writer = writer
         # What never changes is kept: SQLite would write the indexes that it is in anew.
-        self._cluster = _latest(
-            engine, schema.cluster, keep=("first_seen_at", "started_at", "user")
-        )
+        kept = ("first_seen_at", "started_at", "user")
+        self._cluster = self._cluster_same_labels = _latest(engine, schema.cluster, keep=kept)
+        if engine.dialect.name == "sqlite":
+            self._cluster_same_labels = _latest(
+                engine, schema.cluster, keep=(*kept, "kind", "tags")
+            )
+        self._labels = Labels()
         self._usage = UsageUpsert(engine)
         self._usage_due = UsageDue()
         self._computation = _latest(engine, schema.computation, keep=("started_at", "user"))
@@ -161,6 +166,8 @@ class BeatStore:
         )
         if delivery.usage:
             self._usage_due.written(delivery.usage)
+        if delivery.labelled:
+            self._labels.written(delivery.beat, workspace)
         return delivery.beat, wanted
 
     def _make(self, delivery: _Delivery) -> dict[Upsert, list[tuple[Any, ...]]]:
@@ -180,10 +187,13 @@ class BeatStore:
             for frame in computation.frames or ()
             if frame.code is not None
         }
-        rows = self._rows(beat, workspace, delivery.now)
-        delivery.usage = self._usage_due.row(beat, workspace, delivery.now)
-        if delivery.usage:
-            rows[self._usage] = [delivery.usage]
+        delivery.usage = usage = self._usage_due.row(beat, workspace, delivery.now)
+        delivery.labelled = usage is not None or self._labels.changed(beat, workspace)
+        of_cluster = self._cluster if delivery.labelled else self._cluster_same_labels
+        rows = {of_cluster: [cluster_row(beat, workspace, delivery.now)]}
+        if usage is not None:
+            rows[self._usage] = [usage]
+        self._add_rows(rows, beat, workspace, delivery.now)
         return rows
 
     def _wanted(
@@ -192,13 +202,16 @@ class BeatStore:
         named = [(one.workspace, one.named) for one in deliveries]
         return self._code_wanted.ask(connection, named)
 
-    def _rows(
-        self, beat: Heartbeat, workspace: str, now: float
-    ) -> dict[Upsert, list[tuple[Any, ...]]]:
+    def _add_rows(
+        self,
+        rows: dict[Upsert, list[tuple[Any, ...]]],
+        beat: Heartbeat,
+        workspace: str,
+        now: float,
+    ) -> None:
         key = (workspace, beat.cluster.id)
         seq = beat.seq
         user = beat.cluster.user
-        rows = {self._cluster: [cluster_row(beat, workspace, now)]}
         if beat.computations:
             rows[self._computation] = [
                 (
@@ -266,7 +279,6 @@ class BeatStore:
                 (workspace, self._keyed(c.hash), c.file, c.text, c.first_line, c.cut, None)
                 for c in beat.code
             ]
-        return rows
 
     def _frames(self, frames: Sequence[CodeFrame] | None) -> str:
         if not frames:

@@ -86,8 +86,9 @@ def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[Colum
     if which.name is not None:
         texts = (cluster.c.name, cluster.c.id)
         found.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
-    if selection.kept_since is not None:
-        found.append(cluster.c.started_at >= selection.kept_since)
+    # Also where it leaves none out: told so, SQLite takes the index by time, along which rows lie
+    # side by side, and no other, along which it takes four times as long to look at all of them.
+    found.append(cluster.c.started_at >= (selection.kept_since or 0.0))
     if selection.kept_until is not None:
         found.append(cluster.c.started_at < selection.kept_until)
     if which.status == "stopped":
