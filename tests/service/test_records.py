@@ -281,18 +281,34 @@ def test_a_cluster_and_a_computation_lead_to_their_profile_where_there_is_one(
     assert f'"/logs?cluster={seeded.running}"' in page
 
 
+_LATEST_LOGS = "(at, id) < (1, 'x') ORDER BY at DESC, id DESC LIMIT 101"
+_LATEST_CLUSTERS = "started_at >= 0 ORDER BY started_at DESC, id DESC LIMIT 51"
+
+
 @pytest.mark.parametrize(
-    ("where", "index"), [("", "log_by_workspace"), (" AND cluster = 'c'", "log_by_cluster")]
+    ("wanted", "index"),
+    [
+        (f"* FROM log_record WHERE workspace = 'w' AND {_LATEST_LOGS}", "log_by_workspace"),
+        (
+            f"* FROM log_record WHERE workspace = 'w' AND cluster = 'c' AND {_LATEST_LOGS}",
+            "log_by_cluster",
+        ),
+        ("* FROM cluster WHERE workspace = 'w' AND stopped_at IS NULL", "cluster_open"),
+        (
+            f"id FROM cluster WHERE workspace = 'w' AND kind = 'k' AND {_LATEST_CLUSTERS}",
+            "cluster_by_label",
+        ),
+        (
+            f"id FROM cluster WHERE workspace = 'w' AND tags ->> 't' = 'x' AND {_LATEST_CLUSTERS}",
+            "cluster_by_label",
+        ),
+    ],
 )
-def test_logs_of_all_and_of_a_cluster_have_an_index_of_their_own(
-    shared_service: ServiceProcess, where: str, index: str
+def test_what_is_asked_often_has_an_index_that_is_used(
+    shared_service: ServiceProcess, wanted: str, index: str
 ) -> None:
     if shared_service.engine.dialect.name != "sqlite":
         pytest.skip("PostgreSQL plans by what a table holds")
-    query = (
-        f"EXPLAIN QUERY PLAN SELECT * FROM log_record WHERE workspace = 'w'{where}"
-        " AND (at, id) < (1, 'x') ORDER BY at DESC, id DESC LIMIT 101"
-    )
     with shared_service.engine.connect() as connection:
-        (step,) = connection.execute(text(query)).mappings()
+        (step,) = connection.execute(text(f"EXPLAIN QUERY PLAN SELECT {wanted}")).mappings()
     assert f"INDEX {index} " in step["detail"]

@@ -38,11 +38,11 @@ from daskscope_service.retention.removal import keys_of
 _DAY = 86_400.0
 
 #: Rows, and days of a cluster, that are counted at most; and rows of which the size is looked at.
-MOST_COUNTED = 2_000
-_MEASURED = 12
+MOST_COUNTED = 1_000
+_MEASURED = 8
 
 #: Days of a cluster on which points are counted, so many at most.
-_DAYS_LOOKED_AT, _POINTS_COUNTED = 6, 50_000
+_DAYS_LOOKED_AT, _POINTS_COUNTED = 5, 50_000
 
 #: Bytes that a point takes on the disk (docs/operations.md), and how much the indexes add to rows.
 _POINT_BYTES = 26
