@@ -108,10 +108,10 @@ def bench(
     stack     metric points per second that are stored by the service, and by the real collector and
               InfluxDB 1.8, which are built the first time: that takes Go. Not part of all
 
-    The first takes some five minutes as it is, the second half an hour, the third a quarter of one
-    and three gigabytes of the disk. Ratios compare rounds that ran side by side, so other work on
-    the machine widens the quartiles but does not move the median much; figures of two machines do
-    not compare. Results go to standard output, progress beside it.
+    The first takes some five minutes as it is, the second half an hour, the third as long and five
+    gigabytes of the disk. Ratios compare rounds that ran side by side, so other work on the machine
+    widens the quartiles but does not move the median much; figures of two machines do not compare.
+    Results go to standard output, progress beside it.
 
     \b
     A quick look:
