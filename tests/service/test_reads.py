@@ -13,6 +13,7 @@ import requests
 
 from daskscope import names
 from tests.seed import Seeded, seed
+from tests.service.beats import make_beat, make_computation, make_failure, post
 from tests.service_process import ServiceProcess
 
 BOUNDS = ("since", "until")
@@ -108,6 +109,46 @@ def test_pages_of_a_list_join_to_the_whole(get: Get, path: str) -> None:
     assert whole["next"] is None
     assert _all(get, path, limit=3) == whole["items"]
     assert _all(get, path, limit=1) == whole["items"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_group_that_failed_often_does_not_hide_the_next_ones(
+    shared_service: ServiceProcess, limit: int
+) -> None:
+    token = shared_service.token(scopes=["ingest", "read"], workspace=f"often-{limit}")
+    # The newest two of "often" are as old as each other, and so is the one of "once".
+    failed_at = {"often": (-40, -30, -10, -10), "once": (-10,), "twice": (-50, -20), "old": (-45,)}
+    for fingerprint, times in failed_at.items():
+        for at in times:
+            beat = make_beat(
+                computations=(make_computation(),),
+                failures=(
+                    make_failure(fingerprint=fingerprint, first_at=NOW + at, last_at=NOW + at),
+                ),
+            )
+            assert post(shared_service.url, token, beat).ok
+
+    def get(path: str, **parameters: Any) -> Any:
+        return requests.get(
+            f"{shared_service.url}/api/v1/{path}",
+            params=parameters,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30,
+        ).json()
+
+    listed = _all(get, "exceptions", limit=limit)
+    assert [(group["fingerprint"], group["clusters"]) for group in listed] == [
+        ("once", 1),
+        ("often", 4),
+        ("twice", 2),
+        ("old", 1),
+    ]
+    before = _all(get, "exceptions", limit=limit, until=NOW - 15)
+    assert [(group["fingerprint"], group["clusters"]) for group in before] == [
+        ("twice", 2),
+        ("often", 2),
+        ("old", 1),
+    ]
 
 
 def test_lists_are_chosen_by_user_cluster_and_time(get: Get, seeded: Seeded) -> None:
