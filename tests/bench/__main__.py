@@ -102,11 +102,12 @@ def bench(
     service   heartbeats (also against a bare prototype) and metric points per second that are
               committed before they are acknowledged, with 10,000 clusters, a million computations
               and ten million points, and with a tenth of that; on SQLite and, where its server is
-              installed, on PostgreSQL. As tables in Markdown. Then the pages
+              installed, on PostgreSQL. As tables in Markdown. Then stack, where it has been built,
+              and the pages
     pages     of every page, and of every list of the API: how long it takes, how it grows with ten
               times the data, how large it is, and what a first visit fetches; likewise
     stack     metric points per second that are stored by the service, and by the real collector and
-              InfluxDB 1.8, which are built the first time: that takes Go. Not part of all
+              InfluxDB 1.8, which are built the first time: that takes Go
 
     The first takes some five minutes as it is, the second half an hour, the third as long and five
     gigabytes of the disk. Ratios compare rounds that ran side by side, so other work on the machine
@@ -149,6 +150,12 @@ def bench(
             )
         measured["service"] = of_machine() | {"by clusters": of_service}
         click.echo(f"{service_tables.overview(of_service)}\n")
+        if stack.is_here():
+            _, measured["stack"] = stack.measure(max(rounds // 4, 1), seconds, _tell)
+            click.echo(f"{service_tables.points(measured['stack']['points per second'])}\n")
+        else:
+            click.echo("Not measured: points through the collector and InfluxDB, which are not")
+            click.echo("built here. ./dev stack --build-only does.\n")
     if what in ("all", "service", "pages"):
         of_pages = pages.measure(
             round(10_000 * scale), asks=rounds, keep=_cache_folder() if keep else None, tell=_tell

@@ -87,6 +87,9 @@ def _others(rule: str, at: Places) -> Addresses:
         "/clusters": {
             "dearest first": lambda: "/clusters?sort=cost",
             "most idle first": lambda: "/clusters?sort=idle",
+            "longest first": lambda: "/clusters?sort=up",
+            "most workers first": lambda: "/clusters?sort=workers",
+            "most memory first": lambda: "/clusters?sort=memory",
             "running": lambda: "/clusters?status=running",
             "lost": lambda: "/clusters?status=lost",
             "of a tag": lambda: "/clusters?tag=team%3Dclimate",

@@ -35,6 +35,11 @@ _MOST_REQUESTS = 400
 Tell = Callable[[str], None]
 
 
+def is_here() -> bool:
+    """Return whether the collector and InfluxDB have been built."""
+    return all(map(build.is_built, (build.INFLUXDB1, build.COLLECTOR)))
+
+
 def measure(rounds: int, seconds: float, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
     """Measure ``rounds`` of ``seconds`` each; return the figures, and the rounds as plain data.
 

@@ -302,6 +302,11 @@ _LATEST_CLUSTERS = "started_at >= 0 ORDER BY started_at DESC, id DESC LIMIT 51"
             f"id FROM cluster WHERE workspace = 'w' AND tags ->> 't' = 'x' AND {_LATEST_CLUSTERS}",
             "cluster_by_label",
         ),
+        (
+            "id, cost, thread_idle_seconds / thread_seconds, status_at, peak_workers FROM cluster "
+            "WHERE workspace = 'w' AND stopped_at IS NOT NULL AND started_at >= 0",
+            "cluster_closed",
+        ),
     ],
 )
 def test_what_is_asked_often_has_an_index_that_is_used(

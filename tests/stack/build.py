@@ -104,9 +104,14 @@ def cache_folder() -> Path:
     return Path(base) / "daskscope" / "stack"
 
 
+def is_built(program: Program) -> bool:
+    """Return whether ``program`` is in the cache."""
+    return _place(program).exists()
+
+
 def missing_compilers(program: Program) -> list[str]:
     """Return what ``program`` takes and is not installed; nothing if it is built already."""
-    if _place(program).exists():
+    if is_built(program):
         return []
     return [name for name in program.compilers if shutil.which(name) is None]
 

@@ -260,6 +260,15 @@ cluster = Table(
         sqlite_where=text("stopped_at IS NULL"),
         postgresql_where=text("stopped_at IS NULL"),
     ),
+    # All others, with what they can be sorted by. It changes no more once they have stopped, so
+    # that this costs nothing while they run.
+    Index(
+        "cluster_closed",
+        *("workspace", "started_at", "id", "stopped_at", "status_at", "peak_workers"),
+        *("peak_memory_used", "cost", "thread_seconds", "thread_idle_seconds"),
+        sqlite_where=text("stopped_at IS NOT NULL"),
+        postgresql_where=text("stopped_at IS NOT NULL"),
+    ),
 )
 
 # What a cluster had come to, in all, when it was last heard on a day: the days' differences are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, tuple_
+from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tuple_, union_all
 
 from daskscope_service.accounts.prices import prices_of
 from daskscope_service.db.schema import cluster
@@ -54,11 +54,16 @@ def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
     key = key.label("sorted_by")
     # First which, then all of them: of the others, no more is read than it takes to leave them out.
     query = scope.select(cluster, cluster.c.id, key).where(*_conditions(scope, selection, which))
+    if which.sort != "started" and selection.user is None:
+        # Apart, each in its own index: what those that run are sorted by changes with every beat,
+        # and it is the others that are many. One user's are found by the user.
+        runs = cluster.c.stopped_at.is_(None)
+        either = union_all(query.where(not_(runs)), query.where(runs)).subquery("either")
+        query = select(either)
+    id, by = query.selected_columns
     if selection.after is not None:
-        at, id, _ = selection.after
-        query = query.where(tuple_(key, cluster.c.id) < tuple_(literal(at), literal(id)))
-    query = query.order_by(key.desc(), cluster.c.id.desc()).limit(selection.limit + 1)
-    chosen = query.subquery("chosen")
+        query = query.where(tuple_(by, id) < tuple_(*map(literal, selection.after[:2])))
+    chosen = query.order_by(by.desc(), id.desc()).limit(selection.limit + 1).subquery("chosen")
     query = (
         scope.select(cluster, *BRIEF, chosen.c.sorted_by)
         .join(chosen, chosen.c.id == cluster.c.id)
