@@ -70,6 +70,13 @@ class Running:
         self.observer = Observer(
             scheduler, settings, drops, user=user, preloaded=preloaded, sampled=sampling()
         )
+        self._count: Background[None] = Background(
+            "daskscope-count",
+            lambda _: self.observer.transitions.count(),
+            lambda: None,
+            drops,
+        )
+        self.observer.transitions.many_wait = lambda: self._count.put(None)
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)
         self._privacy = Privacy(settings)
@@ -246,6 +253,7 @@ class Running:
         if self._more is not None:
             self._more.cancel()
         self._clear.close()
+        self._count.close()
 
     def _obey(self, commands: tuple[protocol.Command, ...]) -> None:
         # In the sender's thread; the scheduler is touched by its own alone.

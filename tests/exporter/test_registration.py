@@ -9,6 +9,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask.config
@@ -244,12 +245,17 @@ def test_a_script_that_just_ends_still_tells_that_its_cluster_stopped(
     assert [row.status for row in recorder.computations().values()] == ["finished"]
 
 
+@pytest.mark.parametrize("what", ["note", "count"])
 def test_hooks_that_fail_are_counted_and_never_logged(
-    client: Client, register: Register, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    what: str,
 ) -> None:
     register()
     caplog.set_level(logging.INFO, logger="distributed")
-    client.run_on_scheduler(_break_the_observer)
+    client.run_on_scheduler(_break_the_observer, what)
     assert client.gather(client.map(inc, range(10))) == list(range(1, 11))
 
     recorder.wait_for(
@@ -259,16 +265,15 @@ def test_hooks_that_fail_are_counted_and_never_logged(
     assert "Plugin failed" not in caplog.text
 
 
-def _break_the_observer(dask_scheduler: object) -> None:
+def _break_the_observer(what: str, dask_scheduler: object) -> None:
     plugin = dask_scheduler.plugins["daskscope"]  # type: ignore[attr-defined]
+    transitions = plugin._running.observer.transitions
+
+    def broken(*args: object) -> None:
+        raise RuntimeError("broken")
+
     # Snapshots go on: they are what tells of it.
-    from daskscope.observe.computations import Computations
-
-    class Broken(Computations):
-        def transition(self, *args: object) -> None:
-            raise RuntimeError("broken")
-
-    observer = plugin._running.observer
-    observer._computations = Broken(
-        observer._prefixes, observer._naming, observer._drops, sampled=None, places=0
-    )
+    if what == "note":
+        transitions.note = broken
+    else:
+        transitions._computations = SimpleNamespace(transition=broken)

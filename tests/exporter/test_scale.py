@@ -48,12 +48,13 @@ def observer_of(cluster: LocalCluster) -> Observer:
 def run(client: Client, tasks: int) -> None:
     """Run so many tasks, and wait until Dask has forgotten them: what is lost it would run anew."""
     wait(client.map(inc, range(tasks), pure=False))
-
-    async def forgotten(dask_scheduler: Scheduler) -> None:
-        while dask_scheduler.tasks:
-            await asyncio.sleep(0.01)
-
     client.run_on_scheduler(forgotten)
+
+
+async def forgotten(dask_scheduler: Scheduler) -> None:
+    """Wait until Dask has forgotten all tasks."""
+    while dask_scheduler.tasks:
+        await asyncio.sleep(0.01)
 
 
 def held(thing: Any, path: str = "", seen: set[int] | None = None) -> Counter[str]:
@@ -110,7 +111,9 @@ def test_workers_that_come_and_go_leave_their_losses_and_nothing_else(
             lambda: sum(row.completed for row in recorder.computations().values()) == 100 * wave,  # noqa: B023
             "the tasks",
         )
-        sizes.append(held(observer_of(cluster)))
+        observer = observer_of(cluster)
+        observer.transitions.count()
+        sizes.append(held(observer))
 
     assert {loss.reason for loss in recorder.losses()} == {names.LOSS_LOST_CONNECTION}
     assert len({loss.id for loss in recorder.losses()}) == 200

@@ -27,9 +27,6 @@ from daskscope.observe.trace_context import caller_of, hand_on
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
 
-#: Runs that are counted together.
-RUNS_AT_ONCE = 300
-
 #: States of a task that still has something to do.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 
@@ -38,13 +35,17 @@ _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 
 
 class _Whole:
-    """One of Dask's task groups, counted as a whole under ``group``; ``counted`` tasks so far."""
+    """One of Dask's task groups, counted as a whole under ``group``.
 
-    __slots__ = ("counted", "group")
+    ``counted`` tasks so far, and so many of them ``forgotten``.
+    """
+
+    __slots__ = ("counted", "forgotten", "group")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.counted = 0
+        self.forgotten = 0
 
 
 class Computations:
@@ -83,8 +84,6 @@ class Computations:
         self.users_running: Counter[str] = Counter()
         self._joinable: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
-        # Runs that ended in memory, and have not been counted.
-        self._ended: list[tuple[Group, PrefixTotals, Mapping[str, Any]]] = []
 
     def graph(
         self,
@@ -153,9 +152,9 @@ class Computations:
             hand_on(computation.context, tasks)
 
     def transition(
-        self, task: TaskState, start: str, finish: str, details: Mapping[str, Any]
+        self, task: TaskState, start: str, finish: str, details: Mapping[str, Any], at: float
     ) -> None:
-        """Count one transition. Called some six times per task, so every line counts."""
+        """Count one transition of some time ago; Dask may have forgotten the task meanwhile."""
         whole = self._groups.get(task.group)
         group = self._tasks.get(task.key) if whole is None else whole.group
         if group is None:
@@ -183,36 +182,23 @@ class Computations:
             if not self._erred(task, start, group, details):
                 return
         elif start == "processing" and finish == "memory":
-            self._ended.append((group, group.totals or self._totals_of(task), details))
-            if len(self._ended) >= RUNS_AT_ONCE:
-                self.count_ended()
+            group.finished(details, group.totals or self._totals_of(task))
         if start in ACTIVE:
             computation.active -= 1
             if finish in ("released", "forgotten") and not computation.done:
                 computation.let_go += 1
                 self._ends[task.key] = _LET_GO
             if not computation.active:
-                self._stop(computation, time(), given_up=finish not in ("memory", "erred"))
+                self._stop(computation, at, given_up=finish not in ("memory", "erred"))
         if finish == "forgotten":
             if self._ends:
                 self._ends.pop(task.key, None)
             if whole is None:
                 del self._tasks[task.key]
-            elif task.group.states["forgotten"] == len(task.group):
-                del self._groups[task.group]
-
-    def count_ended(self) -> None:
-        """Count the runs that ended in memory; before the totals and rows are read.
-
-        One by one, in between Dask's own work, each would take several times as long: the
-        processor's caches hold other things there.
-        """
-        ended, self._ended = self._ended, []
-        for group, totals, details in ended:
-            try:
-                group.finished(details, totals)
-            except Exception:
-                self._drops["internal error"] += 1
+            else:
+                whole.forgotten += 1
+                if whole.forgotten >= whole.counted:
+                    del self._groups[task.group]
 
     def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
         """Count a run of ``task`` that raised an exception and that Dask repeats."""
@@ -257,7 +243,6 @@ class Computations:
         A computation goes with all its groups that have changed. At most the work of ``most`` rows
         of groups, each some 10 µs; but with ``any_row`` there is always one computation.
         """
-        self.count_ended()
         computations: list[protocol.Computation] = []
         rows: list[protocol.TaskGroup] = []
         traced: dict[str, Traced] = {}

@@ -20,11 +20,10 @@ from typing import Any
 
 from dask.typing import Key
 from distributed.core import Status
-from distributed.scheduler import Scheduler
+from distributed.scheduler import Scheduler, TaskState
 
 from daskscope import worker_logs
 from daskscope.config import Settings
-from daskscope.observe.computations import Computations
 from daskscope.observe.naming import Naming, without_key
 from daskscope.worker_logs import OP, Described, Records, shortened, tap
 
@@ -66,12 +65,12 @@ class Logs:
     def __init__(
         self,
         scheduler: Scheduler,
-        computations: Computations,
+        computation_of: Callable[[TaskState], str | None],
         naming: Naming,
         drops: Counter[str],
     ) -> None:
         self._scheduler = scheduler
-        self._computations = computations
+        self._computation_of = computation_of
         self._naming = naming
         self._drops = drops
         self._records: list[LogRecord] = []
@@ -88,7 +87,7 @@ class Logs:
             if task is None:
                 self._tell(described, worker)
             else:
-                computation = self._computations.computation_of(task)
+                computation = self._computation_of(task)
                 self._tell(described, worker, computation, self._naming.prefix(task))
 
     def of_scheduler(self, described: Described) -> None:

@@ -31,6 +31,7 @@ from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
 from daskscope.observe.profile import Profiles, Window
 from daskscope.observe.stream import Messages
+from daskscope.observe.transitions import Transitions
 from daskscope.observe.users import Users
 from daskscope.observe.versions import Versions
 from daskscope.observe.worker_metrics import Measured, WorkerMetrics
@@ -130,7 +131,8 @@ class Observer:
         self._workers = Workers()
         self._versions = Versions(scheduler)
         self._in_force = in_force(settings)
-        self.logs = Logs(scheduler, self._computations, self._naming, self._drops)
+        self.transitions = Transitions(self._computations, self._workers, self._drops)
+        self.logs = Logs(scheduler, self._computation_of, self._naming, self._drops)
         self._losses = Losses(scheduler, self._naming, self.logs.last_lines, self._drops)
         self._worker_metrics = WorkerMetrics(
             scheduler.cumulative_worker_metrics, self._naming, self._drops
@@ -174,6 +176,7 @@ class Observer:
 
     def update_graph(self, client: str, keys: Collection[Key]) -> None:
         """A graph has arrived; its tasks have not made a transition yet."""
+        self.transitions.count()
         known = self._scheduler.tasks
         graph = self._graphs.current()
         self._computations.graph(
@@ -184,39 +187,52 @@ class Observer:
             graph=graph,
         )
 
-    def transition(self, key: Key, start: str, finish: str, details: Mapping[str, Any]) -> None:
-        """A task went from one state to another."""
-        task = self._scheduler.tasks.get(key)
-        if task is None:
-            return
-        if finish == "erred":
-            if start == "released" and task.actor and task.exception_blame is task:
-                # Older Dask says so of an actor that is lost, though it was in memory until now.
-                start = "memory"
-            # An actor that is lost with its worker has no cause.
-            if details.get("cause") == key or start == "memory":
-                self._failed(task, details)
-        elif finish == "released" and start == "processing":
-            run = self._failed_runs.current()
-            if run is not None and run.key == key and run.run_id == task.run_id:
-                # Dask runs it again; its message is all that tells.
-                self._failed(task, run.details, retried=True)
-                self._computations.failed_for_now(task, run.details)
-        self._computations.transition(task, start, finish, details)
-        worker: WorkerState | None
-        if finish == "processing":
-            worker = task.processing_on
-        elif start == "processing" and "worker" in details:
-            worker = self._scheduler.workers.get(details["worker"])
-        else:
-            return
-        if worker is not None:
-            self._workers.looked_at(worker)
+    def transition(self, key: Key, start: str, finish: str, *args: Any, **details: Any) -> None:
+        """A task went from one state to another: some six times per task, the hottest of all."""
+        try:
+            task = self._scheduler.tasks.get(key)
+            # Dask tells of transitions that are none, too.
+            if task is None or start == finish:
+                return
+            worker: WorkerState | None = None
+            if finish == "processing":
+                worker = task.processing_on
+            elif start == "processing":
+                if "worker" in details:
+                    worker = self._scheduler.workers.get(details["worker"])
+                if finish == "released":
+                    self._may_run_again(task)
+            if finish == "erred":
+                start = self._erred(task, start, details)
+            self.transitions.note(task, start, finish, details, worker)
+        except Exception:
+            self._drops["internal error"] += 1
+
+    def _may_run_again(self, task: TaskState) -> None:
+        run = self._failed_runs.current()
+        if run is not None and run.key == task.key and run.run_id == task.run_id:
+            # It does; the message of its failure is all that tells.
+            self._failed(task, run.details, retried=True)
+            self._computations.failed_for_now(task, run.details)
+
+    def _erred(self, task: TaskState, start: str, details: Mapping[str, Any]) -> str:
+        """Note a failure, if there was one. Return what the task was before."""
+        if start == "released" and task.actor and task.exception_blame is task:
+            # Older Dask says so of an actor that is lost, though it was in memory until now.
+            start = "memory"
+        # An actor that is lost with its worker has no cause.
+        if details.get("cause") == task.key or start == "memory":
+            self._failed(task, details)
+        return start
+
+    def _computation_of(self, task: TaskState) -> str | None:
+        self.transitions.count()
+        return self._computations.computation_of(task)
 
     def _failed(
         self, task: TaskState, details: Mapping[str, Any], *, retried: bool = False
     ) -> None:
-        computation = self._computations.computation_of(task)
+        computation = self._computation_of(task)
         function = self._naming.prefix(task)
         self._failures.add(computation, function, task.key, details, retried=retried)
 
@@ -226,6 +242,7 @@ class Observer:
 
     def remove_worker(self, address: str) -> None:
         """A worker has left."""
+        self.transitions.count()
         self._workers.removed(address)
         self._versions.removed(address)
         if self._cost is not None:
@@ -233,11 +250,13 @@ class Observer:
 
     def log_event(self, topic: str, message: Any) -> None:
         """Something was written to Dask's event log."""
+        self.transitions.count()
         self._losses.event(topic, message)
         self._events.add(topic, message)
 
     def tasks_dropped(self) -> None:
         """The scheduler has dropped all its tasks."""
+        self.transitions.count()
         self._computations.cancel_all()
 
     def rows_wait(self) -> bool:
@@ -251,6 +270,7 @@ class Observer:
         return self._computations.waiting() >= MANY
 
     def _add(self, worker: WorkerState) -> None:
+        self.transitions.count()
         self._workers.added(worker)
         self._versions.added(worker)
         self._losses.added(worker)
@@ -268,6 +288,7 @@ class Observer:
         steps = self._steps(phase)
         while True:
             began = time()
+            self.transitions.count()
             try:
                 next(steps)
             except StopIteration as end:
@@ -292,6 +313,7 @@ class Observer:
         if self._told is None:
             return self.snapshot(phase)
         began = time()
+        self.transitions.count()
         told = replace(self._told, phase=phase, drops=dict(self._drops))
         observed = self._with_rows(told, SOME_ROWS, any_row=True)
         self._hook_seconds += time() - began
@@ -300,7 +322,6 @@ class Observer:
     def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
         if phase == "stop":
             self._computations.cancel_all()
-        self._computations.count_ended()
         compute_seconds = self._prefixes.compute_seconds()
         # Before the tasks that run: one that ends between the steps is missing for a while, which
         # is better than to count it twice.

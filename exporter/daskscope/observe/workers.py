@@ -62,28 +62,31 @@ class Workers:
         self._threads_of[worker.address] = worker.nthreads
         self._slots[worker.address] = (0, 0)
         self._threads += worker.nthreads
-        self.looked_at(worker)
+        self.looked_at(worker, len(worker.processing), monotonic())
 
     def removed(self, address: str) -> None:
         """Do not count them any more."""
-        self._accrue()
+        self._accrue(monotonic())
         self._threads -= self._threads_of.pop(address, 0)
         free, paused = self._slots.pop(address, (0, 0))
         self._free_threads -= free
         self._paused_threads -= paused
 
-    def looked_at(self, worker: WorkerState) -> None:
-        """Note whether a worker's threads have tasks; called twice per task."""
+    def looked_at(self, worker: WorkerState, tasks: int, at: float) -> None:
+        """Note that a worker had so many ``tasks`` from ``at`` on, by the monotonic clock.
+
+        Called twice per task, never for a time before the last one.
+        """
         before = self._slots.get(worker.address)
         if before is None:
             return
         if worker.status is Status.paused:
             now = (0, max(worker.nthreads - len(worker.executing), 0))
         else:
-            free = worker.nthreads - len(worker.processing)
+            free = worker.nthreads - tasks
             now = (free if free > 0 else 0, 0)
         if now != before:
-            self._accrue()
+            self._accrue(at)
             self._slots[worker.address] = now
             self._free_threads += now[0] - before[0]
             self._paused_threads += now[1] - before[1]
@@ -121,10 +124,10 @@ class Workers:
                 running += 1
                 free = nthreads - len(worker.processing)
                 if slots.get(worker.address) != (free if free > 0 else 0, 0):
-                    self.looked_at(worker)
+                    self.looked_at(worker, len(worker.processing), monotonic())
             else:
                 other_states[status.name] += 1
-                self.looked_at(worker)
+                self.looked_at(worker, len(worker.processing), monotonic())
             if worker.executing:
                 since = max(now - worker.last_seen, 0.0)
                 for task, took in worker.executing.items():
@@ -149,7 +152,7 @@ class Workers:
             unmanaged += metrics.get("memory") or 0
             percent += metrics.get("cpu") or 0.0
         gpu = total_of(with_gpu)
-        self._accrue()
+        self._accrue(monotonic())
         # A task that was running may end up having computed less: totals only ever grow.
         self._busy = max(self._busy, compute_seconds + executing)
         self._idle = max(self._idle, self._capacity - self._busy - self._paused)
@@ -176,9 +179,8 @@ class Workers:
             gpu=gpu,
         )
 
-    def _accrue(self) -> None:
-        # The wall clock may be set: an hour ahead is no hour that the threads had.
-        now = monotonic()
+    def _accrue(self, now: float) -> None:
+        # Not the wall clock, which may be set: an hour ahead is no hour that the threads had.
         elapsed = now - self._accrued_at
         self._accrued_at = now
         self._capacity += self._threads * elapsed

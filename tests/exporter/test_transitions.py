@@ -1,0 +1,109 @@
+"""Transitions are noted on the event loop, and counted in another thread: all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import dask.bag
+import pytest
+from distributed import Client, LocalCluster, wait
+
+from daskscope.observe import transitions
+from daskscope.observe.computations import Computations
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.exporter.test_computations import inc
+from tests.exporter.test_scale import forgotten, held, observer_of, run
+
+
+def test_they_are_counted_off_the_event_loop(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: Counter[str] = Counter()
+    count = Computations.transition
+
+    def noted(self: Computations, *transition: Any) -> None:
+        counted[threading.current_thread().name] += 1
+        count(self, *transition)
+
+    monkeypatch.setattr(Computations, "transition", noted)
+    register()
+    run(client, 5_000)
+
+    # What is left when a beat is due is counted on the loop.
+    assert counted["daskscope-count"] > 0
+    computation = recorder.computation()
+    assert (computation.tasks, computation.completed) == (5_000, 5_000)
+
+
+@pytest.mark.own_cluster
+def test_none_is_left_out_while_the_other_thread_does_not_get_its_turn(
+    client: Client,
+    cluster: LocalCluster,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transitions, "MAX_WAITING", 600)
+    register(interval="1h")
+    noted = observer_of(cluster).transitions
+    most = 0
+
+    def let_wait() -> None:
+        nonlocal most
+        most = max(most, len(noted._noted))
+
+    noted.many_wait = let_wait
+    run(client, 1_000)
+
+    assert most == 300
+    assert len(noted._noted) < 600
+    cluster.close()
+    computation = recorder.computation()
+    assert (computation.tasks, computation.completed) == (1_000, 1_000)
+    assert computation.status == "finished"
+
+
+def test_a_key_that_comes_back_is_another_task(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    for _ in range(2):
+        client.submit(inc, 1, key="again", pure=False).result()
+        client.run_on_scheduler(forgotten)
+
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert sum(row.tasks for row in rows) == 2
+    assert sum(row.completed for row in rows) == 2
+
+
+@pytest.mark.own_cluster
+def test_what_ended_before_a_restart_has_ended(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    futures = client.map(inc, range(5), pure=False)
+    wait(futures)
+    client.restart()
+
+    (row,) = observer_of(cluster).snapshot("beat").computations
+    assert (row.status, row.completed, row.cancelled) == ("finished", 5, 0)
+
+
+def test_collections_that_dask_has_forgotten_leave_nothing(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    observer = observer_of(cluster)
+    sizes = []
+    for size in (1, 2, 4, 8):
+        numbers = dask.bag.from_sequence(range(size), npartitions=size)
+        assert len(client.compute(numbers.map(inc)).result()) == size
+        client.run_on_scheduler(forgotten)
+        assert observer.snapshot("beat").task_groups
+        sizes.append(held(observer._computations))
+
+    # What the first one left is there once: names, totals.
+    assert sizes[-1] == sizes[1], sizes[-1] - sizes[1]
