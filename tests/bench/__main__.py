@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
+import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -181,4 +183,6 @@ def _tell(line: str) -> None:
 
 
 if __name__ == "__main__":
+    # Whoever ends it wants all that it has started to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     bench(prog_name="./dev bench")
