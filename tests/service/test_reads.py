@@ -151,6 +151,40 @@ def test_a_group_that_failed_often_does_not_hide_the_next_ones(
     ]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_groups_are_found_beyond_more_failures_than_are_looked_at_first(
+    shared_service: ServiceProcess, limit: int
+) -> None:
+    token = shared_service.token(scopes=["ingest", "read"], workspace=f"beyond-{limit}")
+
+    def fail(fingerprint: str, first: int, count: int) -> None:
+        failures = tuple(
+            make_failure(
+                computation=f"c{at}", fingerprint=fingerprint, first_at=NOW - at, last_at=NOW - at
+            )
+            for at in range(first, first + count)
+        )
+        assert post(shared_service.url, token, make_beat(failures=failures)).ok
+
+    fail("newest", 100, 1)
+    for first in range(200, 1_400, 100):
+        fail("many", first, 100)
+    fail("older", 2_000, 1)
+    fail("oldest", 3_000, 1)
+
+    def get(path: str, **parameters: Any) -> Any:
+        return requests.get(
+            f"{shared_service.url}/api/v1/{path}",
+            params=parameters,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30,
+        ).json()
+
+    listed = _all(get, "exceptions", limit=limit)
+    assert [group["fingerprint"] for group in listed] == ["newest", "many", "older", "oldest"]
+    assert listed[1]["count"] == 1_200 * make_failure().count
+
+
 def test_lists_are_chosen_by_user_cluster_and_time(get: Get, seeded: Seeded) -> None:
     assert {c["user"] for c in get("clusters", user="tomas")["items"]} == {"tomas"}
     assert len(get("clusters", cluster=seeded.lost)["items"]) == 1

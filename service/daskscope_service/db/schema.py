@@ -261,7 +261,7 @@ cluster = Table(
         postgresql_where=text("stopped_at IS NULL"),
     ),
     # All others, with what they can be sorted by. It changes no more once they have stopped, so
-    # that this costs nothing while they run.
+    # that nothing is written to it while they run.
     Index(
         "cluster_closed",
         *("workspace", "started_at", "id", "stopped_at", "status_at", "peak_workers"),

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    FromClause,
-    Label,
-    Select,
-    Subquery,
-    and_,
-    func,
-    literal,
-    select,
-    tuple_,
-)
+from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tuple_
 
 from daskscope_service.db.schema import cluster, failure
 from daskscope_service.reads.scope import Item, Page, Scope, Selection, cut, total
 
 #: Failures that the page and the API show of one group, the newest first.
 MOST_SAMPLES = 20
+
+#: Failures among which the groups that were seen last are looked for.
+_NEWEST = 1_000
 
 _ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == failure.c.cluster)
 
@@ -47,9 +39,15 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
         selection,
     ).group_by(failure.c.fingerprint)
     if selection.after is not None:
-        query = query.having(_is_after(selection.after, last_at, failure.c.fingerprint))
-    if selection.user is None and selection.cluster is None:
-        query = query.where(failure.c.fingerprint.in_(_seen_last(scope, selection)))
+        at, fingerprint, _ = selection.after
+        query = query.having(
+            tuple_(last_at, failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
+        )
+    elif selection.user is None and selection.cluster is None:
+        # Of one user or cluster there are few, and no index by time.
+        newest = _seen_last(scope, selection)
+        if newest is not None:
+            query = query.where(failure.c.fingerprint.in_(newest))
     groups = (
         query.order_by(last_at.desc(), failure.c.fingerprint.desc())
         .limit(selection.limit + 1)
@@ -104,27 +102,20 @@ def one_exception(scope: Scope, fingerprint: str) -> Item | None:
     return group
 
 
-def _seen_last(scope: Scope, selection: Selection) -> Select[Any]:
-    """Return the groups of one page, found from the newest failure backwards.
+def _seen_last(scope: Scope, selection: Selection) -> list[str] | None:
+    """Return groups among which those of the first page are; None where that takes all of them.
 
-    Adding up all groups to show the newest took twice as long with 10,000 clusters. Those of one
-    user or cluster are few among all that are newer, and are added up at once.
+    Adding up all groups to show the newest took twice as long with 10,000 clusters. Where few
+    groups have most of the failures the newest of these tell of too few, and all are added up.
     """
-    newer = failure.alias("newer")
-    query = _chosen(scope.select(failure, failure.c.fingerprint, failure.c.last_at), selection)
-    if selection.after is not None:
-        query = query.where(_is_after(selection.after, failure.c.last_at, failure.c.fingerprint))
-    is_newer = _chosen(scope.select(newer, newer.c.fingerprint), selection, newer).where(
-        newer.c.fingerprint == failure.c.fingerprint, newer.c.last_at > failure.c.last_at
-    )
-    groups = (
-        query.where(~is_newer.correlate(failure).exists())
-        .distinct()
+    newest = (
+        _chosen(scope.select(failure, failure.c.fingerprint), selection)
         .order_by(failure.c.last_at.desc(), failure.c.fingerprint.desc())
-        .limit(selection.limit + 1)
-        .subquery("seen_last")
+        .limit(_NEWEST)
+        .subquery("newest")
     )
-    return select(groups.c.fingerprint)
+    found = scope.connection.execute(select(newest.c.fingerprint).distinct()).scalars().all()
+    return list(found) if len(found) > selection.limit else None
 
 
 def _of_the_last(scope: Scope, column: str, groups: Subquery) -> Label[Any]:
@@ -138,23 +129,16 @@ def _of_the_last(scope: Scope, column: str, groups: Subquery) -> Label[Any]:
     )
 
 
-def _chosen(query: Select[Any], selection: Selection, rows: FromClause = failure) -> Select[Any]:
+def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
     if selection.user is not None:
-        query = query.where(rows.c.user == selection.user)
+        query = query.where(failure.c.user == selection.user)
     if selection.cluster is not None:
-        query = query.where(rows.c.cluster == selection.cluster)
+        query = query.where(failure.c.cluster == selection.cluster)
     if selection.kept_since is not None:
-        query = query.where(rows.c.last_at >= selection.kept_since)
+        query = query.where(failure.c.last_at >= selection.kept_since)
     if selection.kept_until is not None:
-        query = query.where(rows.c.last_at < selection.kept_until)
+        query = query.where(failure.c.last_at < selection.kept_until)
     return query
-
-
-def _is_after(
-    after: tuple[Any, ...], last_at: ColumnElement[float], fingerprint: ColumnElement[str]
-) -> ColumnElement[bool]:
-    at, of, _ = after
-    return tuple_(last_at, fingerprint) < tuple_(literal(at), literal(of))
 
 
 def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
