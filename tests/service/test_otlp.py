@@ -288,6 +288,35 @@ def test_points_of_a_known_series_are_told_apart_by_all_that_they_may_have(sende
     assert [value for _, value in values] == [0.5, *(value for _, value in kept)]
 
 
+def test_points_of_any_length_are_found_between_others(sender: Sender) -> None:
+    # A length in front of each has one byte, two or three, and none is of a point without a field.
+    names = ["k" * length for length in (1, 98, 99, 100, 101, 102, 1_000, 16_500, 2)]
+
+    empty = 50  # so many that whoever goes astray comes to the end too soon
+
+    def request(seconds: int) -> bytes:
+        metric = Metric(name="m")
+        for value, name in enumerate(names):
+            point = metric.sum.data_points.add(time_unix_nano=seconds * 10**9, as_int=value)
+            point.attributes.add(key=name).value.string_value = "v"
+            for _ in range(empty):
+                metric.sum.data_points.add()
+        body: bytes = metrics_request(metric).SerializeToString()
+        return body
+
+    for seconds in (1, 2):  # of series that are new, and that are known
+        answer = sender.post("metrics", request(seconds))
+        told = ExportMetricsServiceResponse.FromString(answer.content)
+        assert told.partial_success.rejected_data_points == empty * len(names) + 1  # too long
+
+    expected = {
+        ("m", "value", f'{{"{name}":"v"}}'): [("gauge", float(value))] * 2
+        for value, name in enumerate(names)
+        if len(name) < MAX_SERIES_BYTES
+    }
+    assert sender.points() == expected
+
+
 def test_spans_are_stored(sender: Sender) -> None:
     provider = TracerProvider(resource=RESOURCE, shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(**sender.arguments("traces"))))

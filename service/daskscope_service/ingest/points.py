@@ -19,10 +19,12 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
     DataPointFlags,
+    Gauge,
     Histogram,
     HistogramDataPoint,
     Metric,
     NumberDataPoint,
+    Sum,
 )
 from sqlalchemy import Engine
 
@@ -49,7 +51,11 @@ _MS = 1_000_000
 #: number, each after its tag. What tells its series follows, if nothing else does.
 _TIME_AND_VALUE = struct.Struct("<BQBd")
 _INT = struct.Struct("<q")
-_HAS_START, _HAS_TIME, _HAS_DOUBLE, _HAS_INT = b"\x11", 0x19, 0x21, 0x31
+_HAS_START, _HAS_TIME, _HAS_DOUBLE, _HAS_INT = 0x11, 0x19, 0x21, 0x31
+
+#: Before each point stand a tag of one byte and its length: seven bits in each byte, the lowest
+#: first, and this one in all but the last. (https://protobuf.dev/programming-guides/encoding/)
+_GOES_ON = 0x80
 
 #: The fields of a point that do not tell its series from others.
 _OF_ALL = ("start_time_unix_nano", "time_unix_nano", "exemplars", "flags")
@@ -152,14 +158,14 @@ class MetricStore:
                     if known is None:
                         known = memory.known.setdefault(family, {})
                     if kind == "gauge":
-                        _numbers(metric.gauge.data_points, metric, "gauge", cluster, known, decoded)
+                        _numbers(metric.gauge, metric, "gauge", cluster, known, decoded)
                     elif kind == "sum":
                         total = metric.sum
                         grows = total.is_monotonic and (
                             total.aggregation_temporality == _CUMULATIVE
                         )
                         kept_as = "counter" if grows else "gauge"
-                        _numbers(total.data_points, metric, kept_as, cluster, known, decoded)
+                        _numbers(total, metric, kept_as, cluster, known, decoded)
                     elif is_histogram:
                         _histograms(metric.histogram, metric, cluster, known, decoded)
                     elif kind is not None:
@@ -203,7 +209,7 @@ class MetricStore:
 
 
 def _numbers(
-    points: Iterable[NumberDataPoint],
+    data: Gauge | Sum,
     metric: Metric,
     kind: str,
     cluster: str,
@@ -214,16 +220,19 @@ def _numbers(
     add = decoded.rows.append
     finite = math.isfinite
     read = _TIME_AND_VALUE.unpack_from
-    seen = kept = 0
-    for point in points:
-        seen += 1
-        # Two calls tell all of a point whose series is known; to ask it for each of its fields
-        # takes four times as long.
-        whole = point.SerializeToString()
-        start = 9 if whole[:1] == _HAS_START else 0
-        if len(whole) >= start + 18:
+    kept = end = 0
+    # The bytes of all points in one go: to ask each for its own takes 1.4 times as long, and for
+    # its fields far longer.
+    whole = data.SerializeToString()
+    for point_number in range(len(data.data_points)):
+        length, begin = whole[end + 1], end + 2
+        if length >= _GOES_ON:
+            length, begin = _length_at(whole, end + 1)
+        end = begin + length
+        start = begin + 9 if length and whole[begin] == _HAS_START else begin
+        if end - start >= _TIME_AND_VALUE.size:
             has_time, nanoseconds, has, number = read(whole, start)
-            ids = known.get(whole[start + 18 :]) if has_time == _HAS_TIME else None
+            ids = known.get(whole[start + 18 : end]) if has_time == _HAS_TIME else None
             if ids is not None and has in (_HAS_DOUBLE, _HAS_INT):
                 if has == _HAS_INT:
                     (number,) = _INT.unpack_from(whole, start + 10)
@@ -231,6 +240,7 @@ def _numbers(
                     add((ids[0], nanoseconds // _MS, number))
                     kept += 1
                     continue
+        point = data.data_points[point_number]
         time = point.time_unix_nano // _MS
         # One of the two is set, and the other one then reads as 0.
         value = point.as_double or point.as_int
@@ -247,8 +257,17 @@ def _numbers(
             kept -= 1
             continue
         decoded.waiting.append(_Waiting(known, key, [series], time, [value]))
-    decoded.seen += seen
+    decoded.seen += len(data.data_points)
     decoded.kept += kept
+
+
+def _length_at(whole: bytes, at: int) -> tuple[int, int]:
+    """Return a length of several bytes that is at ``at``, and where it ends."""
+    length = shift = 0
+    while whole[at] >= _GOES_ON:
+        length |= (whole[at] - _GOES_ON) << shift
+        at, shift = at + 1, shift + 7
+    return length | whole[at] << shift, at + 1
 
 
 def _histograms(
