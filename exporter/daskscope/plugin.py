@@ -93,7 +93,7 @@ class Plugin(SchedulerPlugin):
                 is_installed=lambda: scheduler.plugins.get(NAME) is self,
             )
             # In place of the base class's, which does nothing: some six calls per task.
-            self.transition = self._running.observer.transition  # type: ignore[method-assign]
+            self.transition = self._running.observer.transitions.note  # type: ignore[method-assign]
         except Exception as error:
             logger.warning("daskscope cannot start (%r); the cluster runs without it", error)
 

@@ -230,8 +230,8 @@ class _Stage:
         }
         for task in tasks:
             for start, finish in (("released", "waiting"), ("waiting", "processing")):
-                observer.transition(task.key, start, finish)
-            observer.transition(task.key, "processing", "memory", **told)
+                observer.transitions.note(task.key, start, finish)
+            observer.transitions.note(task.key, "processing", "memory", **told)
 
     def _fail(self) -> None:
         observer = self._observer
@@ -239,10 +239,10 @@ class _Stage:
         task = self._task()
         text = f"ValueError({'x' * 200!r})"
         observer.update_graph("client", [task.key])
-        observer.transition(task.key, "released", "waiting")
-        observer.transition(task.key, "waiting", "processing")
+        observer.transitions.note(task.key, "released", "waiting")
+        observer.transitions.note(task.key, "waiting", "processing")
         told = {"cause": task.key, "exception_text": text, "traceback_text": "in f\n" * 20}
-        observer.transition(task.key, "processing", "erred", **told)
+        observer.transitions.note(task.key, "processing", "erred", **told)
 
     def _lose(self, number: int) -> None:
         observer = self._observer

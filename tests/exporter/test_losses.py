@@ -316,7 +316,7 @@ class _Lost:
 def leave_at_once(workers: int, lines: tuple[str, ...] | None) -> tuple[Losses, Counter[str]]:
     drops: Counter[str] = Counter()
     scheduler: Any = SimpleNamespace(tasks={})
-    losses = Losses(scheduler, Naming(Counter()), lambda address: lines, drops)
+    losses = Losses(scheduler, Naming(Counter()).prefix, lambda address: lines, drops)
     for number in range(workers):
         worker: Any = _Lost(number)
         losses.added(worker)
@@ -374,7 +374,7 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
         group = SimpleNamespace(name=key, prefix=prefix)
         tasks[key] = SimpleNamespace(key=key, run_spec=function, prefix=prefix, group=group)
     scheduler: Any = SimpleNamespace(tasks=tasks)
-    losses = Losses(scheduler, Naming(Counter()), lambda address: None, drops)
+    losses = Losses(scheduler, Naming(Counter()).prefix, lambda address: None, drops)
     worker: Any = _Lost(1)
     losses.added(worker)
     message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": keys}

@@ -146,8 +146,9 @@ class Computations:
         for group, task in groups.items():
             self._needs(self._groups[group].group, task, group.dependencies)
         for task in singles:
-            others = {other.group for other in task.dependencies}
-            self._needs(self._tasks[task.key], task, others)
+            if task.dependencies:
+                others = {other.group for other in task.dependencies}
+                self._needs(self._tasks[task.key], task, others)
         if computation.context is not None:
             hand_on(computation.context, tasks)
 

@@ -10,10 +10,9 @@ from itertools import islice
 from typing import Any
 
 from distributed.metrics import time
-from distributed.scheduler import Scheduler, WorkerState
+from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import names, protocol
-from daskscope.observe.naming import Naming
 from daskscope.size import size_of
 
 #: Losses that are kept between two beats, for a fleet that leaves at once; beyond it the oldest go,
@@ -64,18 +63,19 @@ class _Known:
 class Losses:
     """Remembers the workers there are, and records those that leave.
 
-    ``last_lines`` returns what a worker that has left logged last.
+    ``prefix_of`` returns what a task is called, ``last_lines`` what a worker that has left logged
+    last.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
-        naming: Naming,
+        prefix_of: Callable[[TaskState], str],
         last_lines: Callable[[str], tuple[str, ...] | None],
         drops: Counter[str],
     ) -> None:
         self._scheduler = scheduler
-        self._naming = naming
+        self._prefix_of = prefix_of
         self._last_lines = last_lines
         self._drops = drops
         self._known: dict[str, _Known] = {}
@@ -223,7 +223,7 @@ class Losses:
             elif task.group.name in names_of:
                 name = names_of[task.group.name]
             else:
-                name = self._naming.prefix(task)
+                name = self._prefix_of(task)
                 if task.group.name != task.group.prefix.name:
                     names_of[task.group.name] = name
             prefixes[name] += 1

@@ -131,9 +131,16 @@ class Observer:
         self._workers = Workers()
         self._versions = Versions(scheduler)
         self._in_force = in_force(settings)
-        self.transitions = Transitions(self._computations, self._workers, self._drops)
+        self.transitions = Transitions(
+            scheduler,
+            self._computations,
+            self._workers,
+            self._drops,
+            put_back=self._put_back,
+            erred=self._erred,
+        )
         self.logs = Logs(scheduler, self._computation_of, self._naming, self._drops)
-        self._losses = Losses(scheduler, self._naming, self.logs.last_lines, self._drops)
+        self._losses = Losses(scheduler, self._prefix_of, self.logs.last_lines, self._drops)
         self._worker_metrics = WorkerMetrics(
             scheduler.cumulative_worker_metrics, self._naming, self._drops
         )
@@ -187,31 +194,10 @@ class Observer:
             graph=graph,
         )
 
-    def transition(self, key: Key, start: str, finish: str, *args: Any, **details: Any) -> None:
-        """A task went from one state to another: some six times per task, the hottest of all."""
-        try:
-            task = self._scheduler.tasks.get(key)
-            # Dask tells of transitions that are none, too.
-            if task is None or start == finish:
-                return
-            worker: WorkerState | None = None
-            if finish == "processing":
-                worker = task.processing_on
-            elif start == "processing":
-                if "worker" in details:
-                    worker = self._scheduler.workers.get(details["worker"])
-                if finish == "released":
-                    self._may_run_again(task)
-            if finish == "erred":
-                start = self._erred(task, start, details)
-            self.transitions.note(task, start, finish, details, worker)
-        except Exception:
-            self._drops["internal error"] += 1
-
-    def _may_run_again(self, task: TaskState) -> None:
+    def _put_back(self, task: TaskState) -> None:
         run = self._failed_runs.current()
         if run is not None and run.key == task.key and run.run_id == task.run_id:
-            # It does; the message of its failure is all that tells.
+            # It failed and runs once more; the message of its failure is all that tells.
             self._failed(task, run.details, retried=True)
             self._computations.failed_for_now(task, run.details)
 
@@ -229,11 +215,14 @@ class Observer:
         self.transitions.count()
         return self._computations.computation_of(task)
 
+    def _prefix_of(self, task: TaskState) -> str:
+        self.transitions.count()
+        return self._naming.prefix(task)
+
     def _failed(
         self, task: TaskState, details: Mapping[str, Any], *, retried: bool = False
     ) -> None:
-        computation = self._computation_of(task)
-        function = self._naming.prefix(task)
+        computation, function = self._computation_of(task), self._prefix_of(task)
         self._failures.add(computation, function, task.key, details, retried=retried)
 
     def add_worker(self, address: str) -> None:
@@ -250,7 +239,6 @@ class Observer:
 
     def log_event(self, topic: str, message: Any) -> None:
         """Something was written to Dask's event log."""
-        self.transitions.count()
         self._losses.event(topic, message)
         self._events.add(topic, message)
 
