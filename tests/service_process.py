@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -23,6 +25,9 @@ from daskscope_service.accounts.tokens import USUAL, Scope
 from daskscope_service.db.engine import open_database
 from daskscope_service.settings import Settings, option
 
+_PORTS = range(20_000, 32_768)
+_taken: set[int] = set()
+
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
@@ -30,10 +35,24 @@ _SETTINGS = {setting.name: setting for setting in dataclasses.fields(Settings)}
 
 
 def free_port() -> int:
-    """Return a loopback port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a loopback port that nothing listens on, another one each time.
+
+    It is none of those that Linux gives to connections: one of them could take it before it is
+    listened on.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        if port in _taken:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+        _taken.add(port)
+        return port
 
 
 class ServiceProcess:

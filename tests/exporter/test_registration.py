@@ -274,6 +274,6 @@ def _break_the_observer(what: str, dask_scheduler: object) -> None:
 
     # Snapshots go on: they are what tells of it.
     if what == "note":
-        transitions.note = broken
+        transitions._noted = None
     else:
         transitions._computations = SimpleNamespace(transition=broken)
