@@ -35,9 +35,13 @@ def token(shared_service: ServiceProcess, seeded: Seeded) -> str:
 
 @pytest.fixture
 def get(shared_service: ServiceProcess, token: str) -> Get:
+    return _getter(shared_service, token)
+
+
+def _getter(service: ServiceProcess, token: str) -> Get:
     def ask(path: str, status: int = 200, **parameters: Any) -> Any:
         answer = requests.get(
-            f"{shared_service.url}/api/v1/{path}",
+            f"{service.url}/api/v1/{path}",
             params=parameters,
             headers={"Authorization": f"Bearer {token}"},
             timeout=30,
@@ -128,14 +132,7 @@ def test_a_group_that_failed_often_does_not_hide_the_next_ones(
             )
             assert post(shared_service.url, token, beat).ok
 
-    def get(path: str, **parameters: Any) -> Any:
-        return requests.get(
-            f"{shared_service.url}/api/v1/{path}",
-            params=parameters,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=30,
-        ).json()
-
+    get = _getter(shared_service, token)
     listed = _all(get, "exceptions", limit=limit)
     assert [(group["fingerprint"], group["clusters"]) for group in listed] == [
         ("once", 1),
@@ -172,14 +169,7 @@ def test_groups_are_found_beyond_more_failures_than_are_looked_at_first(
     fail("older", 2_000, 1)
     fail("oldest", 3_000, 1)
 
-    def get(path: str, **parameters: Any) -> Any:
-        return requests.get(
-            f"{shared_service.url}/api/v1/{path}",
-            params=parameters,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=30,
-        ).json()
-
+    get = _getter(shared_service, token)
     listed = _all(get, "exceptions", limit=limit)
     assert [group["fingerprint"] for group in listed] == ["newest", "many", "older", "oldest"]
     assert listed[1]["count"] == 1_200 * make_failure().count
