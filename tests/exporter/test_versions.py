@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,10 @@ class _Worker:
 
 @pytest.fixture
 def scheduler() -> Scheduler:
-    return Scheduler(dashboard_address=":0")
+    async def made() -> Scheduler:
+        return Scheduler(dashboard_address=":0")
+
+    return asyncio.run(made())  # it asks for the running event loop, and must not find another test's
 
 
 @pytest.fixture
