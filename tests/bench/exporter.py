@@ -1,9 +1,9 @@
 """What daskscope costs a scheduler, against none and against a span per task.
 
-All variants run side by side, each on a cluster of its own, and take turns. Machines are noisy and
-two equal processes differ by a percent or two, so that rounds are compared one by one, the order
-changes with each, and the clusters are made anew every few rounds. A second cluster without
-plugin, the control, shows what is left of the noise.
+All variants run side by side, each on a cluster of its own, and take turns. Machines are noisy, so
+that rounds are compared one by one, and the order changes with each. Two equal schedulers differ by
+some percent as long as they live, more than two of their rounds: they are made anew every few
+rounds. A second cluster without plugin, the control, shows what is left of the noise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.bench.span_per_task import SpanPerTask
 from tests.service_process import ServiceProcess
 
 #: Rounds until the clusters are made anew.
-ROUNDS_PER_SITTING = 10
+ROUNDS_PER_SITTING = 4
 
 _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "no plugin",

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from dask._task_spec import Task
 from dask.delayed import delayed
-from distributed import Client, wait
+from distributed import Client, LocalCluster, wait
 
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
+from tests.exporter.test_scale import observer_of
 
 MARKER = "mark" + "er9"
 
@@ -270,3 +272,21 @@ def test_keys_of_the_users_own_never_become_a_name(
     make, expected = USERS[api]
     _run(client, make, recorder, expected)
     assert MARKER.encode() not in recorder.bytes
+
+
+def test_calls_of_several_functions_in_one_graph_are_told_apart(
+    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    alone = dict.fromkeys("abcdefgh", work)
+    mixed = {f"mixed-{number}": (work, _private)[number % 2] for number in range(20)}
+    graph = {key: Task(key, function, 1) for key, function in (alone | mixed).items()}
+    client.get(graph, list(graph))
+
+    row = recorder.computation(lambda row: row.completed == len(graph))
+    groups = recorder.groups(row.id)
+    assert {name: group.completed for name, group in groups.items()} == {"work": 18, "_private": 10}
+    # What Dask keeps by its own prefixes goes by the same names, where all of a prefix have one.
+    known = observer_of(cluster)._naming.known
+    assert {known(prefix) for prefix in alone} == {"work"}
+    assert known("mixed") == "(own key)"

@@ -63,7 +63,8 @@ def scheduler() -> Scheduler:
     async def made() -> Scheduler:
         return Scheduler(dashboard_address=":0")
 
-    return asyncio.run(made())  # it asks for the running event loop, and must not find another test's
+    # It asks for the running event loop, and must not find another test's.
+    return asyncio.run(made())
 
 
 @pytest.fixture

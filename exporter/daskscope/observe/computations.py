@@ -97,13 +97,13 @@ class Computations:
         """Count a graph's new tasks under a computation, its own or the running one it joins."""
         # Each with one of its tasks, which tells how it may be called.
         groups: dict[DaskTaskGroup, TaskState] = {}
-        singles: list[TaskState] = []
+        new: list[TaskState] = []
         seen: set[DaskTaskGroup] = set()
         for task in tasks:
             group = task.group
             if group.name == group.prefix.name:
                 if task.key not in self._tasks and task.state == "released":
-                    singles.append(task)
+                    new.append(task)
             elif group not in seen:
                 seen.add(group)
                 known = self._groups.get(group)
@@ -111,11 +111,11 @@ class Computations:
                     self._count_more(group, known)
                 elif group.states["released"] == len(group):
                     groups[group] = task
-        if not groups and not singles:
+        if not groups and not new:
             return
-        first = next(iter(groups.values())) if groups else singles[0]
+        first = next(iter(groups.values())) if groups else new[0]
         # What serves two requests is two computations, though one line of code sends both.
-        caller = caller_of(chain(groups.values(), singles)) if self._sampled else None
+        caller = caller_of(chain(groups.values(), new)) if self._sampled else None
         line = (client, frames or self._naming.prefix(first), caller and caller.trace_id)
         computation = self._joinable.get(line)
         if computation is None:
@@ -135,20 +135,18 @@ class Computations:
             ours = self._group(computation, name, prefix)
             whole = self._groups[group] = _Whole(ours)
             self._count_more(group, whole)
-            self._note_span(computation, task)
-        for task in singles:
-            prefix = self._naming.prefix(task)
+        for prefix, alike in self._naming.by_prefix(new).items():
             ours = self._group(computation, prefix, prefix)
-            self._tasks[task.key] = ours
-            self._add(ours, 1)
-            self._note_span(computation, task)
+            self._tasks.update(dict.fromkeys([task.key for task in alike], ours))
+            self._add(ours, len(alike))
         # Once all have their names: a task may come before what it needs.
         for group, task in groups.items():
             self._needs(self._groups[group].group, task, group.dependencies)
-        for task in singles:
+        for task in new:
             if task.dependencies:
                 others = {other.group for other in task.dependencies}
                 self._needs(self._tasks[task.key], task, others)
+        self._note_spans(computation, chain(groups.values(), new))
         if computation.context is not None:
             hand_on(computation.context, tasks)
 
@@ -322,12 +320,13 @@ class Computations:
                 group.forgiven()
 
     @staticmethod
-    def _note_span(computation: Computation, task: TaskState) -> None:
-        span = (task.annotations or {}).get("span")
-        if span:
-            name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
-            if name and name != "default":
-                computation.in_span(name)
+    def _note_spans(computation: Computation, tasks: Iterable[TaskState]) -> None:
+        for task in tasks:
+            span = task.annotations and task.annotations.get("span")
+            if span:
+                name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
+                if name and name != "default":
+                    computation.in_span(name)
 
     def _needs(self, ours: Group, task: TaskState, groups: Iterable[DaskTaskGroup]) -> None:
         for name in self._needed(task, groups):

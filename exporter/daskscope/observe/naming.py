@@ -19,8 +19,8 @@ process, nor does a part of it. Keys that Dask makes bear a token. What stands b
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
@@ -77,6 +77,23 @@ class Naming:
         if known != name:
             self._rename(prefix, known, name)
         return name
+
+    def by_prefix(self, tasks: Iterable[TaskState]) -> dict[str, list[TaskState]]:
+        """Return ``tasks`` by what they are called."""
+        found: defaultdict[str, list[TaskState]] = defaultdict(list)
+        group = function = None
+        for task in tasks:
+            # Calls of one function come in thousands, one after the other: one name serves all.
+            if (
+                function is None
+                or getattr(task.run_spec, "func", None) is not function
+                or task.group is not group
+                or not isinstance(task.key, str)
+            ):
+                alike = found[self.prefix(task)]
+                group, function = task.group, _named_after(task)
+            alike.append(task)
+        return found
 
     def known(self, prefix: str) -> str:
         """Return what the metrics call the tasks of ``prefix``, one of Dask's.
@@ -142,12 +159,19 @@ def without_key(text: str, key: Key) -> str:
     return text
 
 
-def _name(task: TaskState) -> str:
-    key = task.key
+def _named_after(task: TaskState) -> Any | None:
+    """Return the user's function that ``task`` goes by alone, None if it goes by something else."""
     # The scheduler holds the task's description; of some (aliases, data) there is no function.
     function = getattr(task.run_spec, "func", None)
-    if isinstance(key, str) and function is not None and not _is_dasks(function):
+    return function if isinstance(task.key, str) and not _is_dasks(function) else None
+
+
+def _name(task: TaskState) -> str:
+    key = task.key
+    function = _named_after(task)
+    if function is not None:
         return _called(function)
+    function = getattr(task.run_spec, "func", None)
     named = function is _execute_subgraph or _has_token(key)
     prefix = task.prefix.name[:MAX_NAME]
     unknown = _unknown(prefix)
