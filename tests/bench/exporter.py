@@ -3,7 +3,9 @@
 All variants run side by side, each on a cluster of its own, and take turns. Machines are noisy, so
 that rounds are compared one by one, and the order changes with each. Two equal schedulers differ by
 some percent as long as they live, more than two of their rounds: they are made anew every few
-rounds. A second cluster without plugin, the control, shows what is left of the noise.
+rounds, and another one starts first. A second cluster without plugin, the control, shows what is
+left of the noise. The hooks are in and out of one scheduler by turns, too: that tells more exactly
+what they cost, but not what the beats do.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from distributed import Client
 import daskscope
 from daskscope.config import settings
 from tests.bench.clusters import Cpu, cluster, cpu, run_tasks
-from tests.bench.hook_timer import seconds_in_hooks, time_hooks
+from tests.bench.hooks import put_hooks_in, take_hooks_out
 from tests.bench.inside import bytes_of_beats, close, rss, weigh_beats
 from tests.bench.results import Figure, record
 from tests.bench.span_per_task import SpanPerTask
@@ -28,6 +30,8 @@ from tests.service_process import ServiceProcess
 
 #: Rounds until the clusters are made anew.
 ROUNDS_PER_SITTING = 4
+#: For each of them, rounds with and without the hooks in one scheduler.
+TURNS_PER_ROUND = 5
 
 _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "no plugin",
@@ -47,7 +51,8 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     ``tell`` is called with a line for a person who waits.
     """
     used: dict[str, list[Cpu]] = {name: [] for name in _VARIANTS}
-    in_hooks: list[float] = []
+    with_hooks: list[Cpu] = []
+    without: list[Cpu] = []
     sizes: list[float] = []
     goodbyes: list[float] = []
     memory: dict[str, list[float]] = {name: [] for name in _VARIANTS}
@@ -55,7 +60,10 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     while done < rounds:
         sitting = min(ROUNDS_PER_SITTING, rounds - done)
         tell(f"starting a service and {len(_VARIANTS)} clusters …")
-        with tempfile.TemporaryDirectory(prefix="bench-") as folder, _clusters(folder) as clients:
+        with (
+            tempfile.TemporaryDirectory(prefix="bench-") as folder,
+            _clusters(folder, done) as clients,
+        ):
             clients[_DASKSCOPE].run_on_scheduler(weigh_beats)
             for name, client in clients.items():
                 _round(name, client, tasks, done)  # to warm up
@@ -65,7 +73,13 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
                 tell(_line(number + 1, rounds, used))
             for name, client in clients.items():
                 memory[name].append(client.run_on_scheduler(rss) / MIB)
-            in_hooks += _microseconds_in_hooks(clients[_DASKSCOPE], tasks, rounds=min(sitting, 5))
+            tell("the hooks in and out of one scheduler …")
+            for turn in range(sitting * TURNS_PER_ROUND):
+                for hooks in (without, with_hooks) if turn % 2 else (with_hooks, without):
+                    change = take_hooks_out if hooks is without else put_hooks_in
+                    clients[_DASKSCOPE].run_on_scheduler(change)
+                    hooks.append(_round(_DASKSCOPE, clients[_DASKSCOPE], tasks, turn))
+            clients[_DASKSCOPE].run_on_scheduler(put_hooks_in)
             goodbyes.append(clients[_DASKSCOPE].run_on_scheduler(close))
             sizes += clients[_DASKSCOPE].run_on_scheduler(bytes_of_beats)
         done += sitting
@@ -75,7 +89,8 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     }
     tasks_each = tasks * (min(ROUNDS_PER_SITTING, rounds) + 1)
     figures = [
-        *_figures(used, in_hooks),
+        *_figures(used),
+        *_figures_of_hooks(with_hooks, without, tasks),
         *(
             Figure.of_values(
                 f"memory, {name}",
@@ -93,20 +108,24 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
         rounds=rounds,
         tasks=tasks,
         seconds=used,
+        seconds_by_turns={"with its hooks": with_hooks, "without": without},
         mebibytes=memory,
         tasks_before_memory=tasks_each,
     )
 
 
 @contextmanager
-def _clusters(folder: str) -> Iterator[dict[str, Client]]:
-    """Start one cluster per variant, and the service that two of them report to."""
+def _clusters(folder: str, number: int) -> Iterator[dict[str, Client]]:
+    """Start one cluster per variant, and the service that two of them report to.
+
+    Which of them starts first goes by the ``number`` of rounds that have been run.
+    """
     with ExitStack() as parts:
         service = parts.enter_context(ServiceProcess(Path(folder, "service")))
         token = service.token()
         clients = {
-            name: parts.enter_context(cluster(Path(folder, str(number))))
-            for number, name in enumerate(_VARIANTS)
+            name: parts.enter_context(cluster(Path(folder, name.replace(" ", "-"))))
+            for name in _order(number // ROUNDS_PER_SITTING)
         }
         # It changes a default of this process, for all its clients; see _round.
         registration = daskscope.register(
@@ -127,18 +146,6 @@ def _round(variant: str, client: Client, tasks: int, number: int) -> Cpu:
     return cpu(client).since(before)
 
 
-def _microseconds_in_hooks(client: Client, tasks: int, rounds: int) -> list[float]:
-    """Return microseconds per task in daskscope's hooks, for each of some more rounds."""
-    client.run_on_scheduler(time_hooks)
-    taken, before = [], 0.0
-    for number in range(rounds):
-        _round(_DASKSCOPE, client, tasks, number)
-        total = client.run_on_scheduler(seconds_in_hooks)
-        taken.append((total - before) / tasks * 1e6)
-        before = total
-    return taken
-
-
 def _line(number: int, rounds: int, used: dict[str, list[Cpu]]) -> str:
     last = {name: cpus[-1] for name, cpus in used.items()}
     compared = ", ".join(
@@ -156,7 +163,7 @@ def _order(number: int) -> list[str]:
     return order[::-1] if number % 2 else order
 
 
-def _figures(used: dict[str, list[Cpu]], in_hooks: list[float]) -> list[Figure]:
+def _figures(used: dict[str, list[Cpu]]) -> list[Figure]:
     figures = []
     for what, title in (("loop", "event-loop CPU"), ("process", "process CPU")):
         seconds = {name: [getattr(one, what) for one in cpus] for name, cpus in used.items()}
@@ -168,5 +175,12 @@ def _figures(used: dict[str, list[Cpu]], in_hooks: list[float]) -> list[Figure]:
             for name in (_DASKSCOPE, _SPANS)
         ]
         figures.append(Figure.of_ratios(f"{title}, {_CONTROL}", other, one))
-    figures.append(Figure.of_values("in daskscope's hooks, per task", in_hooks, "µs"))
     return figures
+
+
+def _figures_of_hooks(hooks: list[Cpu], without: list[Cpu], tasks: int) -> Iterator[Figure]:
+    for what, title in (("loop", "event-loop CPU"), ("process", "process CPU")):
+        ours, base = ([getattr(one, what) for one in cpus] for cpus in (hooks, without))
+        yield Figure.of_ratios(f"{title}, its hooks alone", ours, base)
+    more = [(one.loop - base.loop) / tasks * 1e6 for one, base in zip(hooks, without, strict=True)]
+    yield Figure.of_values("event-loop CPU, its hooks per task", more, "µs")
