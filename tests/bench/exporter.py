@@ -2,10 +2,10 @@
 
 All variants run side by side, each on a cluster of its own, and take turns. Machines are noisy, so
 that rounds are compared one by one, and the order changes with each. Two equal schedulers differ by
-some percent as long as they live, more than two of their rounds: they are made anew every few
-rounds, and another one starts first. A second cluster without plugin, the control, shows what is
-left of the noise. The hooks are in and out of one scheduler by turns, too: that tells more exactly
-what they cost, but not what the beats do.
+some percent for as long as they live, and further rounds do not help: so they are made anew every
+few rounds, and another one starts first. A second cluster without plugin, the control, shows what
+is left of the noise. The hooks are in and out of one scheduler by turns, too: that tells more
+exactly what they cost, but not what the beats do.
 """
 
 from __future__ import annotations
