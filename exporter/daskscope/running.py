@@ -72,7 +72,7 @@ class Running:
         )
         self._count: Background[None] = Background(
             "daskscope-count",
-            lambda _: self.observer.transitions.count(),
+            lambda _: self.observer.transitions.count_waiting(),
             lambda: None,
             drops,
         )

@@ -222,13 +222,15 @@ class _Stage:
         assert observer is not None
         observer.update_graph("client", [task.key for task in tasks])
         now = time.time()
+        worker = next(iter(self._scheduler.workers.values()))
         told = {
-            "worker": next(iter(self._scheduler.workers)),
+            "worker": worker.address,
             "nbytes": 28,
             "typename": "int",
             "startstops": ({"action": "compute", "start": now, "stop": now + 0.1},),
         }
         for task in tasks:
+            task.processing_on = worker
             for start, finish in (("released", "waiting"), ("waiting", "processing")):
                 observer.transitions.note(task.key, start, finish)
             observer.transitions.note(task.key, "processing", "memory", **told)
@@ -239,6 +241,7 @@ class _Stage:
         task = self._task()
         text = f"ValueError({'x' * 200!r})"
         observer.update_graph("client", [task.key])
+        task.processing_on = next(iter(self._scheduler.workers.values()))
         observer.transitions.note(task.key, "released", "waiting")
         observer.transitions.note(task.key, "waiting", "processing")
         told = {"cause": task.key, "exception_text": text, "traceback_text": "in f\n" * 20}

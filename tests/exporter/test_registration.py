@@ -9,7 +9,6 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask.config
@@ -267,13 +266,13 @@ def test_hooks_that_fail_are_counted_and_never_logged(
 
 def _break_the_observer(what: str, dask_scheduler: object) -> None:
     plugin = dask_scheduler.plugins["daskscope"]  # type: ignore[attr-defined]
-    transitions = plugin._running.observer.transitions
+    observer = plugin._running.observer
 
     def broken(*args: object) -> None:
         raise RuntimeError("broken")
 
     # Snapshots go on: they are what tells of it.
     if what == "note":
-        transitions._noted = None
+        observer._workers.look = broken
     else:
-        transitions._computations = SimpleNamespace(transition=broken)
+        observer._computations._begins = broken

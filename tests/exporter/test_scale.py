@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 from distributed import Client, LocalCluster, wait
-from distributed.scheduler import Scheduler
+from distributed.core import Status
+from distributed.metrics import monotonic
+from distributed.scheduler import Scheduler, WorkerState
 
 from daskscope import names, protocol
 from daskscope.observe import losses
@@ -135,6 +137,24 @@ def test_threads_of_workers_that_pause_are_paused(
     assert recorder.wait_for(paused, "paused threads").workers == 2
 
 
+def test_idle_threads_are_paused_from_the_moment_on_that_they_are(
+    cluster: LocalCluster, client: Client, register: Register, workers: SimulatedWorkers
+) -> None:
+    register(interval="1h", **NO_WORKERS)
+    workers.come(2)
+    workers.pause()
+
+    async def paused_since(dask_scheduler: Scheduler) -> float:
+        while any(w.status is not Status.paused for w in dask_scheduler.workers.values()):
+            await asyncio.sleep(0.01)
+        return monotonic()
+
+    since: float = client.run_on_scheduler(paused_since)
+    known = monotonic() - since
+    seconds = observer_of(cluster).snapshot("beat").workers.seconds
+    assert seconds["paused"] >= 2 * THREADS * known
+
+
 def test_losses_beyond_the_bound_are_counted(
     cluster: LocalCluster,
     client: Client,
@@ -201,10 +221,22 @@ def test_ten_thousand_graphs_between_two_beats_are_all_told(
 def _run_graphs(number: int, tasks: int, dask_scheduler: Scheduler) -> None:
     """Tell the plugin of so many graphs of so many tasks, as Dask's scheduler does."""
     plugin: Any = dask_scheduler.plugins[NAME]
+    worker = WorkerState(
+        address="tcp://10.0.0.1:1",
+        status=Status.running,
+        pid=1,
+        name=1,
+        nthreads=1,
+        memory_limit=MEMORY_LIMIT,
+        local_directory="/nowhere",
+        nanny=None,
+        server_id="worker-1",
+        scheduler=dask_scheduler,
+    )
     for serial in range(number):
         keys = [(f"inc-{serial:032x}", task) for task in range(tasks)]
         for key in keys:
-            dask_scheduler.new_task(key, None, "released")
+            dask_scheduler.new_task(key, None, "released").processing_on = worker
         plugin.update_graph(dask_scheduler, client="a client", tasks=keys)
         for key in keys:
             plugin.transition(key, "released", "waiting")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from typing import Any
 
 import dask.bag
 import pytest
-from distributed import Client, LocalCluster, wait
+from distributed import Client, Event, LocalCluster, wait
+from distributed.metrics import monotonic
+from distributed.scheduler import Scheduler
 
 from daskscope.observe import transitions
 from daskscope.observe.computations import Computations
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
-from tests.exporter.test_computations import inc
+from tests.exporter.test_computations import hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
 
 
@@ -22,13 +25,13 @@ def test_they_are_counted_off_the_event_loop(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: Counter[str] = Counter()
-    count = Computations.transition
+    count = Computations.count
 
-    def noted(self: Computations, *transition: Any) -> None:
+    def noted(self: Computations, *args: Any) -> None:
         counted[threading.current_thread().name] += 1
-        count(self, *transition)
+        count(self, *args)
 
-    monkeypatch.setattr(Computations, "transition", noted)
+    monkeypatch.setattr(Computations, "count", noted)
     register()
     run(client, 5_000)
 
@@ -46,24 +49,48 @@ def test_none_is_left_out_while_the_other_thread_does_not_get_its_turn(
     recorder: Recorder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transitions, "MAX_WAITING", 600)
+    monkeypatch.setattr(transitions, "MAX_WAITING", 2)
     register(interval="1h")
     noted = observer_of(cluster).transitions
-    most = 0
-
-    def let_wait() -> None:
-        nonlocal most
-        most = max(most, len(noted._noted))
-
-    noted.many_wait = let_wait
+    waiting = []
+    noted.many_wait = lambda: waiting.append(len(noted._waiting))
     run(client, 1_000)
 
-    assert most == 300
-    assert len(noted._noted) < 600
+    assert len(waiting) > 1
+    assert set(waiting) == {1}
+    assert len(noted._waiting) < 2
     cluster.close()
     computation = recorder.computation()
     assert (computation.tasks, computation.completed) == (1_000, 1_000)
     assert computation.status == "finished"
+
+
+def test_threads_have_a_task_from_the_moment_on_that_it_is_theirs_until_it_ends(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    observer = observer_of(cluster)
+
+    async def given(dask_scheduler: Scheduler) -> float:
+        while not any(worker.processing for worker in dask_scheduler.workers.values()):
+            await asyncio.sleep(0.01)
+        return monotonic()
+
+    before = observer.snapshot("beat").workers
+    future = client.submit(hold, 1, "threads")
+    began: float = client.run_on_scheduler(given)
+    worked = monotonic() - began
+    during = observer.snapshot("beat").workers
+    Event("threads", client=client).set()
+    future.result()
+    ended = monotonic()
+    while monotonic() < ended + 2 * (ended - began):
+        client.run_on_scheduler(id, 1)
+    rested = monotonic() - ended
+    after = observer.snapshot("beat").workers
+
+    assert during.unassigned - before.unassigned <= during.capacity - before.capacity - worked
+    assert after.unassigned - during.unassigned >= after.threads * rested
 
 
 def test_a_key_that_comes_back_is_another_task(

@@ -30,6 +30,13 @@ MANY = 1_000
 #: States of a task that still has something to do.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 
+#: States of a task that was given up, or is not needed any more.
+GONE = frozenset({"released", "forgotten"})
+
+#: A transition: the task, its two states, when by the monotonic clock, and what Dask tells of it.
+#: The last two only of tasks that have nothing to do from then on.
+Noted = tuple[TaskState, str, str, float, Mapping[str, Any]]
+
 # Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
 _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 
@@ -150,54 +157,46 @@ class Computations:
         if computation.context is not None:
             hand_on(computation.context, tasks)
 
-    def transition(
-        self, task: TaskState, start: str, finish: str, details: Mapping[str, Any], at: float
-    ) -> None:
-        """Count one transition of some time ago; Dask may have forgotten the task meanwhile."""
-        whole = self._groups.get(task.group)
-        group = self._tasks.get(task.key) if whole is None else whole.group
-        if group is None:
-            if finish == "processing":
-                # Dask tells by prefix how it spends its time, and does so before it ends.
-                self._naming.prefix(task)
-            elif start == "processing" and finish in ("memory", "erred"):
-                self._ran_unknown(task, finish, details)
-            return
-        computation = group.computation
-        states = group.states
-        states[start] -= 1
-        states[finish] += 1
-        if not group.changed:
-            self._note_change(group)
-        if finish in ACTIVE:
-            if start not in ACTIVE:
-                if self._ends:
-                    self._begins_anew(task.key, group)
-                if not computation.active:
-                    self._set_going(computation)
-                computation.active += 1
-            return
-        if finish == "erred":
-            if not self._erred(task, start, group, details):
-                return
-        elif start == "processing" and finish == "memory":
-            group.finished(details, group.totals or self._totals_of(task))
-        if start in ACTIVE:
-            computation.active -= 1
-            if finish in ("released", "forgotten") and not computation.done:
-                computation.let_go += 1
-                self._ends[task.key] = _LET_GO
-            if not computation.active:
-                self._stop(computation, at, given_up=finish not in ("memory", "erred"))
-        if finish == "forgotten":
-            if self._ends:
-                self._ends.pop(task.key, None)
-            if whole is None:
-                del self._tasks[task.key]
-            else:
-                whole.forgotten += 1
-                if whole.forgotten >= whole.counted:
-                    del self._groups[task.group]
+    def count(self, noted: Iterable[Noted], ahead: float) -> None:
+        """Count transitions of some time ago; Dask may have forgotten their tasks meanwhile.
+
+        The wall clock is so many seconds ``ahead`` of the one that they were noted by.
+        """
+        groups, tasks, ends = self._groups, self._tasks, self._ends
+        for task, start, finish, at, details in noted:
+            try:
+                whole = groups.get(task.group)
+                group = tasks.get(task.key) if whole is None else whole.group
+                if group is None:
+                    self._count_unknown(task, start, finish, details)
+                    continue
+                states = group.states
+                states[start] -= 1
+                states[finish] += 1
+                if not group.changed:
+                    self._note_change(group)
+                if finish in ACTIVE:
+                    if start not in ACTIVE:
+                        self._begins(task.key, group)
+                    continue
+                if finish == "erred":
+                    if not self._erred(task, start, group, details):
+                        continue
+                elif finish == "memory" and start == "processing":
+                    group.finished(details, group.totals or self._totals_of(task))
+                if start in ACTIVE:
+                    self._rests(task.key, finish, group.computation, at + ahead)
+                if finish == "forgotten":
+                    if ends:
+                        ends.pop(task.key, None)
+                    if whole is None:
+                        del tasks[task.key]
+                    else:
+                        whole.forgotten += 1
+                        if whole.forgotten >= whole.counted:
+                            del groups[task.group]
+            except Exception:  # the others are counted nevertheless
+                self._drops["internal error"] += 1
 
     def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
         """Count a run of ``task`` that raised an exception and that Dask repeats."""
@@ -310,14 +309,29 @@ class Computations:
         group.computation.stuck += 1
         return True
 
-    def _begins_anew(self, key: Hashable, group: Group) -> None:
-        end = self._ends.pop(key, None)
-        if end == _LET_GO:
-            group.computation.let_go -= 1
-        elif end is not None:
-            group.computation.stuck -= 1
-            if end == _RAISED:
-                group.forgiven()
+    def _begins(self, key: Hashable, group: Group) -> None:
+        """Count a task that has something to do from now on."""
+        computation = group.computation
+        if self._ends:
+            end = self._ends.pop(key, None)
+            if end == _LET_GO:
+                computation.let_go -= 1
+            elif end is not None:
+                computation.stuck -= 1
+                if end == _RAISED:
+                    group.forgiven()
+        if not computation.active:
+            self._set_going(computation)
+        computation.active += 1
+
+    def _rests(self, key: Hashable, finish: str, computation: Computation, at: float) -> None:
+        """Count a task that had something to do until now, and is ``finish`` now."""
+        computation.active -= 1
+        if finish in GONE and not computation.done:
+            computation.let_go += 1
+            self._ends[key] = _LET_GO
+        if not computation.active:
+            self._stop(computation, at, given_up=finish not in ("memory", "erred"))
 
     @staticmethod
     def _note_spans(computation: Computation, tasks: Iterable[TaskState]) -> None:
@@ -366,12 +380,18 @@ class Computations:
     def _totals_of(self, task: TaskState) -> PrefixTotals:
         return self._prefixes[self._naming.prefix(task)]
 
-    def _ran_unknown(self, task: TaskState, finish: str, details: Mapping[str, Any]) -> None:
+    def _count_unknown(
+        self, task: TaskState, start: str, finish: str, details: Mapping[str, Any]
+    ) -> None:
         # Tasks from before the plugin came.
-        totals = self._totals_of(task)
-        totals.ran(details.get("startstops") or ())
-        if finish == "memory":
-            totals.completed += 1
-            totals.output_bytes += details.get("nbytes") or 0
-        elif details.get("cause") == task.key:
-            totals.erred += 1
+        if finish == "processing":
+            # Dask tells by prefix how it spends its time, and does so before it ends.
+            self._naming.prefix(task)
+        elif start == "processing" and finish in ("memory", "erred"):
+            totals = self._totals_of(task)
+            totals.ran(details.get("startstops") or ())
+            if finish == "memory":
+                totals.completed += 1
+                totals.output_bytes += details.get("nbytes") or 0
+            elif details.get("cause") == task.key:
+                totals.erred += 1

@@ -11,6 +11,7 @@ from math import inf, isfinite
 from typing import Any
 
 from distributed.metrics import time
+from distributed.scheduler import ALL_TASK_STATES
 
 from daskscope import protocol
 from daskscope.names import DURATION_BOUNDS, OTHER
@@ -71,7 +72,7 @@ class Group:
         self.completed = 0
         self.erred = 0
         self.retried = 0
-        self.states: dict[str, int] = defaultdict(int)
+        self.states: dict[str, int] = dict.fromkeys(ALL_TASK_STATES, 0)
         self.seconds: dict[str, float] = {}
         self.output_bytes = 0
         self.types: dict[str, int] = {}

@@ -239,6 +239,10 @@ class Observer:
 
     def log_event(self, topic: str, message: Any) -> None:
         """Something was written to Dask's event log."""
+        worker = self._scheduler.workers.get(topic)
+        if worker is not None:
+            # It may have been paused, which takes no task from it and so makes no transition.
+            self._workers.look_closely(worker)
         self._losses.event(topic, message)
         self._events.add(topic, message)
 

@@ -15,28 +15,28 @@ from typing import Any
 
 from dask.typing import Key
 from distributed.metrics import monotonic, time
-from distributed.scheduler import Scheduler, TaskState, WorkerState
+from distributed.scheduler import Scheduler, TaskState
 
-from daskscope.observe.computations import Computations
+from daskscope.observe.computations import ACTIVE, Computations
 from daskscope.observe.workers import Workers
 
 #: Transitions that are counted together.
 AT_ONCE = 300
-#: Transitions that may wait. More are counted on the loop: none is ever left out.
-MAX_WAITING = 3_000
+#: As many of these may wait. More are counted on the loop: none is ever left out.
+MAX_WAITING = 10
+
+#: Items that are noted of each: the task, its two states; of tasks that have nothing to do from
+#: then on also when, by the clock that is not set, and the details.
+ITEMS = 5
 
 #: What Dask tells of a transition beside the states.
 Details = Mapping[str, Any]
 
-# A task and its two states, details, when by the clock that is not set; and the worker, if one was
-# given the task or is rid of it, with the tasks that it then had.
-_Noted = tuple[TaskState, str, str, Details, float, WorkerState | None, int]
-
 
 class Transitions:
-    """Hands transitions on to ``computations`` and ``workers``, in their order.
+    """Hands transitions on to ``computations``, in their order, and tells ``workers`` at once.
 
-    What has to be seen at once is told on the loop: to ``erred`` a task that Dask calls erred,
+    What else has to be seen at once is told on the loop: to ``erred`` a task that Dask calls erred,
     which returns what it was before, to ``put_back`` one that was to run and now is not.
     ``many_wait`` is called there, too, whenever some more should be counted.
     """
@@ -51,57 +51,78 @@ class Transitions:
         put_back: Callable[[TaskState], None],
         erred: Callable[[TaskState, str, Details], str],
     ) -> None:
-        self._scheduler = scheduler
         self._computations = computations
-        self._workers = workers
         self._drops = drops
-        self._put_back = put_back
-        self._erred = erred
-        self._noted: deque[_Noted] = deque()
+        # One flat list: an object for each would make work for the garbage collector.
+        self._noted: list[Any] = []
+        self._waiting: deque[list[Any]] = deque()
         self._counting = Lock()
         self.many_wait: Callable[[], None] = self.count
+        #: Dask's hook.
+        self.note = self._hook(scheduler, workers, put_back, erred)
 
-    def note(self, key: Key, start: str, finish: str, *args: Any, **details: Any) -> None:
-        """Dask's hook: a task went from one state to another. Every line counts."""
-        try:
-            scheduler = self._scheduler
-            task = scheduler.tasks.get(key)
-            # Dask tells of transitions that are none, too.
-            if task is None or start == finish:
-                return
-            worker, busy = None, 0
-            if finish == "processing":
-                worker = task.processing_on
-            elif start == "processing":
-                if "worker" in details:
-                    worker = scheduler.workers.get(details["worker"])
-                if finish == "released":
-                    self._put_back(task)
-            if finish == "erred":
-                start = self._erred(task, start, details)
-            if worker is not None:
-                busy = len(worker.processing)
-            noted = self._noted
-            noted.append((task, start, finish, details, monotonic(), worker, busy))
-            waiting = len(noted)
-            if not waiting % AT_ONCE:
-                if waiting < MAX_WAITING:
-                    self.many_wait()
+    def _hook(
+        self,
+        scheduler: Scheduler,
+        workers: Workers,
+        put_back: Callable[[TaskState], None],
+        erred: Callable[[TaskState, str, Details], str],
+    ) -> Callable[..., None]:
+        # Not a method, and Dask names none of the first three: both make a call cheaper. Every line
+        # counts.
+        tasks, workers_by_address = scheduler.tasks, scheduler.workers
+        noted, full = self._noted, AT_ONCE * ITEMS
+
+        def note(key: Key, start: str, finish: str, /, *args: Any, **details: Any) -> None:
+            try:
+                task = tasks[key]
+                if finish == "processing":
+                    noted.extend((task, start, finish, 0.0, None))
+                    workers.look(task.processing_on)
+                elif start == "processing":
+                    if "worker" in details:
+                        workers.look(workers_by_address.get(details["worker"]))
+                    if finish == "erred":
+                        start = erred(task, start, details)
+                    elif finish == "released":
+                        put_back(task)
+                    noted.extend((task, start, finish, monotonic(), details))
+                elif finish in ACTIVE or (start not in ACTIVE and finish != "erred"):
+                    noted.extend((task, start, finish, 0.0, None))
                 else:
-                    self.count()
-        except Exception:  # as in the plugin's other hooks, whose wrapper would cost a call more
-            self._drops["internal error"] += 1
+                    if start == finish:
+                        return  # Dask tells of transitions that are none, too
+                    if finish == "erred":
+                        start = erred(task, start, details)
+                    noted.extend((task, start, finish, monotonic(), details))
+                if len(noted) >= full:
+                    self._hand_over()
+            except Exception:  # as in the plugin's other hooks, whose wrapper costs a call more
+                self._drops["internal error"] += 1
+
+        return note
+
+    def _hand_over(self) -> None:
+        self._let_wait()
+        if len(self._waiting) < MAX_WAITING:
+            self.many_wait()
+        else:
+            self.count_waiting()
+
+    def _let_wait(self) -> None:
+        noted = self._noted.copy()
+        del self._noted[: len(noted)]
+        self._waiting.append(noted)
 
     def count(self) -> None:
-        """Count all that were noted. In any thread: of two that want to one waits."""
-        noted = self._noted
+        """Count all that were noted. On the event loop."""
+        self._let_wait()
+        self.count_waiting()
+
+    def count_waiting(self) -> None:
+        """Count those that wait for it. In any thread: of two that want to one waits."""
         with self._counting:
             ahead = time() - monotonic()
-            while noted:
-                task, start, finish, details, at, worker, busy = noted.popleft()
-                try:
-                    self._computations.transition(task, start, finish, details, at + ahead)
-                    if worker is not None:
-                        self._workers.looked_at(worker, busy, at)
-                except Exception:
-                    self._drops["internal error"] += 1
+            while self._waiting:
+                noted = iter(self._waiting.popleft())
+                self._computations.count(zip(*[noted] * ITEMS, strict=True), ahead)

@@ -62,7 +62,7 @@ class Workers:
         self._threads_of[worker.address] = worker.nthreads
         self._slots[worker.address] = (0, 0)
         self._threads += worker.nthreads
-        self.looked_at(worker, len(worker.processing), monotonic())
+        self.look_closely(worker)
 
     def removed(self, address: str) -> None:
         """Do not count them any more."""
@@ -72,21 +72,28 @@ class Workers:
         self._free_threads -= free
         self._paused_threads -= paused
 
-    def looked_at(self, worker: WorkerState, tasks: int, at: float) -> None:
-        """Note that a worker had so many ``tasks`` from ``at`` on, by the monotonic clock.
+    def look(self, worker: WorkerState | None) -> None:
+        """Note how many threads of a worker have no task now, if it is known to run.
 
-        Called twice per task, never for a time before the last one.
+        Called twice per task. A worker that has left is None.
         """
+        if worker is None:
+            return
+        free = worker.nthreads - len(worker.processing)
+        if self._slots.get(worker.address) != (free if free > 0 else 0, 0):
+            self.look_closely(worker)
+
+    def look_closely(self, worker: WorkerState) -> None:
+        """Note how many threads of a worker have no task now, or are paused."""
         before = self._slots.get(worker.address)
         if before is None:
             return
         if worker.status is Status.paused:
             now = (0, max(worker.nthreads - len(worker.executing), 0))
         else:
-            free = worker.nthreads - tasks
-            now = (free if free > 0 else 0, 0)
+            now = (max(worker.nthreads - len(worker.processing), 0), 0)
         if now != before:
-            self._accrue(at)
+            self._accrue(monotonic())
             self._slots[worker.address] = now
             self._free_threads += now[0] - before[0]
             self._paused_threads += now[1] - before[1]
@@ -124,10 +131,10 @@ class Workers:
                 running += 1
                 free = nthreads - len(worker.processing)
                 if slots.get(worker.address) != (free if free > 0 else 0, 0):
-                    self.looked_at(worker, len(worker.processing), monotonic())
+                    self.look_closely(worker)
             else:
                 other_states[status.name] += 1
-                self.looked_at(worker, len(worker.processing), monotonic())
+                self.look_closely(worker)
             if worker.executing:
                 since = max(now - worker.last_seen, 0.0)
                 for task, took in worker.executing.items():
