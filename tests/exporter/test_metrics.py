@@ -12,6 +12,7 @@ from typing import Any
 import dask
 import pytest
 from dask.sizeof import sizeof
+from dask.utils import parse_timedelta
 from distributed import Client, Event, LocalCluster, Scheduler, SpecCluster, Worker, wait
 from distributed.core import Status
 
@@ -19,12 +20,14 @@ import daskscope
 from daskscope import names, protocol
 from daskscope.observe.cost import Cost
 from daskscope.observe.idle import MAX_STEP, Idle
-from daskscope.observe.load import TICK
 from daskscope.plugin import NAME
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold
 from tests.exporter.test_idle import Clock
+
+#: Seconds between two looks of Dask's at its own event loop.
+DASKS_TICK = parse_timedelta(dask.config.get("distributed.admin.tick.interval"))
 
 MIB = 1024**2
 GIB = 1024**3
@@ -396,14 +399,14 @@ def test_what_holds_up_the_schedulers_loop_is_its_lag_and_its_cpu(
     client, _ = two_workers
     before = recorder.wait_for(lambda: recorder.beats, "a beat")[-1]
     client.run_on_scheduler(spin, 0.5)
-    _points(recorder, names.SCHEDULER_LAG, lambda values: values.get((), 0) >= 0.5 - TICK)
+    _points(recorder, names.SCHEDULER_LAG, lambda values: values.get((), 0) >= 0.5 - DASKS_TICK)
     count = len(recorder.beats)
     recorder.wait_for(lambda: len(recorder.beats) > count + 1, "the beats meanwhile")
 
     beats = sorted(recorder.beats, key=lambda beat: beat.seq)
     statuses = [beat.status for beat in beats if beat.seq >= before.seq]
     loads = [status.scheduler for status in statuses if status.scheduler is not None]
-    assert max(load.lag for load in loads) >= 0.5 - TICK
+    assert max(load.lag for load in loads) >= 0.5 - DASKS_TICK
     used = sum(
         load.cpu * (status.at - previous.at)
         for previous, status, load in zip(statuses, statuses[1:], loads[1:], strict=False)

@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from typing import Any
 
 from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 
-#: Seconds between two looks at the event loop. What holds it up for longer is always seen.
-TICK = 0.05
-
 
 class Load:
-    """Measures the process and its event loop. Runs on that loop, until :meth:`stop`."""
+    """Measures the process and its event loop. Runs on that loop, until :meth:`stop`.
+
+    Dask itself looks at its loop, some fifty times a second, and :class:`Load` joins it: to wake
+    the loop for a look of its own would cost as much as dozens of tasks. What holds up the loop for
+    longer than the ``interval`` between two looks, in seconds, is always seen. Dask goes by the
+    wall clock; if that is set back, it looks again, and a lag is seen again, when its time comes.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._loop = asyncio.get_running_loop()
         self._lag = 0.0
         self._at = time.monotonic()
         self._cpu = time.process_time()
-        self._due = self._loop.time() + TICK
-        self._timer = self._loop.call_at(self._due, self._tick)
+        self._ticks = scheduler.periodic_callbacks["tick"]
+        self.interval = self._ticks.callback_time / 1_000
+        self._looked_at = time.monotonic(), time.time()
+        self._original, self._ticks.callback = self._ticks.callback, self._look
 
     def stop(self) -> None:
         """Do not look any more."""
-        self._timer.cancel()
+        # Someone may have joined after us: then ours stays, harmless, inside theirs.
+        if self._ticks.callback == self._look:
+            self._ticks.callback = self._original
 
     def take(self) -> protocol.SchedulerLoad:
         """Return the load since the last call."""
         now, cpu = time.monotonic(), time.process_time()
         elapsed, used = now - self._at, cpu - self._cpu
         self._at, self._cpu = now, cpu
-        # A tick that is late already tells as much as one that came late; it does so once.
-        lag, self._lag = max(self._lag, self._loop.time() - self._due), 0.0
-        self._due = max(self._due, self._loop.time())
+        lag, self._lag = self._lag, 0.0
         return protocol.SchedulerLoad(
             cpu=used / elapsed if elapsed > 0 else 0.0,
             # Dask's own monitor has just asked for it; asking again takes a system call or more.
             memory=int(self._scheduler.monitor.recent()["memory"]),
-            lag=max(lag, 0.0),
+            lag=lag,
         )
 
-    def _tick(self) -> None:
-        now = self._loop.time()
-        self._lag = max(self._lag, now - self._due)
-        self._due = now + TICK
-        self._timer = self._loop.call_at(self._due, self._tick)
+    def _look(self) -> Any:
+        before, self._looked_at = self._looked_at, (time.monotonic(), time.time())
+        took, by_wall = (at - then for at, then in zip(self._looked_at, before, strict=True))
+        # Where they differ, Dask was not kept waiting: the clock that it goes by was set.
+        if took - self.interval > self._lag and abs(by_wall - took) < took / 2:
+            self._lag = took - self.interval
+        return self._original()

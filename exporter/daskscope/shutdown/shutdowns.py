@@ -128,7 +128,7 @@ class Shutdowns:
         try:
             self._idle.look()
             held = len(self._scheduler.tasks)
-            if self._idle.work() is not None or held > self._tasks_held:
+            if self._under_way and (self._idle.work() is not None or held > self._tasks_held):
                 self.work_arrived()
             self._tasks_held = held
             idle, timeout = self._idle.seconds(), self._settings.idle_timeout
