@@ -59,7 +59,7 @@ def test_the_service_is_measured_beside_its_goals(tmp_path: Path) -> None:
     result = CliRunner().invoke(bench, [*arguments, "--json", str(record)], catch_exceptions=False)
 
     assert result.exit_code == 0, result.output
-    rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line}
+    rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if "|" in line}
     assert "≥ 1,500 on SQLite" in rows["heartbeats/s"]
     assert "against a bare prototype's" in rows
     assert "≤ 26 on SQLite" in rows["bytes on disk per point"]
