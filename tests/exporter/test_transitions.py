@@ -21,6 +21,13 @@ from tests.exporter.test_computations import hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
 
 
+async def given(dask_scheduler: Scheduler) -> float:
+    """Wait until a worker has a task. Return when."""
+    while not any(worker.processing for worker in dask_scheduler.workers.values()):
+        await asyncio.sleep(0.01)
+    return monotonic()
+
+
 def test_they_are_counted_off_the_event_loop(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,12 +77,6 @@ def test_threads_have_a_task_from_the_moment_on_that_it_is_theirs_until_it_ends(
 ) -> None:
     register(interval="1h")
     observer = observer_of(cluster)
-
-    async def given(dask_scheduler: Scheduler) -> float:
-        while not any(worker.processing for worker in dask_scheduler.workers.values()):
-            await asyncio.sleep(0.01)
-        return monotonic()
-
     before = observer.snapshot("beat").workers
     future = client.submit(hold, 1, "threads")
     began: float = client.run_on_scheduler(given)
@@ -104,6 +105,42 @@ def test_a_key_that_comes_back_is_another_task(
     rows = observer_of(cluster).snapshot("beat").computations
     assert sum(row.tasks for row in rows) == 2
     assert sum(row.completed for row in rows) == 2
+
+
+def test_nor_is_it_what_went_by_that_key_before_daskscope_came(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    before = client.submit(inc, 1, key="again", pure=False)
+    before.result()
+    register(interval="1h")
+    del before
+    client.run_on_scheduler(forgotten)
+    after = client.submit(inc, 1, key="again", pure=False)
+    after.result()
+
+    (row,) = observer_of(cluster).snapshot("beat").computations
+    assert (row.status, row.tasks, row.completed, row.states) == ("finished", 1, 1, {"memory": 1})
+
+
+def test_a_graph_does_not_wait_until_what_it_has_nothing_to_do_with_is_counted(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    noted = observer_of(cluster).transitions
+    futures = client.map(inc, range(10), pure=False)
+    wait(futures)
+    waiting = len(noted._noted)
+    others = client.map(hold, range(1), ["others"], pure=False)
+    client.run_on_scheduler(given)
+
+    assert len(noted._noted) > waiting > 0
+    Event("others", client=client).set()
+    wait(others)
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert sorted((row.status, row.completed) for row in rows) == [
+        ("finished", 1),
+        ("finished", 10),
+    ]
 
 
 @pytest.mark.own_cluster

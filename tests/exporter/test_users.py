@@ -117,9 +117,9 @@ def test_another_client_in_the_process_of_the_scheduler_and_of_one_that_register
 def test_what_a_task_sends_is_nobodys_while_several_have_work_running() -> None:
     drops: Counter[str] = Counter()
     users = Users(None, drops)
-    assert users.user_of("Client-worker-1", {"ada": 2}) == "ada"
-    assert users.user_of("Client-worker-1", {"ada": 2, "bob": 1}) == "unknown"
-    assert users.user_of("Client-worker-1", {}) == "unknown"
+    assert users.user_of("Client-worker-1", lambda: {"ada": 2}) == "ada"
+    assert users.user_of("Client-worker-1", lambda: {"ada": 2, "bob": 1}) == "unknown"
+    assert users.user_of("Client-worker-1", dict) == "unknown"
     assert not drops
 
 
@@ -128,6 +128,6 @@ def test_clients_that_are_remembered_are_bounded() -> None:
     users = Users(None, drops)
     for number in range(MAX_CLIENTS + 2):
         users.client_is(f"Client-{number}", "ada")
-    assert users.user_of("Client-1", ()) == "unknown"
-    assert users.user_of("Client-2", ()) == "ada"
+    assert users.user_of("Client-1", tuple) == "unknown"
+    assert users.user_of("Client-2", tuple) == "ada"
     assert drops == {"user of a client": 2}

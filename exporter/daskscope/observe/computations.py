@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import chain
 from typing import Any
 
+from dask.typing import Key
+from dask.utils import key_split
 from distributed.metrics import time
 from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
@@ -33,23 +35,28 @@ ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 #: States of a task that was given up, or is not needed any more.
 GONE = frozenset({"released", "forgotten"})
 
-#: A transition: the task, its two states, when by the monotonic clock, and what Dask tells of it.
-#: The last two only of tasks that have nothing to do from then on.
-Noted = tuple[TaskState, str, str, float, Mapping[str, Any]]
+#: A transition: the task's key and its two states.
+Step = tuple[Key, str, str]
+#: States in which a task has nothing to do, once it had.
+ENDS = frozenset({"memory", "erred", "released"})
+#: What there is to know of a step that ends what a task had to do: the task's key, when by the
+#: clock that is not set, and what Dask tells of it.
+End = tuple[Key, float, Mapping[str, Any]]
 
 # Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
 _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 
 
 class _Whole:
-    """One of Dask's task groups, counted as a whole under ``group``.
+    """One of Dask's task groups, ``dasks``, counted as a whole under ``group``.
 
     ``counted`` tasks so far, and so many of them ``forgotten``.
     """
 
-    __slots__ = ("counted", "forgotten", "group")
+    __slots__ = ("counted", "dasks", "forgotten", "group")
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, dasks: DaskTaskGroup, group: Group) -> None:
+        self.dasks = dasks
         self.group = group
         self.counted = 0
         self.forgotten = 0
@@ -58,12 +65,14 @@ class _Whole:
 class Computations:
     """All computations that the scheduler still holds tasks of.
 
-    Tasks of a collection (their keys hold a token) are found by Dask's task group, which is theirs
-    alone. Tasks with keys of their own share Dask's group with all others of their prefix, across
-    computations, and are found one by one. What is remembered goes when Dask forgets the task.
+    Tasks of a collection (their keys are tuples that begin with a token) are found by Dask's task
+    group, which is theirs alone. Tasks with keys of their own share Dask's group with all others of
+    their prefix, across computations, and are found one by one. What is remembered goes when Dask
+    forgets the task.
 
-    ``sampled`` says whether a trace of that id is kept; without it computations have no trace.
-    ``places`` is how many samples of each sort are kept of a group's tasks.
+    ``find`` returns the task of a key, if Dask has it. ``sampled`` says whether a trace of that id
+    is kept; without it computations have no trace. ``places`` is how many samples of each sort are
+    kept of a group's tasks.
     """
 
     def __init__(
@@ -72,16 +81,18 @@ class Computations:
         naming: Naming,
         drops: Counter[str],
         *,
+        find: Callable[[Key], TaskState | None],
         sampled: Callable[[str], bool] | None,
         places: int,
     ) -> None:
+        self._find = find
         self._prefixes = prefixes
         self._naming = naming
         self._drops = drops
         self._sampled = sampled
         self._places = places
-        # Keyed by Dask's object, not its name: a name may come back as another group.
-        self._groups: dict[DaskTaskGroup, _Whole] = {}
+        # By the name of Dask's group, which is what the keys of its tasks begin with.
+        self._groups: dict[Hashable, _Whole] = {}
         self._tasks: dict[Hashable, Group] = {}
         # Of the few tasks that did not end well.
         self._ends: dict[Hashable, str] = {}
@@ -90,6 +101,8 @@ class Computations:
         #: How many of them are whose.
         self.users_running: Counter[str] = Counter()
         self._joinable: dict[Hashable, Computation] = {}
+        # Likewise, those of whose tasks none was seen at work yet.
+        self._arrived: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
 
     def graph(
@@ -100,22 +113,36 @@ class Computations:
         user: str,
         frames: tuple[protocol.CodeFrame, ...],
         graph: Graph | None,
+        count_first: Callable[[], None],
     ) -> None:
-        """Count a graph's new tasks under a computation, its own or the running one it joins."""
+        """Count a graph's new tasks under a computation, its own or the running one it joins.
+
+        ``count_first`` counts the transitions until now, and is called once if that matters: if the
+        graph has to do with what is known already. Of most graphs all is new. Until it is called,
+        another thread may be counting.
+        """
         # Each with one of its tasks, which tells how it may be called.
         groups: dict[DaskTaskGroup, TaskState] = {}
         new: list[TaskState] = []
         seen: set[DaskTaskGroup] = set()
+        singles, counted = self._tasks, False
         for task in tasks:
-            group = task.group
-            if group.name == group.prefix.name:
-                if task.key not in self._tasks and task.state == "released":
+            group, key = task.group, task.key
+            if type(key) is not tuple or group.name == group.prefix.name:  # as _is_single
+                if key in singles and not counted:
+                    count_first()
+                    counted = True
+                if key not in singles and task.state == "released":
                     new.append(task)
             elif group not in seen:
                 seen.add(group)
-                known = self._groups.get(group)
-                if known is not None:
-                    self._count_more(group, known)
+                if group.name in self._groups and not counted:
+                    count_first()
+                    counted = True
+                known = self._groups.get(group.name)
+                # A name may come back as another group.
+                if known is not None and known.dasks is group:
+                    self._count_more(known)
                 elif group.states["released"] == len(group):
                     groups[group] = task
         if not groups and not new:
@@ -124,6 +151,8 @@ class Computations:
         # What serves two requests is two computations, though one line of code sends both.
         caller = caller_of(chain(groups.values(), new)) if self._sampled else None
         line = (client, frames or self._naming.prefix(first), caller and caller.trace_id)
+        if (line in self._joinable or line in self._arrived) and not counted:
+            count_first()
         computation = self._joinable.get(line)
         if computation is None:
             computation = Computation(
@@ -135,20 +164,21 @@ class Computations:
                 caller=caller,
                 places=self._places,
             )
+            self._arrived[line] = computation
         computation.joined_by(graph)
         for group, task in groups.items():
             prefix = self._naming.prefix(task)
             name = self._naming.group(group, prefix)
             ours = self._group(computation, name, prefix)
-            whole = self._groups[group] = _Whole(ours)
-            self._count_more(group, whole)
+            whole = self._groups[group.name] = _Whole(group, ours)
+            self._count_more(whole)
         for prefix, alike in self._naming.by_prefix(new).items():
             ours = self._group(computation, prefix, prefix)
             self._tasks.update(dict.fromkeys([task.key for task in alike], ours))
             self._add(ours, len(alike))
         # Once all have their names: a task may come before what it needs.
         for group, task in groups.items():
-            self._needs(self._groups[group].group, task, group.dependencies)
+            self._needs(self._groups[group.name].group, task, group.dependencies)
         for task in new:
             if task.dependencies:
                 others = {other.group for other in task.dependencies}
@@ -157,18 +187,21 @@ class Computations:
         if computation.context is not None:
             hand_on(computation.context, tasks)
 
-    def count(self, noted: Iterable[Noted], ahead: float) -> None:
+    def count(self, steps: Iterable[Step], ends: Iterator[End], ahead: float) -> None:
         """Count transitions of some time ago; Dask may have forgotten their tasks meanwhile.
 
         The wall clock is so many seconds ``ahead`` of the one that they were noted by.
         """
-        groups, tasks, ends = self._groups, self._tasks, self._ends
-        for task, start, finish, at, details in noted:
+        groups, tasks = self._groups, self._tasks
+        for key, start, finish in steps:
+            # As noted: what leaves memory ends nothing, but for an actor that was lost.
+            ended = start == "processing" or (finish in ENDS and start != "memory")
+            end = next(ends) if ended or finish == "erred" else None
             try:
-                whole = groups.get(task.group)
-                group = tasks.get(task.key) if whole is None else whole.group
+                whole = groups.get(key[0]) if type(key) is tuple else None
+                group = tasks.get(key) if whole is None else whole.group
                 if group is None:
-                    self._count_unknown(task, start, finish, details)
+                    self._count_unknown(key, start, finish, end)
                     continue
                 states = group.states
                 states[start] -= 1
@@ -177,42 +210,42 @@ class Computations:
                     self._note_change(group)
                 if finish in ACTIVE:
                     if start not in ACTIVE:
-                        self._begins(task.key, group)
+                        self._begins(key, group)
                     continue
-                if finish == "erred":
-                    if not self._erred(task, start, group, details):
-                        continue
-                elif finish == "memory" and start == "processing":
-                    group.finished(details, group.totals or self._totals_of(task))
-                if start in ACTIVE:
-                    self._rests(task.key, finish, group.computation, at + ahead)
+                if end is not None:
+                    _, at, details = end
+                    if finish == "erred":
+                        if not self._erred(key, start, group, details):
+                            continue
+                    elif finish == "memory" and start == "processing":
+                        group.finished(details, group.totals or self._totals_of(key))
+                    if start in ACTIVE:
+                        self._rests(key, finish, group.computation, at + ahead)
                 if finish == "forgotten":
-                    if ends:
-                        ends.pop(task.key, None)
+                    if self._ends:
+                        self._ends.pop(key, None)
                     if whole is None:
-                        del tasks[task.key]
+                        del tasks[key]
                     else:
                         whole.forgotten += 1
                         if whole.forgotten >= whole.counted:
-                            del groups[task.group]
+                            del groups[whole.dasks.name]
             except Exception:  # the others are counted nevertheless
                 self._drops["internal error"] += 1
 
     def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
         """Count a run of ``task`` that raised an exception and that Dask repeats."""
-        whole = self._groups.get(task.group)
-        group = self._tasks.get(task.key) if whole is None else whole.group
+        group = self._group_of(task)
         if group is not None:
-            group.failed_for_now(details, group.totals or self._totals_of(task))
+            group.failed_for_now(details, group.totals or self._totals_of(task.key))
         else:
-            totals = self._totals_of(task)
+            totals = self._totals_of(task.key)
             totals.retried += 1
             totals.ran(details.get("startstops") or ())
 
     def computation_of(self, task: TaskState) -> str | None:
         """Return the id of the computation that ``task`` is counted under."""
-        whole = self._groups.get(task.group)
-        group = self._tasks.get(task.key) if whole is None else whole.group
+        group = self._group_of(task)
         return None if group is None else group.computation.id
 
     def cancel_all(self) -> None:
@@ -224,6 +257,7 @@ class Computations:
             computation.active = 0
             self._stop(computation, now, given_up=True)
             self._note_change(next(iter(computation.groups.values())))
+        self._arrived.clear()
         self._groups.clear()
         self._tasks.clear()
         self._ends.clear()
@@ -255,6 +289,7 @@ class Computations:
             # None of its tasks had to run: all were known, or failed with what they needed.
             if not computation.active and computation.stopped_at is None:
                 computation.stopped_at = computation.started_at
+                self._arrived.pop(computation.line, None)
             changed, computation.changed = computation.changed, []
             for group in changed:
                 group.changed = False
@@ -278,6 +313,8 @@ class Computations:
         self._running[computation] = None
         self.users_running[computation.user] += 1
         self._joinable.setdefault(computation.line, computation)
+        # Only now: a graph that arrives meanwhile, on the loop, has to find it in one of the two.
+        self._arrived.pop(computation.line, None)
 
     def _stop(self, computation: Computation, now: float, *, given_up: bool) -> None:
         computation.stop(now, given_up=given_up)
@@ -288,9 +325,8 @@ class Computations:
         if self._joinable.get(computation.line) is computation:
             del self._joinable[computation.line]
 
-    def _erred(self, task: TaskState, start: str, group: Group, details: Mapping[str, Any]) -> bool:
+    def _erred(self, key: Key, start: str, group: Group, details: Mapping[str, Any]) -> bool:
         """Count a task that erred. Return False if that was told before."""
-        key = task.key
         if start in ACTIVE and start != "processing" and "cause" not in details:
             # Dask gave up a task as it was about to be processed, and told so from inside of the
             # transition that it tells of now: the task has been counted as erred, from processing.
@@ -302,7 +338,7 @@ class Computations:
             group.computation.let_go -= 1
         # An actor that is lost with its worker has no cause, and nothing else errs from memory.
         if details.get("cause") == key or start == "memory":
-            group.failed(details, group.totals or self._totals_of(task))
+            group.failed(details, group.totals or self._totals_of(key))
             self._ends[key] = _RAISED
         else:
             self._ends[key] = _BLAMED
@@ -350,7 +386,7 @@ class Computations:
     def _needed(self, task: TaskState, groups: Iterable[DaskTaskGroup]) -> Iterator[str]:
         # Names of the groups that task's group needs; those of shared groups task by task.
         for group in groups:
-            whole = self._groups.get(group)
+            whole = self._groups.get(group.name)
             if group is not task.group and whole is not None:
                 yield whole.group.name
         for other in task.dependencies:
@@ -358,8 +394,8 @@ class Computations:
             if single is not None and other.group is not task.group:
                 yield single.name
 
-    def _count_more(self, group: DaskTaskGroup, whole: _Whole) -> None:
-        count = len(group)
+    def _count_more(self, whole: _Whole) -> None:
+        count = len(whole.dasks)
         if count > whole.counted:
             self._add(whole.group, count - whole.counted)
             whole.counted = count
@@ -371,27 +407,42 @@ class Computations:
         group.states["released"] += count
         self._note_change(group)
 
+    def _group_of(self, task: TaskState) -> Group | None:
+        if _is_single(task):
+            return self._tasks.get(task.key)
+        whole = self._groups.get(task.group.name)
+        return None if whole is None else whole.group
+
     def _group(self, computation: Computation, name: str, prefix: str) -> Group:
         group = computation.group(name, prefix, self._prefixes)
         if group is computation.rest:
             self._drops["task group"] += 1
         return group
 
-    def _totals_of(self, task: TaskState) -> PrefixTotals:
-        return self._prefixes[self._naming.prefix(task)]
+    def _totals_of(self, key: Key) -> PrefixTotals:
+        task = self._find(key)
+        # Of those that Dask has forgotten already, what the last of its prefix was called.
+        known = self._naming.known(key_split(key)) if task is None else self._naming.prefix(task)
+        return self._prefixes[known]
 
-    def _count_unknown(
-        self, task: TaskState, start: str, finish: str, details: Mapping[str, Any]
-    ) -> None:
+    def _count_unknown(self, key: Key, start: str, finish: str, end: End | None) -> None:
         # Tasks from before the plugin came.
         if finish == "processing":
             # Dask tells by prefix how it spends its time, and does so before it ends.
-            self._naming.prefix(task)
-        elif start == "processing" and finish in ("memory", "erred"):
-            totals = self._totals_of(task)
+            known = self._find(key)
+            if known is not None:
+                self._naming.prefix(known)
+        elif end is not None and start == "processing" and finish in ("memory", "erred"):
+            _, _, details = end
+            totals = self._totals_of(key)
             totals.ran(details.get("startstops") or ())
             if finish == "memory":
                 totals.completed += 1
                 totals.output_bytes += details.get("nbytes") or 0
-            elif details.get("cause") == task.key:
+            elif details.get("cause") == key:
                 totals.erred += 1
+
+
+def _is_single(task: TaskState) -> bool:
+    # The name of Dask's group is the first item of a key that is a tuple.
+    return type(task.key) is not tuple or task.group.name == task.prefix.name

@@ -85,10 +85,10 @@ class Naming:
         for task in tasks:
             # Calls of one function come in thousands, one after the other: one name serves all.
             if (
-                function is None
+                task.group is not group
+                or function is None
                 or getattr(task.run_spec, "func", None) is not function
-                or task.group is not group
-                or not isinstance(task.key, str)
+                or type(task.key) is not str
             ):
                 alike = found[self.prefix(task)]
                 group, function = task.group, _named_after(task)

@@ -73,7 +73,8 @@ class Prefixes:
         told = self._naming.told(prefix)
         totals = self._totals.get(told)
         if totals is None:
-            totals = self._totals[told] = PrefixTotals()
+            # Another thread may be about to do the same.
+            totals = self._totals.setdefault(told, PrefixTotals())
         return totals
 
     def compute_seconds(self) -> float:

@@ -121,6 +121,7 @@ class Observer:
             self._prefixes,
             self._naming,
             self._drops,
+            find=scheduler.tasks.get,
             sampled=sampled if settings.traces_transmit else None,
             places=settings.traces_tasks_per_group
             if settings.traces_transmit and settings.otlp_enabled
@@ -164,6 +165,8 @@ class Observer:
             if settings.profile_transmit
             else None
         )
+        # Tasks that are counted under no computation.
+        self._had_tasks = bool(scheduler.tasks)
         for worker in scheduler.workers.values():
             self._add(worker)
             for task in islice(worker.processing, worker.nthreads):
@@ -183,16 +186,23 @@ class Observer:
 
     def update_graph(self, client: str, keys: Collection[Key]) -> None:
         """A graph has arrived; its tasks have not made a transition yet."""
-        self.transitions.count()
+        if self._had_tasks:
+            # What they did last is not to be taken for what others of the same keys do.
+            self.transitions.count()
         known = self._scheduler.tasks
         graph = self._graphs.current()
         self._computations.graph(
-            [known[key] for key in keys if key in known],
+            [task for task in map(known.get, keys) if task is not None],
             client=client,
-            user=self._users.user_of(client, self._computations.users_running),
+            user=self._users.user_of(client, self._users_running),
             frames=() if graph is None else self._code.frames(graph.code),
             graph=graph,
+            count_first=self.transitions.count,
         )
+
+    def _users_running(self) -> Collection[str]:
+        self.transitions.count()
+        return self._computations.users_running
 
     def _put_back(self, task: TaskState) -> None:
         run = self._failed_runs.current()

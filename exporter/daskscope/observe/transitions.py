@@ -1,7 +1,7 @@
 """Transitions of tasks: noted on the scheduler's event loop, counted by whoever has the time.
 
 There are some six per task, and whatever is done with each is done while the cluster waits. So the
-loop only notes them, and a thread counts some hundred at a time. Whoever reads on the loop what is
+loop only notes them, and a thread counts a thousand at a time. Whoever reads on the loop what is
 counted calls :meth:`Transitions.count` first: until the loop goes on none is noted, and so nothing
 is counted elsewhere.
 """
@@ -17,17 +17,16 @@ from dask.typing import Key
 from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler, TaskState
 
-from daskscope.observe.computations import ACTIVE, Computations
+from daskscope.observe.computations import ENDS, Computations
 from daskscope.observe.workers import Workers
 
-#: Transitions that are counted together.
-AT_ONCE = 300
+#: Transitions that are counted together: to wake the thread costs the loop what some 80 cost.
+AT_ONCE = 1_000
 #: As many of these may wait. More are counted on the loop: none is ever left out.
-MAX_WAITING = 10
+MAX_WAITING = 3
 
-#: Items that are noted of each: the task, its two states; of tasks that have nothing to do from
-#: then on also when, by the clock that is not set, and the details.
-ITEMS = 5
+# Items that are noted of each step and of each end: see ``Step`` and ``End``.
+_ITEMS = 3
 
 #: What Dask tells of a transition beside the states.
 Details = Mapping[str, Any]
@@ -53,9 +52,11 @@ class Transitions:
     ) -> None:
         self._computations = computations
         self._drops = drops
-        # One flat list: an object for each would make work for the garbage collector.
+        # Flat lists: an object for each would make work for the garbage collector. And of most only
+        # the key is held: what goes is to go where it is at hand, on the loop.
         self._noted: list[Any] = []
-        self._waiting: deque[list[Any]] = deque()
+        self._ends: list[Any] = []
+        self._waiting: deque[tuple[list[Any], list[Any]]] = deque()
         self._counting = Lock()
         self.many_wait: Callable[[], None] = self.count
         #: Dask's hook.
@@ -68,35 +69,57 @@ class Transitions:
         put_back: Callable[[TaskState], None],
         erred: Callable[[TaskState, str, Details], str],
     ) -> Callable[..., None]:
-        # Not a method, and Dask names none of the first three: both make a call cheaper. Every line
-        # counts.
-        tasks, workers_by_address = scheduler.tasks, scheduler.workers
-        noted, full = self._noted, AT_ONCE * ITEMS
+        tasks, workers_by_address, idle = scheduler.tasks, scheduler.workers, scheduler.idle
+        end = self._ends.extend
 
-        def note(key: Key, start: str, finish: str, /, *args: Any, **details: Any) -> None:
+        def turn(key: Key, start: str, finish: str, details: Details) -> str:
+            """Tell of a task that did not finish. Return what it was before."""
+            if finish == "erred":
+                return erred(tasks[key], start, details)
+            if start == "processing" and finish == "released":
+                put_back(tasks[key])
+            return start
+
+        # Most of what a call costs is to bring all that it touches into the processor's caches. So
+        # it is no method, and what most calls need are locals: Dask gives three by position. And
+        # what it gives each has a name here, for the rest makes a dictionary.
+        def note(
+            key: Key,
+            start: str,
+            finish: str,
+            step: Callable[[Any], None] = self._noted.extend,
+            noted: list[Any] = self._noted,
+            full: int = AT_ONCE * _ITEMS,
+            ends: frozenset[str] = ENDS,
+            with_room: set[str] = workers.with_room,
+            len: Callable[[list[Any]], int] = len,
+            /,
+            *,
+            stimulus_id: str = "",
+            **details: Any,
+        ) -> None:
             try:
-                task = tasks[key]
-                if finish == "processing":
-                    noted.extend((task, start, finish, 0.0, None))
-                    workers.look(task.processing_on)
-                elif start == "processing":
-                    if "worker" in details:
-                        workers.look(workers_by_address.get(details["worker"]))
-                    if finish == "erred":
-                        start = erred(task, start, details)
-                    elif finish == "released":
-                        put_back(task)
-                    noted.extend((task, start, finish, monotonic(), details))
-                elif finish in ACTIVE or (start not in ACTIVE and finish != "erred"):
-                    noted.extend((task, start, finish, 0.0, None))
-                else:
+                if start == "processing":
+                    # Among those that Dask calls idle is each that has a thread without a task.
+                    if idle or with_room:
+                        workers.look(workers_by_address.get(details.get("worker", "")))
+                    if finish != "memory":
+                        start = turn(key, start, finish, details)
+                    elif len(noted) >= full:
+                        self._hand_over()
+                    end((key, monotonic(), details))
+                elif finish == "processing":
+                    if with_room:
+                        workers.look(tasks[key].processing_on)
+                elif finish in ends:
                     if start == finish:
                         return  # Dask tells of transitions that are none, too
-                    if finish == "erred":
-                        start = erred(task, start, details)
-                    noted.extend((task, start, finish, monotonic(), details))
-                if len(noted) >= full:
+                    if start != "memory" or finish == "erred":  # an actor that was lost
+                        start = turn(key, start, finish, details)
+                        end((key, monotonic(), details))
+                elif len(noted) >= full:
                     self._hand_over()
+                step((key, start, finish))
             except Exception:  # as in the plugin's other hooks, whose wrapper costs a call more
                 self._drops["internal error"] += 1
 
@@ -110,9 +133,9 @@ class Transitions:
             self.count_waiting()
 
     def _let_wait(self) -> None:
-        noted = self._noted.copy()
-        del self._noted[: len(noted)]
-        self._waiting.append(noted)
+        self._waiting.append((self._noted.copy(), self._ends.copy()))
+        self._noted.clear()
+        self._ends.clear()
 
     def count(self) -> None:
         """Count all that were noted. On the event loop."""
@@ -124,5 +147,8 @@ class Transitions:
         with self._counting:
             ahead = time() - monotonic()
             while self._waiting:
-                noted = iter(self._waiting.popleft())
-                self._computations.count(zip(*[noted] * ITEMS, strict=True), ahead)
+                noted, ends = self._waiting.popleft()
+                steps, details = ([iter(flat)] * _ITEMS for flat in (noted, ends))
+                self._computations.count(
+                    zip(*steps, strict=True), zip(*details, strict=True), ahead
+                )

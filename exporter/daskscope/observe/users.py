@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from distributed import Client
@@ -49,13 +49,13 @@ class Users:
             self._users.popitem(last=False)
             self._drops["user of a client"] += 1
 
-    def user_of(self, client: str, running: Collection[str]) -> str:
-        """Return whose client that is; ``running`` are the users whose computations run now."""
+    def user_of(self, client: str, running: Callable[[], Collection[str]]) -> str:
+        """Return whose client that is; ``running`` tells the users whose computations run now."""
         user = self._users.get(client)
         if user is not None:
             return user
-        if client.startswith(_OF_A_TASK) and len(running) == 1:
-            return next(iter(running))
+        if client.startswith(_OF_A_TASK) and len(users := running()) == 1:
+            return next(iter(users))
         if self._of_scheduler is not None:
             return self._of_scheduler
         if self._here is not None and not client.startswith(_OF_A_TASK) and _is_here(client):

@@ -46,6 +46,8 @@ class Workers:
         # Threads of each worker: without a task, and paused.
         self._slots: dict[str, tuple[int, int]] = {}
         self._threads_of: dict[str, int] = {}
+        #: Addresses of those that have such threads.
+        self.with_room: set[str] = set()
         self._accrued_at = monotonic()
         self._threads = 0
         self._free_threads = 0
@@ -69,13 +71,16 @@ class Workers:
         self._accrue(monotonic())
         self._threads -= self._threads_of.pop(address, 0)
         free, paused = self._slots.pop(address, (0, 0))
+        self.with_room.discard(address)
         self._free_threads -= free
         self._paused_threads -= paused
 
     def look(self, worker: WorkerState | None) -> None:
         """Note how many threads of a worker have no task now, if it is known to run.
 
-        Called twice per task. A worker that has left is None.
+        To be called whenever it is given a task, if it is among those :attr:`with_room`, and
+        whenever a task leaves it, unless neither it nor any other has room. A worker that has left
+        is None.
         """
         if worker is None:
             return
@@ -95,6 +100,7 @@ class Workers:
         if now != before:
             self._accrue(monotonic())
             self._slots[worker.address] = now
+            (self.with_room.add if any(now) else self.with_room.discard)(worker.address)
             self._free_threads += now[0] - before[0]
             self._paused_threads += now[1] - before[1]
 
