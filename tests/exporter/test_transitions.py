@@ -21,6 +21,10 @@ from tests.exporter.test_computations import hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
 
 
+def fail() -> None:
+    raise ValueError
+
+
 async def given(dask_scheduler: Scheduler) -> float:
     """Wait until a worker has a task. Return when."""
     while not any(worker.processing for worker in dask_scheduler.workers.values()):
@@ -70,6 +74,33 @@ def test_none_is_left_out_while_the_other_thread_does_not_get_its_turn(
     computation = recorder.computation()
     assert (computation.tasks, computation.completed) == (1_000, 1_000)
     assert computation.status == "finished"
+
+
+def test_never_do_more_wait_than_are_counted_at_once_though_many_err_in_one_go(
+    client: Client,
+    cluster: LocalCluster,
+    register: Register,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transitions, "AT_ONCE", 50)
+    register(interval="1h")
+    noted = observer_of(cluster).transitions
+    sizes = []
+    count = noted.many_wait
+
+    def many_wait() -> None:
+        sizes.append(max(len(steps) // 3 for steps, _ in tuple(noted._waiting)))
+        count()
+
+    noted.many_wait = many_wait
+    # None of them runs: they wait for one that fails, and err with it.
+    failed = client.submit(fail, pure=False)
+    dependents = client.map(inc, [failed] * 1_000, pure=False)
+    wait(dependents)
+
+    assert len(sizes) > 10
+    assert max(sizes) == 50
+    assert len(noted._noted) // 3 < 50
 
 
 def test_threads_have_a_task_from_the_moment_on_that_it_is_theirs_until_it_ends(

@@ -105,8 +105,6 @@ class Transitions:
                         workers.look(workers_by_address.get(details.get("worker", "")))
                     if finish != "memory":
                         start = turn(key, start, finish, details)
-                    elif len(noted) >= full:
-                        self._hand_over()
                     end((key, monotonic(), details))
                 elif finish == "processing":
                     if with_room:
@@ -117,9 +115,10 @@ class Transitions:
                     if start != "memory" or finish == "erred":  # an actor that was lost
                         start = turn(key, start, finish, details)
                         end((key, monotonic(), details))
-                elif len(noted) >= full:
-                    self._hand_over()
                 step((key, start, finish))
+                # Of each kind: whatever Dask does with all of its tasks, it may do in one go.
+                if len(noted) >= full:
+                    self._hand_over()
             except Exception:  # as in the plugin's other hooks, whose wrapper costs a call more
                 self._drops["internal error"] += 1
 
