@@ -139,7 +139,6 @@ class Plugin(SchedulerPlugin):
 
     # --- hooks: on the scheduler's event loop -----------------------------------------------------
 
-    @_contained
     def update_graph(
         self,
         scheduler: Scheduler,
@@ -149,12 +148,17 @@ class Plugin(SchedulerPlugin):
         **kwargs: Any,
     ) -> None:
         """A graph has arrived."""
-        if self._running is not None:
+        running = self._running
+        if running is None:
+            return
+        try:  # without a wrapper, as loops send thousands of graphs
             # It may tell at once: not of a graph before its tasks have made a transition.
-            self._running.shutdowns.work_arrived()
-            self._running.observer.update_graph(client, tasks)
-            if self._running.observer.is_full():
-                self._running.tell_more_soon()
+            running.shutdowns.work_arrived()
+            running.observer.update_graph(client, tasks)
+            if running.observer.is_full():
+                running.tell_more_soon()
+        except Exception:
+            self.drops["internal error"] += 1
 
     @_contained
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
@@ -174,11 +178,14 @@ class Plugin(SchedulerPlugin):
         if self._running is not None:
             self._running.observer.tasks_dropped()
 
-    @_contained
     def log_event(self, topic: str, msg: Any) -> None:
         """Something was written to Dask's event log."""
-        if self._running is not None:
+        if self._running is None:
+            return
+        try:  # without a wrapper, as Dask writes twice of each graph
             self._running.observer.log_event(topic, msg)
+        except Exception:
+            self.drops["internal error"] += 1
 
 
 async def install(

@@ -32,6 +32,12 @@ async def given(dask_scheduler: Scheduler) -> float:
     return monotonic()
 
 
+async def known(count: int, dask_scheduler: Scheduler) -> None:
+    """Wait until so many tasks are known."""
+    while len(dask_scheduler.tasks) < count:
+        await asyncio.sleep(0.01)
+
+
 def test_they_are_counted_off_the_event_loop(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +178,43 @@ def test_a_graph_does_not_wait_until_what_it_has_nothing_to_do_with_is_counted(
         ("finished", 1),
         ("finished", 10),
     ]
+
+
+def test_nor_does_one_of_a_loop_whose_last_task_is_still_at_work(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(interval="1h")
+    observer = observer_of(cluster)
+    counted = []
+    count = observer.transitions.count
+
+    def noted() -> None:
+        counted.append(len(observer.transitions._noted))
+        count()
+
+    monkeypatch.setattr(observer.transitions, "count", noted)
+    futures = [client.submit(hold, number, "loop", pure=False) for number in range(5)]
+    client.run_on_scheduler(known, 5)
+    while_they_came = list(counted)
+    Event("loop", client=client).set()
+    wait(futures)
+
+    assert not while_they_came
+    (row,) = observer.snapshot("beat").computations
+    assert (row.status, row.tasks, row.completed) == ("finished", 5, 5)
+
+
+def test_a_loop_that_waits_for_each_of_its_tasks_makes_a_computation_of_each(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    futures = []
+    for number in range(3):
+        futures.append(client.submit(inc, number, pure=False))
+        wait(futures)
+
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert [(row.status, row.tasks, row.completed) for row in rows] == [("finished", 1, 1)] * 3
 
 
 @pytest.mark.own_cluster

@@ -3,28 +3,26 @@
 A computation is what one call to compute, persist or submit set going. Dask's own ``Computation``
 joins whatever is submitted while anything runs, and its task groups vanish with their last task, so
 both are kept here: a graph opens a computation, or joins the running one of the same client from
-the same lines of code; its tasks' transitions are counted under it until the last one is gone.
+the same lines of code (see :mod:`~daskscope.observe.arrivals`); its tasks' transitions are counted
+under it until the last one is gone.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dask.typing import Key
 from dask.utils import key_split
 from distributed.metrics import time
-from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.observe.graphs import Graph
 from daskscope.observe.groups import Computation, Group, Traced
+from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
-from daskscope.observe.trace_context import caller_of, hand_on
 
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
@@ -35,8 +33,9 @@ ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 #: States of a task that was given up, or is not needed any more.
 GONE = frozenset({"released", "forgotten"})
 
-#: A transition: the task's key and its two states.
-Step = tuple[Key, str, str]
+#: A transition: the task's key and its two states. Or, where a graph has arrived: None, a group,
+#: and how many of the graph's tasks are in it.
+Step = tuple[Any, Any, Any]
 #: States in which a task has nothing to do, once it had.
 ENDS = frozenset({"memory", "erred", "released"})
 #: What there is to know of a step that ends what a task had to do: the task's key, when by the
@@ -47,53 +46,26 @@ End = tuple[Key, float, Mapping[str, Any]]
 _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 
 
-class _Whole:
-    """One of Dask's task groups, ``dasks``, counted as a whole under ``group``.
-
-    ``counted`` tasks so far, and so many of them ``forgotten``.
-    """
-
-    __slots__ = ("counted", "dasks", "forgotten", "group")
-
-    def __init__(self, dasks: DaskTaskGroup, group: Group) -> None:
-        self.dasks = dasks
-        self.group = group
-        self.counted = 0
-        self.forgotten = 0
-
-
 class Computations:
-    """All computations that the scheduler still holds tasks of.
+    """All computations that the scheduler still holds tasks of, the ``members`` of their groups.
 
-    Tasks of a collection (their keys are tuples that begin with a token) are found by Dask's task
-    group, which is theirs alone. Tasks with keys of their own share Dask's group with all others of
-    their prefix, across computations, and are found one by one. What is remembered goes when Dask
-    forgets the task.
-
-    ``find`` returns the task of a key, if Dask has it. ``sampled`` says whether a trace of that id
-    is kept; without it computations have no trace. ``places`` is how many samples of each sort are
-    kept of a group's tasks.
+    ``find`` returns the task of a key, if Dask has it.
     """
 
     def __init__(
         self,
+        members: Membership,
         prefixes: Prefixes,
         naming: Naming,
         drops: Counter[str],
         *,
         find: Callable[[Key], TaskState | None],
-        sampled: Callable[[str], bool] | None,
-        places: int,
     ) -> None:
         self._find = find
+        self._members = members
         self._prefixes = prefixes
         self._naming = naming
         self._drops = drops
-        self._sampled = sampled
-        self._places = places
-        # By the name of Dask's group, which is what the keys of its tasks begin with.
-        self._groups: dict[Hashable, _Whole] = {}
-        self._tasks: dict[Hashable, Group] = {}
         # Of the few tasks that did not end well.
         self._ends: dict[Hashable, str] = {}
         # Those with active tasks; and by the line of code that they came from.
@@ -105,103 +77,40 @@ class Computations:
         self._arrived: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
 
-    def graph(
-        self,
-        tasks: Sequence[TaskState],
-        *,
-        client: str,
-        user: str,
-        frames: tuple[protocol.CodeFrame, ...],
-        graph: Graph | None,
-        count_first: Callable[[], None],
-    ) -> None:
-        """Count a graph's new tasks under a computation, its own or the running one it joins.
+    def arrived(self, computation: Computation) -> None:
+        """Add one whose first graph arrives now."""
+        self._arrived[computation.line] = computation
 
-        ``count_first`` counts the transitions until now, and is called once if that matters: if the
-        graph has to do with what is known already. Of most graphs all is new. Until it is called,
-        another thread may be counting.
+    def running_from(self, line: Hashable) -> Computation | None:
+        """Return the one that runs, and that a graph from that line joins.
+
+        To be called when all transitions until now are counted.
         """
-        # Each with one of its tasks, which tells how it may be called.
-        groups: dict[DaskTaskGroup, TaskState] = {}
-        new: list[TaskState] = []
-        seen: set[DaskTaskGroup] = set()
-        singles, counted = self._tasks, False
-        for task in tasks:
-            group, key = task.group, task.key
-            if type(key) is not tuple or group.name == group.prefix.name:  # as _is_single
-                if key in singles and not counted:
-                    count_first()
-                    counted = True
-                if key not in singles and task.state == "released":
-                    new.append(task)
-            elif group not in seen:
-                seen.add(group)
-                if group.name in self._groups and not counted:
-                    count_first()
-                    counted = True
-                known = self._groups.get(group.name)
-                # A name may come back as another group.
-                if known is not None and known.dasks is group:
-                    self._count_more(known)
-                elif group.states["released"] == len(group):
-                    groups[group] = task
-        if not groups and not new:
-            return
-        first = next(iter(groups.values())) if groups else new[0]
-        # What serves two requests is two computations, though one line of code sends both.
-        caller = caller_of(chain(groups.values(), new)) if self._sampled else None
-        line = (client, frames or self._naming.prefix(first), caller and caller.trace_id)
-        if (line in self._joinable or line in self._arrived) and not counted:
-            count_first()
-        computation = self._joinable.get(line)
-        if computation is None:
-            computation = Computation(
-                line,
-                user,
-                frames,
-                time(),
-                sampled=self._sampled,
-                caller=caller,
-                places=self._places,
-            )
-            self._arrived[line] = computation
-        computation.joined_by(graph)
-        for group, task in groups.items():
-            prefix = self._naming.prefix(task)
-            name = self._naming.group(group, prefix)
-            ours = self._group(computation, name, prefix)
-            whole = self._groups[group.name] = _Whole(group, ours)
-            self._count_more(whole)
-        for prefix, alike in self._naming.by_prefix(new).items():
-            ours = self._group(computation, prefix, prefix)
-            self._tasks.update(dict.fromkeys([task.key for task in alike], ours))
-            self._add(ours, len(alike))
-        # Once all have their names: a task may come before what it needs.
-        for group, task in groups.items():
-            self._needs(self._groups[group.name].group, task, group.dependencies)
-        for task in new:
-            if task.dependencies:
-                others = {other.group for other in task.dependencies}
-                self._needs(self._tasks[task.key], task, others)
-        self._note_spans(computation, chain(groups.values(), new))
-        if computation.context is not None:
-            hand_on(computation.context, tasks)
+        return self._joinable.get(line)
+
+    def last_from(self, line: Hashable) -> Computation | None:
+        """Return the one that ran, or had arrived, by what is counted of another thread by now."""
+        # In this order: when its first task is seen at work, it goes from one to the other.
+        return self._arrived.get(line) or self._joinable.get(line)
 
     def count(self, steps: Iterable[Step], ends: Iterator[End], ahead: float) -> None:
         """Count transitions of some time ago; Dask may have forgotten their tasks meanwhile.
 
         The wall clock is so many seconds ``ahead`` of the one that they were noted by.
         """
-        groups, tasks = self._groups, self._tasks
+        wholes, singles = self._members.wholes, self._members.singles
         for key, start, finish in steps:
             # As noted: what leaves memory ends nothing, but for an actor that was lost.
             ended = start == "processing" or (finish in ENDS and start != "memory")
             end = next(ends) if ended or finish == "erred" else None
             try:
-                whole = groups.get(key[0]) if type(key) is tuple else None
-                group = tasks.get(key) if whole is None else whole.group
+                whole = wholes.get(key[0]) if type(key) is tuple else None
+                group = singles.get(key) if whole is None else whole.group
                 if group is None:
-                    self._count_unknown(key, start, finish, end)
+                    if key is None:
+                        self._add(start, finish)
+                    else:
+                        self._count_unknown(key, start, finish, end)
                     continue
                 states = group.states
                 states[start] -= 1
@@ -225,17 +134,17 @@ class Computations:
                     if self._ends:
                         self._ends.pop(key, None)
                     if whole is None:
-                        del tasks[key]
+                        del singles[key]
                     else:
                         whole.forgotten += 1
                         if whole.forgotten >= whole.counted:
-                            del groups[whole.dasks.name]
+                            del wholes[whole.dasks.name]
             except Exception:  # the others are counted nevertheless
                 self._drops["internal error"] += 1
 
     def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
         """Count a run of ``task`` that raised an exception and that Dask repeats."""
-        group = self._group_of(task)
+        group = self._members.group_of(task)
         if group is not None:
             group.failed_for_now(details, group.totals or self._totals_of(task.key))
         else:
@@ -245,7 +154,7 @@ class Computations:
 
     def computation_of(self, task: TaskState) -> str | None:
         """Return the id of the computation that ``task`` is counted under."""
-        group = self._group_of(task)
+        group = self._members.group_of(task)
         return None if group is None else group.computation.id
 
     def cancel_all(self) -> None:
@@ -258,8 +167,7 @@ class Computations:
             self._stop(computation, now, given_up=True)
             self._note_change(next(iter(computation.groups.values())))
         self._arrived.clear()
-        self._groups.clear()
-        self._tasks.clear()
+        self._members.clear()
         self._ends.clear()
 
     def waiting(self) -> int:
@@ -313,7 +221,7 @@ class Computations:
         self._running[computation] = None
         self.users_running[computation.user] += 1
         self._joinable.setdefault(computation.line, computation)
-        # Only now: a graph that arrives meanwhile, on the loop, has to find it in one of the two.
+        # Only now: a graph that arrives meanwhile, on the loop, has to find it: see last_from.
         self._arrived.pop(computation.line, None)
 
     def _stop(self, computation: Computation, now: float, *, given_up: bool) -> None:
@@ -369,55 +277,12 @@ class Computations:
         if not computation.active:
             self._stop(computation, at, given_up=finish not in ("memory", "erred"))
 
-    @staticmethod
-    def _note_spans(computation: Computation, tasks: Iterable[TaskState]) -> None:
-        for task in tasks:
-            span = task.annotations and task.annotations.get("span")
-            if span:
-                name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
-                if name and name != "default":
-                    computation.in_span(name)
-
-    def _needs(self, ours: Group, task: TaskState, groups: Iterable[DaskTaskGroup]) -> None:
-        for name in self._needed(task, groups):
-            if not ours.needs(name):
-                self._drops["dependency"] += 1
-
-    def _needed(self, task: TaskState, groups: Iterable[DaskTaskGroup]) -> Iterator[str]:
-        # Names of the groups that task's group needs; those of shared groups task by task.
-        for group in groups:
-            whole = self._groups.get(group.name)
-            if group is not task.group and whole is not None:
-                yield whole.group.name
-        for other in task.dependencies:
-            single = self._tasks.get(other.key)
-            if single is not None and other.group is not task.group:
-                yield single.name
-
-    def _count_more(self, whole: _Whole) -> None:
-        count = len(whole.dasks)
-        if count > whole.counted:
-            self._add(whole.group, count - whole.counted)
-            whole.counted = count
-
     def _add(self, group: Group, count: int) -> None:
         group.tasks += count
         group.computation.tasks += count
         group.computation.done = False
         group.states["released"] += count
         self._note_change(group)
-
-    def _group_of(self, task: TaskState) -> Group | None:
-        if _is_single(task):
-            return self._tasks.get(task.key)
-        whole = self._groups.get(task.group.name)
-        return None if whole is None else whole.group
-
-    def _group(self, computation: Computation, name: str, prefix: str) -> Group:
-        group = computation.group(name, prefix, self._prefixes)
-        if group is computation.rest:
-            self._drops["task group"] += 1
-        return group
 
     def _totals_of(self, key: Key) -> PrefixTotals:
         task = self._find(key)
@@ -441,8 +306,3 @@ class Computations:
                 totals.output_bytes += details.get("nbytes") or 0
             elif details.get("cause") == key:
                 totals.erred += 1
-
-
-def _is_single(task: TaskState) -> bool:
-    # The name of Dask's group is the first item of a key that is a tuple.
-    return type(task.key) is not tuple or task.group.name == task.prefix.name

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed.utils import nbytes
 
@@ -21,8 +20,7 @@ MAX_CHARACTERS = 1_000
 _NOT_TOLD = frozenset({"span", "traceparent", "tracestate", "baggage"})
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(NamedTuple):
     """What came along with a graph. ``nbytes`` is its size on the wire, None if not known.
 
     ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first.
@@ -37,7 +35,7 @@ def read_graph(message: Mapping[str, Any]) -> Graph:
     """Read a message of the kind ``update-graph``."""
     return Graph(
         code=message.get("code") or (),
-        annotations=_texts(message.get("annotations") or {}),
+        annotations=_texts(message.get("annotations")),
         nbytes=_size(message),
     )
 
@@ -49,8 +47,10 @@ def _size(message: Mapping[str, Any]) -> int | None:
     return None if frames is None else sum(map(nbytes, frames))
 
 
-def _texts(annotations: Mapping[str, Any]) -> dict[str, str]:
+def _texts(annotations: Mapping[str, Any] | None) -> dict[str, str]:
     """Return those that hold for the whole graph and can be told, as short texts."""
+    if not annotations:
+        return {}
     told = ((str(name)[:MAX_NAME], _text(name, value)) for name, value in annotations.items())
     return dict(islice(((name, text) for name, text in told if text), MAX_ANNOTATIONS))
 

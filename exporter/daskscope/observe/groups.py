@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
 
+from dask.typing import Key
 from distributed.metrics import time
 from distributed.scheduler import ALL_TASK_STATES
 
@@ -19,7 +20,7 @@ from daskscope.observe.failures import type_of_failed
 from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.samples import Outcome, Samples, TaskSample
-from daskscope.observe.trace_context import TraceContext, of_computation
+from daskscope.observe.trace_context import TraceContext, annotations_of, of_computation
 
 #: Groups that one computation keeps apart; the rest is joined as ``other``.
 MAX_GROUPS = 200
@@ -204,15 +205,16 @@ class Computation:
         "annotations",
         "caller",
         "changed",
-        "context",
         "done",
         "ended_at",
         "frames",
         "graph_bytes",
         "groups",
+        "handed_on",
         "id",
         "let_go",
         "line",
+        "newest",
         "places",
         "rest",
         "spans",
@@ -238,15 +240,18 @@ class Computation:
         self.id = uuid.uuid4().hex
         self.caller = caller
         self.trace_id: str | None = None
-        # What the context of its span is; None if it has no trace.
-        self.context: TraceContext | None = None
+        #: Annotations that carry its span's context to its tasks; None if it has no trace.
+        self.handed_on: dict[str, str] | None = None
+        # No span, no samples.
+        self.places = 0
         if sampled is not None:
             trace = self.trace_id = uuid.uuid4().hex if caller is None else caller.trace_id
             kept = sampled(trace) if caller is None else caller.sampled
-            self.context = of_computation(self.id, trace, caller, sampled=kept)
-        # No span, no samples.
-        self.places = places if self.context is not None and self.context.sampled else 0
+            self.handed_on = annotations_of(of_computation(self.id, trace, caller, sampled=kept))
+            self.places = places if kept else 0
         self.line = line
+        #: A task of the last graph that joined it, as one is about to.
+        self.newest: Key = ""
         self.user = user
         self.frames = frames
         self.spans: dict[str, None] = {}  # an ordered set
@@ -285,8 +290,9 @@ class Computation:
                 group = self.rest
         return group
 
-    def joined_by(self, graph: Graph | None) -> None:
-        """Take over what came along with one of its graphs."""
+    def joined_by(self, graph: Graph | None, newest: Key) -> None:
+        """Take over what came along with one of its graphs, and one of that one's tasks."""
+        self.newest = newest
         if graph is None or graph.nbytes is None or self.graph_bytes is None:
             self.graph_bytes = None
         else:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
@@ -71,15 +71,20 @@ class Naming:
 
     def prefix(self, task: TaskState) -> str:
         """Return what ``task`` is called."""
-        name = _name(task)
+        return self._prefix(task, _named_after(task))
+
+    def _prefix(self, task: TaskState, function: Any | None) -> str:
+        name = _name(task) if function is None else _called(function)
         prefix = task.prefix.name[:MAX_NAME]
         known = self._names.get(prefix)
         if known != name:
             self._rename(prefix, known, name)
         return name
 
-    def by_prefix(self, tasks: Iterable[TaskState]) -> dict[str, list[TaskState]]:
+    def by_prefix(self, tasks: list[TaskState]) -> dict[str, list[TaskState]]:
         """Return ``tasks`` by what they are called."""
+        if len(tasks) == 1:
+            return {self.prefix(tasks[0]): tasks}
         found: defaultdict[str, list[TaskState]] = defaultdict(list)
         group = function = None
         for task in tasks:
@@ -90,8 +95,8 @@ class Naming:
                 or getattr(task.run_spec, "func", None) is not function
                 or type(task.key) is not str
             ):
-                alike = found[self.prefix(task)]
                 group, function = task.group, _named_after(task)
+                alike = found[self._prefix(task, function)]
             alike.append(task)
         return found
 
@@ -167,10 +172,8 @@ def _named_after(task: TaskState) -> Any | None:
 
 
 def _name(task: TaskState) -> str:
+    """Return what ``task`` is called, that goes by no function alone."""
     key = task.key
-    function = _named_after(task)
-    if function is not None:
-        return _called(function)
     function = getattr(task.run_spec, "func", None)
     named = function is _execute_subgraph or _has_token(key)
     prefix = task.prefix.name[:MAX_NAME]

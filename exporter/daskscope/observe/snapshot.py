@@ -15,6 +15,7 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 from daskscope import protocol
 from daskscope.config import Settings, in_force
 from daskscope.observe.activities import Activities
+from daskscope.observe.arrivals import Arrivals
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.computations import MANY, Computations
 from daskscope.observe.cost import Cost
@@ -27,6 +28,7 @@ from daskscope.observe.idle import Idle
 from daskscope.observe.load import Load
 from daskscope.observe.logs import LogRecord, Logs
 from daskscope.observe.losses import Losses
+from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixRow
 from daskscope.observe.profile import Profiles, Window
@@ -117,15 +119,9 @@ class Observer:
         self._drops = drops
         self._naming = Naming(self._drops)
         self._prefixes = Prefixes(self._naming)
+        members = Membership()
         self._computations = Computations(
-            self._prefixes,
-            self._naming,
-            self._drops,
-            find=scheduler.tasks.get,
-            sampled=sampled if settings.traces_transmit else None,
-            places=settings.traces_tasks_per_group
-            if settings.traces_transmit and settings.otlp_enabled
-            else 0,
+            members, self._prefixes, self._naming, self._drops, find=scheduler.tasks.get
         )
         self._failures = Failures(self._drops)
         self._events = Events(settings.events_allow, self._drops)
@@ -139,6 +135,19 @@ class Observer:
             self._drops,
             put_back=self._put_back,
             erred=self._erred,
+        )
+        self._arrivals = Arrivals(
+            self._computations,
+            members,
+            self._prefixes,
+            self._naming,
+            self._drops,
+            added=self.transitions.added,
+            find=scheduler.tasks.get,
+            sampled=sampled if settings.traces_transmit else None,
+            places=settings.traces_tasks_per_group
+            if settings.traces_transmit and settings.otlp_enabled
+            else 0,
         )
         self.logs = Logs(scheduler, self._computation_of, self._naming, self._drops)
         self._losses = Losses(scheduler, self._prefix_of, self.logs.last_lines, self._drops)
@@ -191,7 +200,7 @@ class Observer:
             self.transitions.count()
         known = self._scheduler.tasks
         graph = self._graphs.current()
-        self._computations.graph(
+        self._arrivals.graph(
             [task for task in map(known.get, keys) if task is not None],
             client=client,
             user=self._users.user_of(client, self._users_running),

@@ -65,19 +65,28 @@ def of_computation(
 
 def caller_of(tasks: Iterable[TaskState]) -> TraceContext | None:
     """Return the context that the new ``tasks`` of a graph came with: that of the first few."""
-    return next(filter(None, (_of_task(task) for task in islice(tasks, FEW))), None)
+    for task in islice(tasks, FEW):
+        annotations = task.annotations
+        if annotations:
+            context = parse(annotations.get(ANNOTATION), annotations.get(STATE))
+            if context is not None:
+                return context
+    return None
 
 
-def _of_task(task: TaskState) -> TraceContext | None:
-    annotations = task.annotations
-    return parse(annotations.get(ANNOTATION), annotations.get(STATE)) if annotations else None
-
-
-def hand_on(context: TraceContext, tasks: Iterable[TaskState]) -> None:
-    """Annotate the tasks that have no context from their caller: Dask tells it to the workers."""
+def annotations_of(context: TraceContext) -> dict[str, str]:
+    """Return the annotations that carry ``context``."""
     told = {ANNOTATION: str(context)}
     if context.state:
         told[STATE] = context.state
+    return told
+
+
+def hand_on(told: dict[str, str], tasks: Iterable[TaskState]) -> None:
+    """Annotate those ``tasks`` that have no context from their caller.
+
+    Dask tells the workers what its tasks are annotated with.
+    """
     for task in tasks:
         if not task.annotations:
             # Each its own: Dask's shuffle changes those of single tasks.

@@ -18,6 +18,7 @@ from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.observe.computations import ENDS, Computations
+from daskscope.observe.groups import Group
 from daskscope.observe.workers import Workers
 
 #: Transitions that are counted together: to wake the thread costs the loop what some 80 cost.
@@ -123,6 +124,12 @@ class Transitions:
                 self._drops["internal error"] += 1
 
         return note
+
+    def added(self, group: Group, count: int) -> None:
+        """Note that so many tasks of a graph that arrives are in ``group``."""
+        self._noted.extend((None, group, count))
+        if len(self._noted) >= AT_ONCE * _ITEMS:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         self._let_wait()

@@ -101,6 +101,8 @@ class Shutdowns:
 
     def work_arrived(self) -> None:
         """A graph has arrived."""
+        if not self._under_way:
+            return
         for asked in list(self._under_way.values()):
             if asked.closes_at is not None and not (asked.even_if_busy or asked.closing):
                 self._call_off(asked, "Work has arrived.")

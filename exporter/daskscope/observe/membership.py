@@ -1,0 +1,61 @@
+"""Which group each task is counted under, for as long as Dask knows the task.
+
+Tasks of a collection (their keys are tuples that begin with a token) are found by Dask's task
+group, which is theirs alone. Tasks with keys of their own share Dask's group with all others of
+their prefix, across computations, and are found one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from distributed.scheduler import TaskGroup as DaskTaskGroup
+from distributed.scheduler import TaskState
+
+from daskscope.observe.groups import Group
+
+
+class Whole:
+    """One of Dask's task groups, ``dasks``, counted as a whole under ``group``.
+
+    ``counted`` tasks so far, and so many of them ``forgotten``.
+    """
+
+    __slots__ = ("counted", "dasks", "forgotten", "group")
+
+    def __init__(self, dasks: DaskTaskGroup, group: Group) -> None:
+        self.dasks = dasks
+        self.group = group
+        self.counted = 0
+        self.forgotten = 0
+
+
+class Membership:
+    """All tasks that are counted under some group.
+
+    The event loop adds, and whoever counts transitions takes out what Dask has forgotten.
+    """
+
+    def __init__(self) -> None:
+        #: By the name of Dask's group, which is what the keys of its tasks begin with.
+        self.wholes: dict[Hashable, Whole] = {}
+        #: By the key of the task.
+        self.singles: dict[Hashable, Group] = {}
+
+    def group_of(self, task: TaskState) -> Group | None:
+        """Return the group that ``task`` is counted under, if there is one."""
+        if is_single(task):
+            return self.singles.get(task.key)
+        whole = self.wholes.get(task.group.name)
+        return None if whole is None else whole.group
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.wholes.clear()
+        self.singles.clear()
+
+
+def is_single(task: TaskState) -> bool:
+    """Return whether ``task`` shares Dask's group with others of its prefix."""
+    # The name of Dask's group is the first item of a key that is a tuple.
+    return type(task.key) is not tuple or task.group.name == task.prefix.name
