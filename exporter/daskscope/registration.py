@@ -16,6 +16,7 @@ import dask.config
 from distributed import Client, get_client
 from distributed.scheduler import Scheduler
 
+from daskscope.calling_code import remember_calling_code
 from daskscope.config import Settings, argument_name, leaves, settings
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import install_on_scheduler
@@ -131,6 +132,7 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     client = current_client(client)
     if chosen.code_transmit:
         _have_code_read(chosen.code_frames)
+        remember_calling_code(client)
     return client.sync(_register, client, chosen, install)
 
 

@@ -96,9 +96,10 @@ def bench(
 
     \b
     exporter  CPU time and memory of a scheduler with daskscope (metrics, traces, logs and
-              heartbeats to a real service) against none, for trivial tasks; for comparison, a span
-              per task; how soon there is data, how large the beats are, how long a goodbye takes;
-              and for how long a beat holds up the event loop that has 1,000 workers
+              heartbeats to a real service) against none, for trivial tasks, in large graphs and
+              submitted one by one; for comparison, a span per task; how soon there is data, how
+              large the beats are, how long a goodbye takes; and for how long a beat holds up the
+              event loop that has 1,000 workers
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
     service   heartbeats (also against a bare prototype) and metric points per second that are
@@ -111,7 +112,7 @@ def bench(
     stack     metric points per second that are stored by the service, and by the real collector and
               InfluxDB 1.8, which are built the first time: that takes Go
 
-    The first takes some five minutes as it is, the second half an hour, the third as long and five
+    The first takes some ten minutes as it is, the second half an hour, the third as long and five
     gigabytes of the disk. Ratios compare rounds that ran side by side, so other work on the machine
     widens the quartiles but does not move the median much; figures of two machines do not compare.
     Results go to standard output, progress beside it.

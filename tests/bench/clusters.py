@@ -67,6 +67,15 @@ def run_tasks(client: Client, count: int, first: int) -> None:
         wait(bag)
 
 
+def submit_tasks(client: Client, count: int, first: int) -> None:
+    """Run ``count`` trivial tasks, each a graph of its own: a loop that submits them one by one."""
+    futures = [
+        client.submit(operator.neg, number, pure=False) for number in range(first, first + count)
+    ]
+    with client.as_current():
+        wait(futures)
+
+
 def cpu(client: Client) -> Cpu:
     """Return the CPU time of the client's scheduler once it holds no task any more."""
     used: Cpu = client.run_on_scheduler(_cpu)

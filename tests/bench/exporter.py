@@ -4,8 +4,9 @@ All variants run side by side, each on a cluster of its own, and take turns. Mac
 that rounds are compared one by one, and the order changes with each. Two equal schedulers differ by
 some percent for as long as they live, and further rounds do not help: so they are made anew every
 few rounds, and another one starts first. A second cluster without plugin, the control, shows what
-is left of the noise. The hooks are in and out of one scheduler by turns, too: that tells more
-exactly what they cost, but not what the beats do.
+is left of the noise. Tasks come in large graphs, and then one by one, each a graph of its own. The
+hooks are in and out of one scheduler by turns, too: that tells more exactly what they cost, but not
+what the beats do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from distributed import Client
 
 import daskscope
 from daskscope.config import settings
-from tests.bench.clusters import Cpu, cluster, cpu, run_tasks
+from tests.bench.clusters import Cpu, cluster, cpu, run_tasks, submit_tasks
 from tests.bench.hooks import put_hooks_in, take_hooks_out
 from tests.bench.inside import bytes_of_beats, close, rss, weigh_beats
 from tests.bench.results import Figure, record
@@ -30,6 +31,8 @@ from tests.service_process import ServiceProcess
 
 #: Rounds until the clusters are made anew.
 ROUNDS_PER_SITTING = 4
+#: Of a round's tasks, so many are submitted one by one after it: each costs twice as much.
+SHARE_SUBMITTED = 0.25
 #: For each of them, rounds with and without the hooks in one scheduler.
 TURNS_PER_ROUND = 5
 
@@ -43,6 +46,7 @@ MIB = 2**20
 _GOALS = {(_DASKSCOPE, "loop"): 1.02, (_DASKSCOPE, "process"): 1.04}
 
 Tell = Callable[[str], None]
+Run = Callable[[Client, int, int], None]
 
 
 def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
@@ -51,6 +55,8 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     ``tell`` is called with a line for a person who waits.
     """
     used: dict[str, list[Cpu]] = {name: [] for name in _VARIANTS}
+    used_by_submit: dict[str, list[Cpu]] = {name: [] for name in _VARIANTS}
+    submitted = max(round(tasks * SHARE_SUBMITTED), 1)
     with_hooks: list[Cpu] = []
     without: list[Cpu] = []
     sizes: list[float] = []
@@ -66,10 +72,14 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
         ):
             clients[_DASKSCOPE].run_on_scheduler(weigh_beats)
             for name, client in clients.items():
-                _round(name, client, tasks, done)  # to warm up
+                _round(name, client, run_tasks, tasks, done)  # to warm up
             for number in range(done, done + sitting):
                 for name in _order(number):
-                    used[name].append(_round(name, clients[name], tasks, number + 1))
+                    used[name].append(_round(name, clients[name], run_tasks, tasks, number + 1))
+                for name in _order(number):
+                    used_by_submit[name].append(
+                        _round(name, clients[name], submit_tasks, submitted, number)
+                    )
                 tell(_line(number + 1, rounds, used))
             for name, client in clients.items():
                 memory[name].append(client.run_on_scheduler(rss) / MIB)
@@ -78,7 +88,7 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
                 for hooks in (without, with_hooks) if turn % 2 else (with_hooks, without):
                     change = take_hooks_out if hooks is without else put_hooks_in
                     clients[_DASKSCOPE].run_on_scheduler(change)
-                    hooks.append(_round(_DASKSCOPE, clients[_DASKSCOPE], tasks, turn))
+                    hooks.append(_round(_DASKSCOPE, clients[_DASKSCOPE], run_tasks, tasks, turn))
             clients[_DASKSCOPE].run_on_scheduler(put_hooks_in)
             goodbyes.append(clients[_DASKSCOPE].run_on_scheduler(close))
             sizes += clients[_DASKSCOPE].run_on_scheduler(bytes_of_beats)
@@ -87,9 +97,11 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
         name: [one - base for one, base in zip(memory[name], memory[_NONE], strict=True)]
         for name in (_DASKSCOPE, _SPANS, _CONTROL)
     }
-    tasks_each = tasks * (min(ROUNDS_PER_SITTING, rounds) + 1)
+    rounds_each = min(ROUNDS_PER_SITTING, rounds)
+    tasks_each = tasks * (rounds_each + 1) + submitted * rounds_each
     figures = [
         *_figures(used),
+        *_figures(used_by_submit, ", submitted"),
         *_figures_of_hooks(with_hooks, without, tasks),
         *(
             Figure.of_values(
@@ -108,6 +120,8 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
         rounds=rounds,
         tasks=tasks,
         seconds=used,
+        seconds_by_submit=used_by_submit,
+        submitted=submitted,
         seconds_by_turns={"with its hooks": with_hooks, "without": without},
         mebibytes=memory,
         tasks_before_memory=tasks_each,
@@ -137,12 +151,12 @@ def _clusters(folder: str, number: int) -> Iterator[dict[str, Client]]:
         yield clients
 
 
-def _round(variant: str, client: Client, tasks: int, number: int) -> Cpu:
+def _round(variant: str, client: Client, run: Run, tasks: int, number: int) -> Cpu:
     before = cpu(client)
     # The code around a call travels only to the cluster that is registered.
     frames = settings().code_frames if variant == _DASKSCOPE else 0
     with dask.config.set({"distributed.diagnostics.computations.nframes": frames}):
-        run_tasks(client, tasks, first=number * tasks)
+        run(client, tasks, number * tasks)
     return cpu(client).since(before)
 
 
@@ -163,7 +177,7 @@ def _order(number: int) -> list[str]:
     return order[::-1] if number % 2 else order
 
 
-def _figures(used: dict[str, list[Cpu]]) -> list[Figure]:
+def _figures(used: dict[str, list[Cpu]], how: str = "") -> list[Figure]:
     figures = []
     for what, title in (("loop", "event-loop CPU"), ("process", "process CPU")):
         seconds = {name: [getattr(one, what) for one in cpus] for name, cpus in used.items()}
@@ -171,10 +185,10 @@ def _figures(used: dict[str, list[Cpu]]) -> list[Figure]:
         # Of the two without a plugin the mean, for it varies less than either.
         base = [sum(pair) / 2 for pair in zip(one, other, strict=True)]
         figures += [
-            Figure.of_ratios(f"{title}, {name}", seconds[name], base, _GOALS.get((name, what)))
+            Figure.of_ratios(f"{title}, {name}{how}", seconds[name], base, _GOALS.get((name, what)))
             for name in (_DASKSCOPE, _SPANS)
         ]
-        figures.append(Figure.of_ratios(f"{title}, {_CONTROL}", other, one))
+        figures.append(Figure.of_ratios(f"{title}, {_CONTROL}{how}", other, one))
     return figures
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
-_COLUMNS = "{:<44}{:>8}  {:<15}{:>8}{:>9}  {}"
+_COLUMNS = "{:<50}{:>8}  {:<15}{:>8}{:>9}  {}"
 
 
 @dataclass(frozen=True, slots=True)

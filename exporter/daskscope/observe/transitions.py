@@ -107,15 +107,15 @@ class Transitions:
                     if finish != "memory":
                         start = turn(key, start, finish, details)
                     end((key, monotonic(), details))
+                elif start == finish:
+                    return  # Dask tells of transitions that are none, too
                 elif finish == "processing":
                     if with_room:
                         workers.look(tasks[key].processing_on)
-                elif finish in ends:
-                    if start == finish:
-                        return  # Dask tells of transitions that are none, too
-                    if start != "memory" or finish == "erred":  # an actor that was lost
-                        start = turn(key, start, finish, details)
-                        end((key, monotonic(), details))
+                elif finish in ends and (start != "memory" or finish == "erred"):
+                    # From memory: an actor that was lost.
+                    start = turn(key, start, finish, details)
+                    end((key, monotonic(), details))
                 step((key, start, finish))
                 # Of each kind: whatever Dask does with all of its tasks, it may do in one go.
                 if len(noted) >= full:
