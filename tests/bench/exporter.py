@@ -12,17 +12,18 @@ what the beats do.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 from distributed import Client
 
 import daskscope
 from daskscope.config import settings
-from tests.bench.clusters import Cpu, cluster, cpu, run_tasks, submit_tasks
+from tests.bench.clusters import cluster, cpu, run_tasks, submit_tasks
 from tests.bench.hooks import put_hooks_in, take_hooks_out
 from tests.bench.inside import bytes_of_beats, close, rss, weigh_beats
 from tests.bench.results import Figure, record
@@ -43,10 +44,22 @@ _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "an SDK span per task",
 )
 MIB = 2**20
+_OF_SCHEDULER = (("loop", "event-loop CPU"), ("process", "process CPU"))
 _GOALS = {(_DASKSCOPE, "loop"): 1.02, (_DASKSCOPE, "process"): 1.04}
 
 Tell = Callable[[str], None]
 Run = Callable[[Client, int, int], None]
+
+
+class Used(NamedTuple):
+    """Seconds of CPU time: of the scheduler's event loop and process, and of the client's thread.
+
+    The client's is the thread that submits tasks and waits for them.
+    """
+
+    loop: float
+    process: float
+    client: float
 
 
 def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
@@ -54,11 +67,11 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
 
     ``tell`` is called with a line for a person who waits.
     """
-    used: dict[str, list[Cpu]] = {name: [] for name in _VARIANTS}
-    used_by_submit: dict[str, list[Cpu]] = {name: [] for name in _VARIANTS}
+    used: dict[str, list[Used]] = {name: [] for name in _VARIANTS}
+    used_by_submit: dict[str, list[Used]] = {name: [] for name in _VARIANTS}
     submitted = max(round(tasks * SHARE_SUBMITTED), 1)
-    with_hooks: list[Cpu] = []
-    without: list[Cpu] = []
+    with_hooks: list[Used] = []
+    without: list[Used] = []
     sizes: list[float] = []
     goodbyes: list[float] = []
     memory: dict[str, list[float]] = {name: [] for name in _VARIANTS}
@@ -151,16 +164,18 @@ def _clusters(folder: str, number: int) -> Iterator[dict[str, Client]]:
         yield clients
 
 
-def _round(variant: str, client: Client, run: Run, tasks: int, number: int) -> Cpu:
+def _round(variant: str, client: Client, run: Run, tasks: int, number: int) -> Used:
     before = cpu(client)
     # The code around a call travels only to the cluster that is registered.
     frames = settings().code_frames if variant == _DASKSCOPE else 0
     with dask.config.set({"distributed.diagnostics.computations.nframes": frames}):
+        began = time.thread_time()
         run(client, tasks, number * tasks)
-    return cpu(client).since(before)
+        submitting = time.thread_time() - began
+    return Used(*cpu(client).since(before), client=submitting)
 
 
-def _line(number: int, rounds: int, used: dict[str, list[Cpu]]) -> str:
+def _line(number: int, rounds: int, used: dict[str, list[Used]]) -> str:
     last = {name: cpus[-1] for name, cpus in used.items()}
     compared = ", ".join(
         f"{name} {last[name].loop / last[_NONE].loop:.2f} and "
@@ -177,9 +192,9 @@ def _order(number: int) -> list[str]:
     return order[::-1] if number % 2 else order
 
 
-def _figures(used: dict[str, list[Cpu]], how: str = "") -> list[Figure]:
+def _figures(used: dict[str, list[Used]], how: str = "") -> list[Figure]:
     figures = []
-    for what, title in (("loop", "event-loop CPU"), ("process", "process CPU")):
+    for what, title in (*_OF_SCHEDULER, ("client", "client CPU")):
         seconds = {name: [getattr(one, what) for one in cpus] for name, cpus in used.items()}
         one, other = seconds[_NONE], seconds[_CONTROL]
         # Of the two without a plugin the mean, for it varies less than either.
@@ -192,8 +207,8 @@ def _figures(used: dict[str, list[Cpu]], how: str = "") -> list[Figure]:
     return figures
 
 
-def _figures_of_hooks(hooks: list[Cpu], without: list[Cpu], tasks: int) -> Iterator[Figure]:
-    for what, title in (("loop", "event-loop CPU"), ("process", "process CPU")):
+def _figures_of_hooks(hooks: list[Used], without: list[Used], tasks: int) -> Iterator[Figure]:
+    for what, title in _OF_SCHEDULER:
         ours, base = ([getattr(one, what) for one in cpus] for cpus in (hooks, without))
         yield Figure.of_ratios(f"{title}, its hooks alone", ours, base)
     more = [(one.loop - base.loop) / tasks * 1e6 for one, base in zip(hooks, without, strict=True)]
