@@ -25,17 +25,22 @@ _SETTINGS = (
 
 def remember_calling_code(client: Client) -> None:
     """Have ``client`` remember the code that it has read for a place. It ends with the client."""
-    if getattr(vars(client).get("_get_computation_code"), "of_daskscope", False):
+    read = getattr(client, "_get_computation_code", None)
+    if read is None or getattr(read, "of_daskscope", False):
         return
-    read = client._get_computation_code
     # With the code that is on the stack, or another could come to have the same identity.
     known: dict[tuple[object, ...], tuple[Any, list[CodeType]]] = {}
 
-    def _get_computation_code(stacklevel: int | None = None, nframes: int = 1) -> Any:
+    # An internal of Dask's: what it may be asked some day, and is not yet, it answers itself.
+    def _get_computation_code(
+        stacklevel: int | None = None, nframes: int = 1, **others: Any
+    ) -> Any:
         if nframes <= 0:
             return ()
         if stacklevel is not None:
-            return read(stacklevel + 1, nframes=nframes)  # this function is on the stack, too
+            stacklevel += 1  # this function is on the stack, too
+        if stacklevel is not None or others:
+            return read(stacklevel, nframes=nframes, **others)
         place: list[object] = [nframes, *(str(dask.config.get(name)) for name in _SETTINGS)]
         stack = []
         frame: FrameType | None = sys._getframe(1)
