@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskscope import protocol
-from daskscope.observe.code import cut
+from daskscope.observe.code import MAX_CODE, CodeOfGraphs, cut
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
@@ -156,3 +157,25 @@ def test_no_frame_is_ours_whatever_modules_the_user_has_dask_ignore(
         frames = recorder.computation().frames
     assert frames is not None
     assert frames[-1].file == __file__
+
+
+def test_a_line_whose_source_has_changed_has_other_code() -> None:
+    code = CodeOfGraphs(context_lines=20, max_bytes=1000, drops=Counter())
+    (before,) = code.frames([("go(1)\n", 1, 0, "cell")])
+    (again,) = code.frames([("go(1)\n", 1, 0, "cell")])
+    (after,) = code.frames([("go(2)\n", 1, 0, "cell")])
+    assert before == again
+    assert after.code != before.code
+    assert [sent.text for sent in code.take()] == ["go(1)", "go(2)"]
+
+
+def test_what_found_no_room_is_looked_at_again_when_it_comes_back() -> None:
+    drops: Counter[str] = Counter()
+    code = CodeOfGraphs(context_lines=20, max_bytes=1000, drops=drops)
+    for line in range(1, MAX_CODE + 1):
+        code.frames([("go()\n", line, 0, "a.py")])
+    late = [("late()\n", MAX_CODE + 1, 0, "a.py")]
+    assert code.frames(late)[0].code is None
+    assert drops["code"] == 1
+    code.take()
+    assert code.frames(late)[0].code is not None
