@@ -1,7 +1,8 @@
 """The code around the calls that send graphs, as Dask's client reads it: once per place.
 
 Dask looks for the source of each calling frame anew with each graph, on the disk and through
-Python's own parser, which takes several times what it takes to submit a task.
+Python's own parser, which takes several times what it takes to submit a task. And it sends all of
+it along: of a call at module level the whole file, which the scheduler has to unpack each time.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ _SETTINGS = (
 )
 
 
-def remember_calling_code(client: Client) -> None:
-    """Have ``client`` remember the code that it has read for a place. It ends with the client."""
+def remember_calling_code(client: Client, context_lines: int | None) -> None:
+    """Have ``client`` remember the code that it has read for a place. It ends with the client.
+
+    Of what is around a call it sends ``context_lines`` on each side, or all if that is None; and
+    one more where there is more, so that the scheduler sees that it was cut.
+    """
     read = getattr(client, "_get_computation_code", None)
-    if read is None or getattr(read, "of_daskscope", False):
+    read = getattr(read, "of_daskscope", read)
+    if read is None:
         return
     # With the code that is on the stack, or another could come to have the same identity.
     known: dict[tuple[object, ...], tuple[Any, list[CodeType]]] = {}
@@ -54,8 +60,21 @@ def remember_calling_code(client: Client) -> None:
         if found is None:
             if len(known) >= MAX_PLACES:
                 known.clear()
-            found = known[key] = read(nframes=nframes), stack
+            code = read(nframes=nframes)
+            if context_lines is not None:
+                code = tuple(_around(source, context_lines + 1) for source in code)
+            found = known[key] = code, stack
         return found[0]
 
-    _get_computation_code.of_daskscope = True  # type: ignore[attr-defined]
+    _get_computation_code.of_daskscope = read  # type: ignore[attr-defined]
     setattr(client, "_get_computation_code", _get_computation_code)  # noqa: B010
+
+
+def _around(source: Any, lines: int) -> Any:
+    """Return Dask's ``source`` of a frame with that many lines before its call and after it."""
+    # Not splitlines(): a form feed ends no line of Python.
+    text = source.code.removesuffix("\n").split("\n")
+    called = min(max(source.lineno_relative, 0), len(text) - 1)
+    first = max(called - lines, 0)
+    kept = "".join(f"{line}\n" for line in text[first : called + lines + 1])
+    return source._replace(code=kept, lineno_relative=called - first)

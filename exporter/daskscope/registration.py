@@ -130,9 +130,6 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
         warnings.warn(_NOTHING_IS_RECORDED, UserWarning, stacklevel=2)
         return Registration(None, None, "no token")
     client = current_client(client)
-    if chosen.code_transmit:
-        _have_code_read(chosen.code_frames)
-        remember_calling_code(client)
     return client.sync(_register, client, chosen, install)
 
 
@@ -183,6 +180,11 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
     # Refused by one of the two is refused.
     if chosen.traces_transmit and "traces_transmit" not in installed.differing:
         send_context_with_graphs(client)
+    if chosen.code_transmit and "code_transmit" not in installed.differing:
+        _have_code_read(chosen.code_frames)
+        # Where others' settings are in force, they may ask for more of it than this client's.
+        alike = "code_context_lines" not in installed.differing
+        remember_calling_code(client, chosen.code_context_lines if alike else None)
     first = installed.registrant
     # A setting apart from the token counts as another: two tokens of one workspace do the same.
     differ = [name for name in installed.differing if name != "token"]

@@ -8,11 +8,16 @@ from typing import Any
 
 import dask.config
 import pytest
-from distributed import Client, wait
+from distributed import Client, LocalCluster, wait
+from distributed.client import SourceCode
+from hypothesis import given
+from hypothesis import strategies as st
 
+import daskscope
 from daskscope import calling_code
 from daskscope.config import settings
-from tests.exporter.conftest import Register
+from daskscope.observe.code import cut
+from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
 
@@ -107,7 +112,68 @@ def test_what_is_remembered_is_bounded(
 
 
 def test_a_client_that_registers_again_is_wrapped_once(client: Client, register: Register) -> None:
-    register()
-    ours = client._get_computation_code
-    register()
-    assert client._get_computation_code is ours
+    for _ in range(2):
+        register()
+        read: Any = client._get_computation_code
+        assert read.of_daskscope is Client._get_computation_code
+
+
+def read_here(client: Client) -> Any:
+    # far before
+    # three before
+    # two before
+    # one before
+    (source,) = client._get_computation_code(nframes=1)
+    # one after
+    # two after
+    # three after
+    # far after
+    return source
+
+
+def test_a_client_sends_the_lines_around_its_call_and_one_more_that_shows_that_there_are_more(
+    client: Client, register: Register
+) -> None:
+    register(computation__code__context_lines=2)
+    source = read_here(client)
+    text = source.code.removesuffix("\n").split("\n")
+    assert (text[0].strip(), text[-1].strip()) == ("# three before", "# three after")
+    assert "client._get_computation_code" in text[source.lineno_relative]
+    assert source.lineno_frame == read_here.__code__.co_firstlineno + 5
+
+
+def test_it_sends_all_where_the_settings_of_others_may_ask_for_more(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(computation__code__context_lines=30)
+    with Client(cluster) as other:
+        daskscope.register(other, token=TOKEN, computation__code__context_lines=2)
+        assert read_here(other).code == inspect.getsource(read_here)
+
+
+def test_and_nothing_where_they_refuse_it(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(computation__code__transmit=False)
+    with Client(cluster) as other:
+        daskscope.register(other, token=TOKEN)
+        assert not hasattr(other._get_computation_code, "of_daskscope")
+
+
+@given(
+    st.lists(st.text("ab\x0c\r", max_size=3), min_size=1, max_size=12),
+    st.integers(0, 12),
+    st.integers(0, 5),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_of_what_it_sends_the_same_is_kept_as_of_all(
+    lines: list[str], called: int, context: int, max_bytes: int, ends: bool
+) -> None:
+    whole = SourceCode("\n".join(lines) + "\n" * ends, 100, called, "a.py")
+    sent = calling_code._around(whole, context + 1)
+    of_sent, of_whole = (
+        cut(it.code, it.lineno_frame, it.lineno_relative, it.filename, context, max_bytes)
+        for it in (sent, whole)
+    )
+    assert of_sent == of_whole
