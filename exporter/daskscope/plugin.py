@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any
@@ -144,7 +144,7 @@ class Plugin(SchedulerPlugin):
         scheduler: Scheduler,
         *,
         client: str,
-        tasks: Collection[Key],
+        tasks: Sequence[Key],
         **kwargs: Any,
     ) -> None:
         """A graph has arrived."""
@@ -154,8 +154,7 @@ class Plugin(SchedulerPlugin):
         try:  # without a wrapper, as loops send thousands of graphs
             # It may tell at once: not of a graph before its tasks have made a transition.
             running.shutdowns.work_arrived()
-            running.observer.update_graph(client, tasks)
-            if running.observer.is_full():
+            if running.observer.update_graph(client, tasks):
                 running.tell_more_soon()
         except Exception:
             self.drops["internal error"] += 1

@@ -15,6 +15,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope.observe import transitions
 from daskscope.observe.computations import Computations
+from daskscope.observe.snapshot import Observer
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold, inc
@@ -180,28 +181,60 @@ def test_a_graph_does_not_wait_until_what_it_has_nothing_to_do_with_is_counted(
     ]
 
 
+def counted_by(observer: Observer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many transitions wait each time that all are counted, from now on."""
+    counts: list[int] = []
+    count = observer.transitions.count
+
+    def count_noted() -> None:
+        counts.append(len(observer.transitions._noted))
+        count()
+
+    monkeypatch.setattr(observer.transitions, "count", count_noted)
+    return counts
+
+
 def test_nor_does_one_of_a_loop_whose_last_task_is_still_at_work(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(interval="1h")
     observer = observer_of(cluster)
-    counted = []
-    count = observer.transitions.count
-
-    def noted() -> None:
-        counted.append(len(observer.transitions._noted))
-        count()
-
-    monkeypatch.setattr(observer.transitions, "count", noted)
-    futures = [client.submit(hold, number, "loop", pure=False) for number in range(5)]
-    client.run_on_scheduler(known, 5)
+    counted = counted_by(observer, monkeypatch)
+    futures = []
+    for number in range(5):
+        held = client.submit(hold, number, "loop", pure=False)
+        futures += [held, client.submit(inc, held, pure=False)]
+    client.run_on_scheduler(known, 10)
     while_they_came = list(counted)
     Event("loop", client=client).set()
     wait(futures)
 
     assert not while_they_came
-    (row,) = observer.snapshot("beat").computations
-    assert (row.status, row.tasks, row.completed) == ("finished", 5, 5)
+    rows = observer.snapshot("beat")
+    assert [(row.status, row.tasks, row.completed) for row in rows.computations] == [
+        ("finished", 5, 5)
+    ] * 2
+    needs = {group.prefix: group.dependencies for group in rows.task_groups}
+    assert needs == {"hold": (), "inc": ("hold",)}
+
+
+def test_nor_does_any_once_all_tasks_from_before_daskscope_came_are_gone(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.submit(inc, 1, pure=False)
+    before.result()
+    register(interval="1h")
+    observer = observer_of(cluster)
+    counted = counted_by(observer, monkeypatch)
+    wait(client.submit(inc, 1, pure=False))
+    assert counted
+
+    del before
+    client.run_on_scheduler(forgotten)
+    observer.snapshot("beat")
+    counted.clear()
+    wait(client.map(inc, range(3), pure=False))
+    assert not counted
 
 
 def test_a_loop_that_waits_for_each_of_its_tasks_makes_a_computation_of_each(

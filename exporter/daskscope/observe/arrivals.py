@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dask.typing import Key
 from distributed.metrics import time
 from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.observe.computations import ACTIVE, Computations
+from daskscope.observe.computations import Computations
 from daskscope.observe.graphs import Graph
 from daskscope.observe.groups import Computation, Group
+from daskscope.observe.loops import Loops
 from daskscope.observe.membership import Membership, Whole
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes
@@ -26,9 +26,8 @@ class Arrivals:
     Runs on the event loop, while another thread may be counting transitions. What is counted waits
     until the graph's place among them has come: ``added`` notes that some tasks are in a group.
 
-    ``find`` returns the task of a key, if Dask has it. ``sampled`` says whether a trace of that id
-    is kept; without it computations have no trace. ``places`` is how many samples of each sort are
-    kept of a group's tasks.
+    ``sampled`` says whether a trace of that id is kept; without it computations have no trace.
+    ``places`` is how many samples of each sort are kept of a group's tasks.
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class Arrivals:
         drops: Counter[str],
         *,
         added: Callable[[Group, int], None],
-        find: Callable[[Key], TaskState | None],
         sampled: Callable[[str], bool] | None,
         places: int,
     ) -> None:
@@ -50,24 +48,48 @@ class Arrivals:
         self._naming = naming
         self._drops = drops
         self._added = added
-        self._find = find
         self._sampled = sampled
         self._places = places
+        self._loops = Loops()
+
+    def again(self, task: TaskState, client: str, graph: Graph) -> bool:
+        """Take in a graph of that ``task`` and what it needs, if it goes the way of the last one.
+
+        Return False if it may go another, or more of it may be new, and nothing was done.
+        """
+        singles, needed = self._members.singles, task.dependencies
+        if task.state != "released" or task.key in singles:
+            return False
+        if needed and any(other.state == "released" for other in needed):
+            return False
+        loop = self._loops.find(client, task, graph)
+        if loop is None:
+            return False
+        computation, _, group, _ = loop
+        computation.joined_by(graph, task)
+        singles[task.key] = group
+        self._added(group, 1)
+        if needed:
+            self._needs(group, task, {other.group for other in needed})
+        if computation.handed_on is not None:
+            hand_on(computation.handed_on, (task,))
+        return True
 
     def graph(
         self,
         tasks: Sequence[TaskState],
         *,
         client: str,
-        user: str,
+        user: Callable[[], str],
         frames: tuple[protocol.CodeFrame, ...],
         graph: Graph | None,
         count_first: Callable[[], None],
     ) -> None:
         """Take a graph's new tasks into a computation, its own or the running one it joins.
 
-        ``count_first`` counts the transitions until now, and is called once if that matters: if the
-        graph has to do with tasks that are known already. Most have not.
+        ``user`` tells whose client that is. ``count_first`` counts the transitions until now, and
+        is called once if that matters: if the graph has to do with tasks that are known already.
+        Most have not.
         """
         groups, singles, counted = self._new_of(tasks, count_first)
         # Of each group one of its tasks, which tells how they may be called.
@@ -78,7 +100,7 @@ class Arrivals:
         caller = caller_of(firsts) if self._sampled else None
         line = (client, frames or self._naming.prefix(firsts[0]), caller and caller.trace_id)
         computation = None if counted else self._computations.last_from(line)
-        if computation is not None and not self._is_at_work(computation):
+        if computation is not None and not computation.is_at_work():
             count_first()
             counted = True
         if counted:
@@ -86,7 +108,7 @@ class Arrivals:
         if computation is None:
             computation = Computation(
                 line,
-                user,
+                user(),
                 frames,
                 time(),
                 sampled=self._sampled,
@@ -94,7 +116,7 @@ class Arrivals:
                 places=self._places,
             )
             self._computations.arrived(computation)
-        computation.joined_by(graph, firsts[-1].key)
+        computation.joined_by(graph, firsts[-1])
         for dasks, task in groups.items():
             prefix = self._naming.prefix(task)
             ours = self._group(computation, self._naming.group(dasks, prefix), prefix)
@@ -113,6 +135,11 @@ class Arrivals:
                 others = {other.group for other in task.dependencies}
                 self._needs(self._members.singles[task.key], task, others)
         self._note_spans(computation, firsts)
+        if graph is not None and len(firsts) == len(singles) == 1:
+            (task,) = singles
+            ours = self._members.singles[task.key]
+            if ours is not computation.rest:
+                self._loops.remember(client, task, graph, computation, ours)
         if computation.handed_on is not None:
             hand_on(computation.handed_on, tasks)
 
@@ -130,10 +157,12 @@ class Arrivals:
         for task in tasks:
             dasks, key = task.group, task.key
             if type(key) is not tuple or dasks.name == dasks.prefix.name:  # as is_single
+                if task.state != "released":
+                    continue
                 if key in singles and not counted:
                     count_first()
                     counted = True
-                if key not in singles and task.state == "released":
+                if key not in singles:
                     new.append(task)
             elif dasks not in seen:
                 seen.add(dasks)
@@ -147,15 +176,6 @@ class Arrivals:
                 elif dasks.states["released"] == len(dasks):
                     groups[dasks] = task
         return groups, new, counted
-
-    def _is_at_work(self, computation: Computation) -> bool:
-        """Return whether ``computation`` runs for sure, by what its newest task is doing now."""
-        task = self._find(computation.newest)
-        if task is None or task.state not in ACTIVE:
-            return False
-        # The key may be another task's by now.
-        group = self._members.group_of(task)
-        return group is not None and group.computation is computation
 
     def _count_more(self, whole: Whole) -> None:
         count = len(whole.dasks)

@@ -14,10 +14,6 @@ MAX_CODE = 1_000
 #: Bytes of code that wait for the next snapshot. What is met beyond them goes without its code, and
 #: that is counted; it is looked at again when it comes back.
 MAX_BYTES = 4 << 20
-#: Calls whose source is kept at hand, and characters of one: loops send graph after graph.
-MAX_AT_HAND = 20
-MAX_SOURCE_AT_HAND = 1 << 16
-
 #: Dask's ``SourceCode`` of a call's frames, outermost first: the text, the calling line counted in
 #: the file and in the text, and the file.
 Sources = Sequence[tuple[str, int, int, str]]
@@ -32,25 +28,12 @@ class CodeOfGraphs:
         self._drops = drops
         # By what tells a frame's source from another; the source itself may be a whole file.
         self._frames: OrderedDict[tuple[Any, ...], protocol.CodeFrame] = OrderedDict()
-        # By the calling line. To compare a source takes a fraction of what its hash does.
-        self._at_hand: dict[object, tuple[Sources, tuple[protocol.CodeFrame, ...]]] = {}
         self._unsent: dict[str, protocol.Code] = {}
         self._unsent_bytes = 0
 
     def frames(self, sources: Sources) -> tuple[protocol.CodeFrame, ...]:
         """Return the frames of a graph."""
-        if not sources:
-            return ()
-        line = sources[-1][1:]
-        known, frames = self._at_hand.get(line, ((), ()))
-        if known != sources:
-            frames = tuple(self._frame(*source) for source in sources)
-            size = sum(len(text) for text, *_ in sources)
-            if size <= MAX_SOURCE_AT_HAND and all(frame.code for frame in frames):
-                if len(self._at_hand) >= MAX_AT_HAND:
-                    self._at_hand.clear()
-                self._at_hand[line] = sources, frames
-        return frames
+        return tuple(self._frame(*source) for source in sources)
 
     def take(self) -> tuple[protocol.Code, ...]:
         """Return the code that was met since the last call."""

@@ -19,16 +19,13 @@ from distributed.metrics import time
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.observe.groups import Computation, Group, Traced
+from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
-
-#: States of a task that still has something to do.
-ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 
 #: States of a task that was given up, or is not needed any more.
 GONE = frozenset({"released", "forgotten"})

@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
+from weakref import ref
 
-from dask.typing import Key
 from distributed.metrics import time
-from distributed.scheduler import ALL_TASK_STATES
+from distributed.scheduler import ALL_TASK_STATES, TaskState
 
 from daskscope import protocol
 from daskscope.names import DURATION_BOUNDS, OTHER
@@ -21,6 +21,9 @@ from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.samples import Outcome, Samples, TaskSample
 from daskscope.observe.trace_context import TraceContext, annotations_of, of_computation
+
+#: States of a task that still has something to do.
+ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 
 #: Groups that one computation keeps apart; the rest is joined as ``other``.
 MAX_GROUPS = 200
@@ -201,6 +204,7 @@ class Computation:
     """
 
     __slots__ = (
+        "_newest",
         "active",
         "annotations",
         "caller",
@@ -214,7 +218,6 @@ class Computation:
         "id",
         "let_go",
         "line",
-        "newest",
         "places",
         "rest",
         "spans",
@@ -250,8 +253,8 @@ class Computation:
             self.handed_on = annotations_of(of_computation(self.id, trace, caller, sampled=kept))
             self.places = places if kept else 0
         self.line = line
-        #: A task of the last graph that joined it, as one is about to.
-        self.newest: Key = ""
+        # A task of the last graph that joined it, as one is about to.
+        self._newest: ref[TaskState] | None = None
         self.user = user
         self.frames = frames
         self.spans: dict[str, None] = {}  # an ordered set
@@ -290,16 +293,23 @@ class Computation:
                 group = self.rest
         return group
 
-    def joined_by(self, graph: Graph | None, newest: Key) -> None:
+    def joined_by(self, graph: Graph | None, newest: TaskState) -> None:
         """Take over what came along with one of its graphs, and one of that one's tasks."""
-        self.newest = newest
+        # What it is to run may be large, and Dask may forget it any time.
+        self._newest = ref(newest)
         if graph is None or graph.nbytes is None or self.graph_bytes is None:
             self.graph_bytes = None
         else:
             self.graph_bytes += graph.nbytes
-        for name, text in () if graph is None else graph.annotations.items():
-            if name in self.annotations or len(self.annotations) < MAX_ANNOTATIONS:
-                self.annotations[name] = text
+        if graph is not None and graph.annotations:
+            for name, text in graph.annotations.items():
+                if name in self.annotations or len(self.annotations) < MAX_ANNOTATIONS:
+                    self.annotations[name] = text
+
+    def is_at_work(self) -> bool:
+        """Return whether it runs for sure, by what its newest task is doing now."""
+        newest = None if self._newest is None else self._newest()
+        return newest is not None and newest.state in ACTIVE
 
     def in_span(self, name: str) -> None:
         """Note that tasks of it are in the user's span of that name."""

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from dask._task_spec import Alias, DataNode, GraphNode, _execute_subgraph
@@ -46,6 +47,9 @@ MAX_KNOWN = 5_000
 MAX_PARTS = 50
 #: Aliases that are followed from one to the next.
 MAX_ALIASES = 5
+
+# What bears its name, and whose name says it all.
+_PLAIN_FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType})
 
 # What dask.tokenize and uuid make, and what Client.map, dask.array.linalg and dask.blockwise put
 # behind it.
@@ -164,6 +168,17 @@ def without_key(text: str, key: Key) -> str:
     return text
 
 
+def kind_of(task: TaskState) -> tuple[str, str] | None:
+    """Return what ``task`` has in common with others of its group that are called the same.
+
+    None if it takes a closer look to tell what they are called.
+    """
+    function = _named_after(task)
+    if function is None or type(function) not in _PLAIN_FUNCTIONS:
+        return None
+    return function.__module__, function.__name__
+
+
 def _named_after(task: TaskState) -> Any | None:
     """Return the user's function that ``task`` goes by alone, None if it goes by something else."""
     # The scheduler holds the task's description; of some (aliases, data) there is no function.
@@ -254,10 +269,13 @@ def _is_dasks(function: Any) -> bool:
         function = function.func
     module = getattr(function, "__module__", None)
     return (
-        isinstance(module, str)
-        and module.partition(".")[0] in ("dask", "distributed")
-        and not isinstance(function, methodcaller)
+        isinstance(module, str) and _is_of_dask(module) and not isinstance(function, methodcaller)
     )
+
+
+@lru_cache(MAX_KNOWN)
+def _is_of_dask(module: str) -> bool:
+    return module.partition(".")[0] in ("dask", "distributed")
 
 
 def _called(function: Any) -> str:

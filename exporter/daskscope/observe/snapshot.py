@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -143,7 +143,6 @@ class Observer:
             self._naming,
             self._drops,
             added=self.transitions.added,
-            find=scheduler.tasks.get,
             sampled=sampled if settings.traces_transmit else None,
             places=settings.traces_tasks_per_group
             if settings.traces_transmit and settings.otlp_enabled
@@ -174,7 +173,7 @@ class Observer:
             if settings.profile_transmit
             else None
         )
-        # Tasks that are counted under no computation.
+        # Whether there may be tasks that are counted under no computation.
         self._had_tasks = bool(scheduler.tasks)
         for worker in scheduler.workers.values():
             self._add(worker)
@@ -193,21 +192,34 @@ class Observer:
 
     # --- hooks ------------------------------------------------------------------------------------
 
-    def update_graph(self, client: str, keys: Collection[Key]) -> None:
-        """A graph has arrived; its tasks have not made a transition yet."""
+    def update_graph(self, client: str, keys: Sequence[Key]) -> bool:
+        """A graph has arrived; its tasks have not made a transition yet.
+
+        Return whether so much has changed that it should not wait for the next beat.
+        """
+        graph = self._graphs.current()
+        find = self._scheduler.tasks.get
         if self._had_tasks:
             # What they did last is not to be taken for what others of the same keys do.
             self.transitions.count()
-        known = self._scheduler.tasks
-        graph = self._graphs.current()
+        elif keys and graph is not None:
+            # Of all that Dask has met in a graph, what was asked for is the first.
+            task = find(keys[0])
+            if (
+                task is not None
+                and len(task.dependencies) == len(keys) - 1
+                and self._arrivals.again(task, client, graph)
+            ):
+                return False
         self._arrivals.graph(
-            [task for task in map(known.get, keys) if task is not None],
+            [task for task in map(find, keys) if task is not None],
             client=client,
-            user=self._users.user_of(client, self._users_running),
+            user=lambda: self._users.user_of(client, self._users_running),
             frames=() if graph is None else self._code.frames(graph.code),
             graph=graph,
             count_first=self.transitions.count,
         )
+        return self._computations.waiting() >= MANY
 
     def _users_running(self) -> Collection[str]:
         self.transitions.count()
@@ -276,10 +288,6 @@ class Observer:
             self._computations.waiting() or self._failures.waiting() or self._losses.many_wait()
         )
 
-    def is_full(self) -> bool:
-        """Return whether so much has changed that it should not wait for the next beat."""
-        return self._computations.waiting() >= MANY
-
     def _add(self, worker: WorkerState) -> None:
         self.transitions.count()
         self._workers.added(worker)
@@ -333,6 +341,7 @@ class Observer:
     def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
         if phase == "stop":
             self._computations.cancel_all()
+        self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
         compute_seconds = self._prefixes.compute_seconds()
         # Before the tasks that run: one that ends between the steps is missing for a while, which
         # is better than to count it twice.

@@ -1,0 +1,82 @@
+"""Loops that submit tasks one by one: what each graph has in common with the one before it.
+
+Each is a graph with one new task, and there may be a hundred thousand. To find out of each what it
+is called and which computation it belongs to would take several times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from distributed.scheduler import TaskGroup as DaskTaskGroup
+from distributed.scheduler import TaskState
+
+from daskscope.observe.graphs import Graph
+from daskscope.observe.groups import Computation, Group
+from daskscope.observe.naming import kind_of
+
+#: Lines of code whose last graph is remembered; beyond it all are looked at anew.
+MAX_LOOPS = 100
+#: Characters of the code around the call; lines with more, of clients that do not cut it, are
+#: looked at anew.
+MAX_CODE = 1 << 16
+
+# Annotations that can be compared.
+_PLAIN = frozenset({str, int})
+
+
+class Loop(NamedTuple):
+    """What there is in common: the computation, and Dask's group of the tasks and ours.
+
+    And ``alike``: the code around the call, what the function is called, and annotations.
+    """
+
+    computation: Computation
+    dasks: DaskTaskGroup
+    group: Group
+    alike: tuple[Any, ...]
+
+
+class Loops:
+    """The last graph with one new task from each line of code."""
+
+    def __init__(self) -> None:
+        self._loops: dict[Hashable, Loop] = {}
+
+    def find(self, client: str, task: TaskState, graph: Graph) -> Loop | None:
+        """Return the loop that sent ``graph``, with that new ``task``, if it still runs for sure.
+
+        None if the graph may have to go another way than the one before.
+        """
+        loop = self._loops.get(_line(client, task, graph))
+        if loop is None or loop.dasks is not task.group or not loop.computation.is_at_work():
+            return None
+        return loop if _alike(task, graph) == loop.alike else None
+
+    def remember(
+        self, client: str, task: TaskState, graph: Graph, computation: Computation, group: Group
+    ) -> None:
+        """Remember where a graph with one new ``task`` went, which is not annotated by us yet."""
+        alike = _alike(task, graph)
+        if alike is None or sum(len(text) for text, *_ in graph.code) > MAX_CODE:
+            return
+        if len(self._loops) >= MAX_LOOPS:
+            self._loops.clear()
+        # Nothing that may be large: neither the task nor its function.
+        self._loops[_line(client, task, graph)] = Loop(computation, task.group, group, alike)
+
+
+def _line(client: str, task: TaskState, graph: Graph) -> Hashable:
+    # What Dask makes of the function's name is all there is where the code is refused.
+    name = task.group.name
+    return (client, name, *graph.code[-1][1:]) if graph.code else (client, name)
+
+
+def _alike(task: TaskState, graph: Graph) -> tuple[Any, ...] | None:
+    kind = kind_of(task)
+    if not task.annotations:
+        return kind and (graph.code, kind)
+    if not _PLAIN.issuperset(map(type, task.annotations.values())):
+        return None
+    return kind and (graph.code, kind, dict(task.annotations))

@@ -1,0 +1,164 @@
+"""Loops that submit tasks one by one: each graph is told as if it had been looked at alone."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import dask
+import pytest
+from dask.delayed import delayed
+from distributed import Client, Event, LocalCluster, wait
+from distributed.client import SourceCode
+from distributed.scheduler import TaskState
+
+from daskscope import protocol
+from daskscope.observe import loops
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.exporter.test_computations import hold, inc
+from tests.exporter.test_scale import forgotten, observer_of
+
+
+def hold_too(x: int, name: str) -> int:
+    Event(name).wait()
+    return x
+
+
+def open_gate(client: Client, name: str, futures: list[Any]) -> None:
+    Event(name, client=client).set()
+    wait(futures)
+
+
+def test_of_one_line_each_task_goes_by_its_own_function(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    futures = [
+        client.submit(function, number, "own", key=f"work-{number}-{function.__name__}")
+        for number, function in enumerate((hold, hold, hold_too, hold_too, hold))
+    ]
+    open_gate(client, "own", futures)
+
+    snapshot = observer_of(cluster).snapshot("beat")
+    assert {group.prefix: group.completed for group in snapshot.task_groups} == {
+        "hold": 3,
+        "hold_too": 2,
+    }
+    assert [row.completed for row in snapshot.computations] == [5]
+
+
+class Unequal:
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("not to be compared")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_what_a_task_needs_may_be_new_too(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    parts = [client.persist(delayed(inc)(0)), delayed(inc)(1), delayed(inc)(2)]
+    futures = [client.compute(delayed(hold)(part, "needs")) for part in parts]
+    open_gate(client, "needs", futures)
+
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert sorted((row.tasks, row.completed) for row in rows) == [(1, 1), (5, 5)]
+
+
+def test_annotations_are_told_of_each(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    futures = []
+    for owner in ("ann", "ann", "bob"):
+        with dask.annotate(owner=owner):  # type: ignore[attr-defined]
+            futures.append(client.submit(hold, 1, "annotated", pure=False))
+    open_gate(client, "annotated", futures)
+
+    (row,) = observer_of(cluster).snapshot("beat").computations
+    assert (row.tasks, row.annotations) == (3, {"owner": "bob"})
+
+
+def test_annotations_may_be_anything(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    futures = []
+    for value in (1, Unequal(), Unequal(), 1):
+        with dask.annotate(owner=value):  # type: ignore[attr-defined]
+            futures.append(client.submit(hold, 1, "anything", pure=False))
+    open_gate(client, "anything", futures)
+
+    snapshot = observer_of(cluster).snapshot("beat")
+    assert [row.tasks for row in snapshot.computations] == [4]
+    assert "internal error" not in snapshot.drops
+
+
+def test_a_cell_that_was_changed_is_another_computation(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(interval="1h")
+    futures = []
+    for text in ("go(1)", "go(1)", "go(2)"):
+        code = (SourceCode(text, 1, 0, "cell"),)
+        monkeypatch.setattr(client, "_get_computation_code", lambda code=code, **_: code)
+        futures.append(client.submit(hold, 1, "cell", pure=False))
+    open_gate(client, "cell", futures)
+
+    snapshot = observer_of(cluster).snapshot("beat")
+    assert sorted(row.tasks for row in snapshot.computations) == [1, 2]
+    assert sorted(code.text for code in snapshot.code) == ["go(1)", "go(2)"]
+
+
+@pytest.mark.own_cluster
+def test_what_comes_after_a_restart_is_another_computation(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+
+    def submit(name: str) -> Any:
+        return client.submit(hold, 1, name, pure=False)
+
+    before = [submit("before") for _ in range(2)]
+    recorder.wait_for(lambda: statuses(recorder) == [("running", 2)], "both")
+    client.restart()
+    after = [submit("after") for _ in range(2)]
+    open_gate(client, "after", after)
+
+    recorder.wait_for(
+        lambda: statuses(recorder) == [("cancelled", 2), ("finished", 2)], "one of each"
+    )
+    del before
+
+
+def statuses(recorder: Recorder) -> list[tuple[protocol.ComputationStatus, int]]:
+    return sorted((row.status, row.tasks) for row in recorder.computations().values())
+
+
+def test_what_is_remembered_is_bounded_and_holds_no_task(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "MAX_LOOPS", 2)
+    register(interval="1h")
+    remembered = observer_of(cluster)._arrivals._loops._loops
+    client.submit(inc, 1, pure=False).result()
+    assert len(remembered) == 1
+    client.submit(inc, 2, pure=False).result()
+    client.submit(inc, 3, pure=False).result()
+    assert len(remembered) == 1
+
+    client.run_on_scheduler(forgotten)
+    gc.collect()
+    assert not [task for task in TaskState._instances if task.prefix.name == "inc"]
+
+
+def test_nor_is_much_code_kept_for_it(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(interval="1h")
+    code = (SourceCode("#" * loops.MAX_CODE, 1, 0, "cell"), SourceCode("go()", 1, 0, "cell"))
+    monkeypatch.setattr(client, "_get_computation_code", lambda **_: code)
+    client.submit(inc, 1, pure=False).result()
+    assert not observer_of(cluster)._arrivals._loops._loops
