@@ -96,10 +96,10 @@ def bench(
 
     \b
     exporter  CPU time and memory of a scheduler with daskscope (metrics, traces, logs and
-              heartbeats to a real service) against none, for trivial tasks, in large graphs and
-              submitted one by one; for comparison, a span per task; how soon there is data, how
-              large the beats are, how long a goodbye takes; and for how long a beat holds up the
-              event loop that has 1,000 workers
+              heartbeats to a real service) against none, and CPU time of its worker and client, for
+              trivial tasks, in large graphs and submitted one by one; for comparison, a span per
+              task; how soon there is data, how large the beats are, how long a goodbye takes; and
+              for how long a beat holds up the event loop that has 1,000 workers
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
     service   heartbeats (also against a bare prototype) and metric points per second that are

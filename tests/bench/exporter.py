@@ -1,12 +1,10 @@
 """What daskscope costs a scheduler, against none and against a span per task.
 
-All variants run side by side, each on a cluster of its own, and take turns. Machines are noisy, so
-that rounds are compared one by one, and the order changes with each. Two equal schedulers differ by
-some percent for as long as they live, and further rounds do not help: so they are made anew every
-few rounds, and another one starts first. A second cluster without plugin, the control, shows what
-is left of the noise. Tasks come in large graphs, and then one by one, each a graph of its own. The
-hooks are in and out of one scheduler by turns, too: that tells more exactly what they cost, but not
-what the beats do.
+Two equal schedulers differ by some percent for as long as they live. So all variants take turns on
+one scheduler: each is put into it, settles, has its rounds, and is taken out again. Machines are
+noisy, so that rounds are compared one by one, and the order changes with each. A second turn
+without plugin, the control, shows what is left of the noise. Tasks come in large graphs, and then
+one by one, each a graph of its own. Memory is compared between schedulers of the same work.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,18 +22,19 @@ from distributed import Client
 import daskscope
 from daskscope.config import settings
 from tests.bench.clusters import cluster, cpu, run_tasks, submit_tasks
-from tests.bench.hooks import put_hooks_in, take_hooks_out
-from tests.bench.inside import bytes_of_beats, close, rss, weigh_beats
+from tests.bench.inside import Goodbye, beat, close, has_our_plugins, rss, weigh_beats
 from tests.bench.results import Figure, record
-from tests.bench.span_per_task import SpanPerTask
+from tests.bench.span_per_task import SpanPerTask, close_spans
 from tests.service_process import ServiceProcess
 
-#: Rounds until the clusters are made anew.
-ROUNDS_PER_SITTING = 4
+#: Rounds until the scheduler is made anew.
+ROUNDS_PER_SITTING = 8
 #: Of a round's tasks, so many are submitted one by one after it: each costs twice as much.
 SHARE_SUBMITTED = 0.25
-#: For each of them, rounds with and without the hooks in one scheduler.
-TURNS_PER_ROUND = 5
+#: In so many rounds a scheduler at work tells of itself once: every ten seconds.
+ROUNDS_PER_BEAT = 28
+#: How often memory is compared.
+MEMORY_SITTINGS = 3
 
 _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "no plugin",
@@ -44,7 +43,12 @@ _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "an SDK span per task",
 )
 MIB = 2**20
-_OF_SCHEDULER = (("loop", "event-loop CPU"), ("process", "process CPU"))
+_PARTS = (
+    ("loop", "event-loop CPU"),
+    ("process", "process CPU"),
+    ("worker", "worker CPU"),
+    ("client", "client CPU"),
+)
 _GOALS = {(_DASKSCOPE, "loop"): 1.02, (_DASKSCOPE, "process"): 1.04}
 
 Tell = Callable[[str], None]
@@ -52,13 +56,14 @@ Run = Callable[[Client, int, int], None]
 
 
 class Used(NamedTuple):
-    """Seconds of CPU time: of the scheduler's event loop and process, and of the client's thread.
+    """Seconds of CPU time: of the scheduler's event loop and process, the worker, and the client.
 
     The client's is the thread that submits tasks and waits for them.
     """
 
     loop: float
     process: float
+    worker: float
     client: float
 
 
@@ -70,52 +75,32 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     used: dict[str, list[Used]] = {name: [] for name in _VARIANTS}
     used_by_submit: dict[str, list[Used]] = {name: [] for name in _VARIANTS}
     submitted = max(round(tasks * SHARE_SUBMITTED), 1)
-    with_hooks: list[Used] = []
-    without: list[Used] = []
-    sizes: list[float] = []
-    goodbyes: list[float] = []
-    memory: dict[str, list[float]] = {name: [] for name in _VARIANTS}
-    done = 0
-    while done < rounds:
-        sitting = min(ROUNDS_PER_SITTING, rounds - done)
-        tell(f"starting a service and {len(_VARIANTS)} clusters …")
-        with (
-            tempfile.TemporaryDirectory(prefix="bench-") as folder,
-            _clusters(folder, done) as clients,
-        ):
-            clients[_DASKSCOPE].run_on_scheduler(weigh_beats)
-            for name, client in clients.items():
-                _round(name, client, run_tasks, tasks, done)  # to warm up
-            for number in range(done, done + sitting):
+    goodbyes: list[Goodbye] = []
+    for first in range(0, rounds, ROUNDS_PER_SITTING):
+        tell("starting a service and a cluster …")
+        with _cluster_and_service() as (owner, service):
+            address = owner.scheduler_info()["address"]
+            for number in range(first, min(first + ROUNDS_PER_SITTING, rounds)):
                 for name in _order(number):
-                    used[name].append(_round(name, clients[name], run_tasks, tasks, number + 1))
-                for name in _order(number):
-                    used_by_submit[name].append(
-                        _round(name, clients[name], submit_tasks, submitted, number)
-                    )
+                    # A client of its own: daskscope wraps what it calls.
+                    with Client(address, set_as_default=False) as client:
+                        _put_in(name, client, service)
+                        _round(name, client, run_tasks, tasks, number)  # to warm up
+                        beats = name == _DASKSCOPE and not number % ROUNDS_PER_BEAT
+                        run = _run_with_a_beat if beats else run_tasks
+                        used[name].append(_round(name, client, run, tasks, number + 1))
+                        by_submit = _round(name, client, submit_tasks, submitted, number)
+                        used_by_submit[name].append(by_submit)
+                        goodbyes += _take_out(name, client)
                 tell(_line(number + 1, rounds, used))
-            for name, client in clients.items():
-                memory[name].append(client.run_on_scheduler(rss) / MIB)
-            tell("the hooks in and out of one scheduler …")
-            for turn in range(sitting * TURNS_PER_ROUND):
-                for hooks in (without, with_hooks) if turn % 2 else (with_hooks, without):
-                    change = take_hooks_out if hooks is without else put_hooks_in
-                    clients[_DASKSCOPE].run_on_scheduler(change)
-                    hooks.append(_round(_DASKSCOPE, clients[_DASKSCOPE], run_tasks, tasks, turn))
-            clients[_DASKSCOPE].run_on_scheduler(put_hooks_in)
-            goodbyes.append(clients[_DASKSCOPE].run_on_scheduler(close))
-            sizes += clients[_DASKSCOPE].run_on_scheduler(bytes_of_beats)
-        done += sitting
+    memory = _memory(min(rounds, MEMORY_SITTINGS), tasks, tell)
     more = {
         name: [one - base for one, base in zip(memory[name], memory[_NONE], strict=True)]
         for name in (_DASKSCOPE, _SPANS, _CONTROL)
     }
-    rounds_each = min(ROUNDS_PER_SITTING, rounds)
-    tasks_each = tasks * (rounds_each + 1) + submitted * rounds_each
     figures = [
-        *_figures(used),
-        *_figures(used_by_submit, ", submitted"),
-        *_figures_of_hooks(with_hooks, without, tasks),
+        *_figures(used, tasks),
+        *_figures(used_by_submit, submitted, ", submitted"),
         *(
             Figure.of_values(
                 f"memory, {name}",
@@ -125,8 +110,10 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
             )
             for name, values in more.items()
         ),
-        Figure.of_values("bytes of a beat, as sent", sizes, "B"),
-        Figure.of_values("closing, the service there", goodbyes, "s"),
+        Figure.of_values(
+            "bytes of a beat, as sent", [size for one in goodbyes for size in one.sizes], "B"
+        ),
+        Figure.of_values("closing, the service there", [one.seconds for one in goodbyes], "s"),
     ]
     return figures, record(
         figures,
@@ -135,36 +122,66 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
         seconds=used,
         seconds_by_submit=used_by_submit,
         submitted=submitted,
-        seconds_by_turns={"with its hooks": with_hooks, "without": without},
         mebibytes=memory,
-        tasks_before_memory=tasks_each,
+        tasks_before_memory=tasks * ROUNDS_PER_SITTING,
     )
 
 
-@contextmanager
-def _clusters(folder: str, number: int) -> Iterator[dict[str, Client]]:
-    """Start one cluster per variant, and the service that two of them report to.
+def _memory(sittings: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
+    """Return the mebibytes of schedulers, one of each variant, after the same work."""
+    memory: dict[str, list[float]] = {name: [] for name in _VARIANTS}
+    for number in range(sittings):
+        tell("memory of one scheduler of each …")
+        for name in _order(number):
+            with _cluster_and_service() as (client, service):
+                _put_in(name, client, service)
+                for turn in range(ROUNDS_PER_SITTING):
+                    _round(name, client, run_tasks, tasks, turn)
+                memory[name].append(client.run_on_scheduler(rss) / MIB)
+    return memory
 
-    Which of them starts first goes by the ``number`` of rounds that have been run.
-    """
-    with ExitStack() as parts:
-        service = parts.enter_context(ServiceProcess(Path(folder, "service")))
-        token = service.token()
-        clients = {
-            name: parts.enter_context(cluster(Path(folder, name.replace(" ", "-"))))
-            for name in _order(number // ROUNDS_PER_SITTING)
-        }
-        # It changes a default of this process, for all its clients; see _round.
+
+@contextmanager
+def _cluster_and_service() -> Iterator[tuple[Client, ServiceProcess]]:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        ServiceProcess(Path(folder, "service")) as service,
+        cluster(Path(folder, "cluster")) as client,
+    ):
+        yield client, service
+
+
+def _put_in(name: str, client: Client, service: ServiceProcess) -> None:
+    """Put what is measured into the client's scheduler, and wait until all of it works."""
+    if name == _SPANS:
+        client.register_plugin(SpanPerTask(service.url, service.token()))
+    elif name == _DASKSCOPE:
+        # It changes a default of this process, for all clients; see _round.
         registration = daskscope.register(
-            clients[_DASKSCOPE], endpoint=service.url, token=token, name="bench"
+            client, endpoint=service.url, token=service.token(), name="bench"
         )
         if registration.problem is not None:
             raise RuntimeError(registration.problem)
-        clients[_SPANS].register_plugin(SpanPerTask(service.url, token))
-        yield clients
+        client.run_on_scheduler(weigh_beats)
+        client.run(has_our_plugins)
+
+
+def _take_out(name: str, client: Client) -> list[Goodbye]:
+    """Take out what :func:`_put_in` has put in. Return how daskscope left, if it was that."""
+    if name == _DASKSCOPE:
+        return [client.run_on_scheduler(close)]
+    if name == _SPANS:
+        client.run_on_scheduler(close_spans)
+    return []
+
+
+def _run_with_a_beat(client: Client, count: int, first: int) -> None:
+    client.run_on_scheduler(beat)
+    run_tasks(client, count, first)
 
 
 def _round(variant: str, client: Client, run: Run, tasks: int, number: int) -> Used:
+    worker = sum(client.run(time.process_time).values())
     before = cpu(client)
     # The code around a call travels only to the cluster that is registered.
     frames = settings().code_frames if variant == _DASKSCOPE else 0
@@ -172,7 +189,9 @@ def _round(variant: str, client: Client, run: Run, tasks: int, number: int) -> U
         began = time.thread_time()
         run(client, tasks, number * tasks)
         submitting = time.thread_time() - began
-    return Used(*cpu(client).since(before), client=submitting)
+    scheduler = cpu(client).since(before)
+    worker = sum(client.run(time.process_time).values()) - worker
+    return Used(*scheduler, worker=worker, client=submitting)
 
 
 def _line(number: int, rounds: int, used: dict[str, list[Used]]) -> str:
@@ -192,9 +211,9 @@ def _order(number: int) -> list[str]:
     return order[::-1] if number % 2 else order
 
 
-def _figures(used: dict[str, list[Used]], how: str = "") -> list[Figure]:
+def _figures(used: dict[str, list[Used]], tasks: int, how: str = "") -> list[Figure]:
     figures = []
-    for what, title in (*_OF_SCHEDULER, ("client", "client CPU")):
+    for what, title in _PARTS:
         seconds = {name: [getattr(one, what) for one in cpus] for name, cpus in used.items()}
         one, other = seconds[_NONE], seconds[_CONTROL]
         # Of the two without a plugin the mean, for it varies less than either.
@@ -204,12 +223,9 @@ def _figures(used: dict[str, list[Used]], how: str = "") -> list[Figure]:
             for name in (_DASKSCOPE, _SPANS)
         ]
         figures.append(Figure.of_ratios(f"{title}, {_CONTROL}{how}", other, one))
+        more = [
+            (ours - none) / tasks * 1e6
+            for ours, none in zip(seconds[_DASKSCOPE], base, strict=True)
+        ]
+        figures.append(Figure.of_values(f"{title}, {_DASKSCOPE}, per task{how}", more, "µs"))
     return figures
-
-
-def _figures_of_hooks(hooks: list[Used], without: list[Used], tasks: int) -> Iterator[Figure]:
-    for what, title in _OF_SCHEDULER:
-        ours, base = ([getattr(one, what) for one in cpus] for cpus in (hooks, without))
-        yield Figure.of_ratios(f"{title}, its hooks alone", ours, base)
-    more = [(one.loop - base.loop) / tasks * 1e6 for one, base in zip(hooks, without, strict=True)]
-    yield Figure.of_values("event-loop CPU, its hooks per task", more, "µs")

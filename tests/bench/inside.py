@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
+from typing import NamedTuple
 
 import requests
 from distributed.scheduler import Scheduler
+from distributed.worker import Worker
 
 from daskscope.emit.backlog import Backlog
 from daskscope.plugin import NAME
@@ -27,16 +30,34 @@ def weigh_beats(dask_scheduler: Scheduler) -> None:
     session.post = weighed
 
 
-def bytes_of_beats(dask_scheduler: Scheduler) -> list[float]:
-    """Return the bytes of each beat since :func:`weigh_beats`."""
-    return [float(size) for size in dask_scheduler.plugins[NAME].bench_bytes]  # type: ignore[attr-defined]
+def beat(dask_scheduler: Scheduler) -> None:
+    """Have the plugin tell of the cluster now."""
+    dask_scheduler.plugins[NAME]._running._beat()  # type: ignore[attr-defined]
 
 
-async def close(dask_scheduler: Scheduler) -> float:
-    """Let the plugin say goodbye. Return the seconds that the scheduler waited for it."""
+class Goodbye(NamedTuple):
+    """How the plugin left: after how many ``seconds``, and the bytes of each of its beats."""
+
+    seconds: float
+    sizes: list[int]
+
+
+async def close(dask_scheduler: Scheduler) -> Goodbye:
+    """Take the plugin out, of which :func:`weigh_beats` was told."""
+    plugin = dask_scheduler.plugins[NAME]
     began = time.perf_counter()
-    await dask_scheduler.plugins[NAME].close()
-    return time.perf_counter() - began
+    await plugin.close()
+    took = time.perf_counter() - began
+    dask_scheduler.remove_plugin(NAME)
+    return Goodbye(took, plugin.bench_bytes)  # type: ignore[attr-defined]
+
+
+async def has_our_plugins(dask_worker: Worker) -> None:
+    """Wait until the worker has what daskscope sends there."""
+    while not {"daskscope-logs", "daskscope-task-context"} <= {
+        name[: len("daskscope-task-context")] for name in dask_worker.plugins
+    }:
+        await asyncio.sleep(0.005)
 
 
 def count_signals(dask_scheduler: Scheduler) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from dask.typing import Key
@@ -32,7 +33,12 @@ class SpanPerTask(SchedulerPlugin):
         )
         # A queue in which nothing is dropped: dropping would be cheaper than sending.
         provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=100_000))
+        self._provider = provider
         self._tracer = provider.get_tracer("naive")
+
+    async def close(self) -> None:
+        """Send what waits."""
+        await asyncio.to_thread(self._provider.shutdown)
 
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Make a span of a run that ended."""
@@ -51,3 +57,9 @@ class SpanPerTask(SchedulerPlugin):
                 },
             )
             span.end(int(runs[-1]["stop"] * 1e9))
+
+
+async def close_spans(dask_scheduler: Scheduler) -> None:
+    """Take the plugin out."""
+    await dask_scheduler.plugins[SpanPerTask.name].close()
+    dask_scheduler.remove_plugin(SpanPerTask.name)
