@@ -12,6 +12,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from dask.base import annotate
@@ -41,9 +42,15 @@ class TaskContext(WorkerPlugin):
         self._original = original = worker.execute
         extract = TraceContextTextMapPropagator().extract
 
+        @lru_cache(maxsize=100)  # all tasks of a computation come with the same
+        def context_of(parent: str, state: str | None) -> tuple[dict[str, str], Any]:
+            headers = {ANNOTATION: parent} | ({} if state is None else {STATE: state})
+            return headers, extract(headers)
+
         @contextmanager
-        def inside(headers: dict[str, str]) -> Iterator[None]:
-            token = attach(extract(headers))
+        def inside(parent: str, state: str | None) -> Iterator[None]:
+            headers, context = context_of(parent, state)
+            token = attach(context)
             try:
                 with annotate(**headers):
                     yield
@@ -55,14 +62,10 @@ class TaskContext(WorkerPlugin):
             # user's function gets a copy of.
             task = worker.state.tasks.get(key) if self._active else None
             found = (task and task.annotations) or {}
-            headers = {
-                name: found[name]
-                for name in (ANNOTATION, STATE)
-                if isinstance(found.get(name), str)
-            }
-            if ANNOTATION not in headers:
+            parent, state = found.get(ANNOTATION), found.get(STATE)
+            if not isinstance(parent, str):
                 return await original(key, **arguments)
-            with inside(headers):
+            with inside(parent, state if isinstance(state, str) else None):
                 return await original(key, **arguments)
 
         self._execute = execute
