@@ -24,9 +24,10 @@ from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.emit.traces import sampling
 from daskscope.explanation import Explanation, explain
 from daskscope.observe.logs import watch_logs
+from daskscope.observe.observer import Observer
 from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
-from daskscope.observe.snapshot import Observed, Observer
+from daskscope.observe.snapshot import Observed
 from daskscope.observe.weight import weight
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks

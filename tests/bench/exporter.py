@@ -30,7 +30,7 @@ from tests.service_process import ServiceProcess
 #: Rounds until the scheduler is made anew.
 ROUNDS_PER_SITTING = 8
 #: Of a round's tasks, so many are submitted one by one after it: each costs twice as much.
-SHARE_SUBMITTED = 0.25
+SHARE_SUBMITTED = 0.5
 #: In so many rounds a scheduler at work tells of itself once: every ten seconds.
 ROUNDS_PER_BEAT = 28
 #: How often memory is compared.

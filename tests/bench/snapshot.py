@@ -27,7 +27,7 @@ from daskscope.observe.events import MAX_EVENTS
 from daskscope.observe.failures import MAX_FAILURES
 from daskscope.observe.logs import MAX_RECORDS
 from daskscope.observe.naming import MAX_PREFIXES
-from daskscope.observe.snapshot import Observer
+from daskscope.observe.observer import Observer
 from daskscope.observe.weight import weight
 from daskscope.observe.worker_metrics import MAX_KEYS
 from tests.bench.results import Figure

@@ -16,7 +16,7 @@ from distributed.scheduler import Scheduler, WorkerState
 
 from daskscope import names, protocol
 from daskscope.observe import losses
-from daskscope.observe.snapshot import Observer
+from daskscope.observe.observer import Observer
 from daskscope.plugin import NAME
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder

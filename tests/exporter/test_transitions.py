@@ -15,7 +15,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope.observe import transitions
 from daskscope.observe.computations import Computations
-from daskscope.observe.snapshot import Observer
+from daskscope.observe.observer import Observer
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold, inc

@@ -1,0 +1,118 @@
+"""The cluster: what it is, and how it is doing at the moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from distributed.scheduler import Scheduler
+
+from daskscope import protocol
+from daskscope.config import Settings, in_force
+from daskscope.observe.cost import Cost
+from daskscope.observe.environment import deployment, environment, host, name_and_kind
+from daskscope.observe.idle import Idle
+from daskscope.observe.load import Load
+from daskscope.observe.versions import Versions
+from daskscope.observe.workers import WorkerTotals
+
+#: Prefixes of Dask's own, which forgets none, that are looked at for the states of their tasks.
+MAX_DASK_PREFIXES = 1_000
+
+
+class Cluster:
+    """Makes rows of one cluster, whose it is by ``user``. ``cost`` is None without prices."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        user: str,
+        *,
+        load: Load,
+        idle: Idle,
+        cost: Cost | None,
+        versions: Versions,
+    ) -> None:
+        self._scheduler = scheduler
+        self._settings = settings
+        self._in_force = in_force(settings)
+        self._user = user
+        self._host = host()
+        self._id = scheduler.id
+        self._environment = environment()
+        self._load = load
+        self._idle = idle
+        self._cost = cost
+        self._versions = versions
+        self._peaks = (0, 0, 0)
+
+    def row(self) -> protocol.Cluster:
+        """Return what the cluster is."""
+        name, kind = name_and_kind(self._scheduler)
+        return protocol.Cluster(
+            id=self._id,
+            name=(self._settings.name or name or self._id[-8:])[: protocol.MAX_NAME],
+            kind=kind,
+            user=self._user,
+            host=self._host,
+            started_at=self._scheduler.time_started,
+            interval=self._settings.interval,
+            environment=self._environment,
+            tags=self._settings.tags,
+            workspace=self._settings.workspace,
+            prices=self._settings.prices,
+            deployment=deployment(),
+            idle_timeout=self._settings.idle_timeout,
+            settings=self._in_force,
+        )
+
+    def status(
+        self, workers: WorkerTotals, now: float, stopped_at: float | None
+    ) -> protocol.Status:
+        """Return how it is ``now``, with these ``workers``."""
+        tasks = self._tasks_by_state()
+        # Spilled data is on disk.
+        used = workers.memory["managed"] + workers.memory["unmanaged"]
+        seen = (workers.count, workers.threads, used)
+        self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
+        clients = sum(1 for client in self._scheduler.clients if client != "fire-and-forget")
+        # This adds to the cost too.
+        self._idle.look()
+        return protocol.Status(
+            at=now,
+            workers=workers.count,
+            threads=workers.threads,
+            memory_used=used,
+            memory_limit=workers.memory_limit,
+            worker_seconds=workers.seconds,
+            tasks=tasks,
+            clients=clients,
+            idle_seconds=self._idle.seconds(),
+            peak_workers=self._peaks[0],
+            peak_threads=self._peaks[1],
+            peak_memory_used=self._peaks[2],
+            stopped_at=stopped_at,
+            scheduler=self._load.take(),
+            gpu=workers.gpu,
+            cost=None if self._cost is None else self._cost.total,
+            idle_cost=None if self._cost is None else self._cost.idle,
+            held_by=self._idle.held_by(tasks, clients),
+            mismatches=self._versions.mismatches(),
+        )
+
+    def _tasks_by_state(self) -> dict[str, int]:
+        scheduler = self._scheduler
+        if len(scheduler.task_prefixes) > MAX_DASK_PREFIXES:
+            # Of the other states there is no number to be had at once, and none is told.
+            found = {
+                "processing": sum(len(worker.processing) for worker in scheduler.workers.values()),
+                "queued": len(scheduler.queued),
+                "no-worker": len(scheduler.unrunnable),
+            }
+        else:
+            found = defaultdict(int)
+            for prefix in scheduler.task_prefixes.values():
+                for state, count in prefix.states.items():
+                    if count:
+                        found[state] += count
+        return {state: count for state, count in found.items() if count}

@@ -1,0 +1,375 @@
+"""All that is observed, behind the hooks, and the snapshots that are taken of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from dask.typing import Key
+from distributed.metrics import time
+from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+from daskscope import protocol
+from daskscope.config import Settings
+from daskscope.observe.activities import Activities
+from daskscope.observe.arrivals import Arrivals
+from daskscope.observe.cluster import Cluster
+from daskscope.observe.code import CodeOfGraphs
+from daskscope.observe.computations import MANY, Computations
+from daskscope.observe.cost import Cost
+from daskscope.observe.events import Events
+from daskscope.observe.failures import FailedRun, Failures, read_failed_run
+from daskscope.observe.graphs import Graph, read_graph
+from daskscope.observe.idle import Idle
+from daskscope.observe.load import Load
+from daskscope.observe.logs import Logs
+from daskscope.observe.losses import Losses
+from daskscope.observe.membership import Membership
+from daskscope.observe.naming import Naming
+from daskscope.observe.prefixes import Prefixes
+from daskscope.observe.profile import Profiles, Window
+from daskscope.observe.snapshot import Observed, Snapshot
+from daskscope.observe.stream import Messages
+from daskscope.observe.transitions import Transitions
+from daskscope.observe.users import Users
+from daskscope.observe.versions import Versions
+from daskscope.observe.worker_metrics import WorkerMetrics
+from daskscope.observe.workers import Workers
+
+#: Rows that go along with the totals, in rows of groups. What is left goes by itself, some at a
+#: time, so that the event loop breathes.
+FEW_ROWS, SOME_ROWS = 50, 100
+#: Rows of failures that make as much work as one of a group.
+FAILURES_PER_ROW = 2
+
+
+class Observer:
+    """Takes what the scheduler's hooks tell, and makes snapshots of it. Not thread-safe."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        drops: Counter[str],
+        *,
+        user: str,
+        preloaded: bool,
+        sampled: Callable[[str], bool],
+    ) -> None:
+        """``user`` is whose cluster it is: who registered first or, if it was ``preloaded``, who
+        runs the scheduler. ``sampled`` says whether a new trace of that id is kept.
+        """
+        self._scheduler = scheduler
+        self._settings = settings
+        self._users = Users(user if preloaded else None, drops)
+        self._hook_seconds = 0.0
+        # The last snapshot without its rows.
+        self._told: Observed | None = None
+        self._busy_seconds = 0.0
+        self._drops = drops
+        self._naming = Naming(self._drops)
+        self._prefixes = Prefixes(self._naming)
+        members = Membership()
+        self._computations = Computations(
+            members, self._prefixes, self._naming, self._drops, find=scheduler.tasks.get
+        )
+        self._failures = Failures(self._drops)
+        self._events = Events(settings.events_allow, self._drops)
+        self._workers = Workers()
+        self._versions = Versions(scheduler)
+        self.transitions = Transitions(
+            scheduler,
+            self._computations,
+            self._workers,
+            self._drops,
+            put_back=self._put_back,
+            erred=self._erred,
+        )
+        self._arrivals = Arrivals(
+            self._computations,
+            members,
+            self._prefixes,
+            self._naming,
+            self._drops,
+            added=self.transitions.added,
+            sampled=sampled if settings.traces_transmit else None,
+            places=settings.traces_tasks_per_group
+            if settings.traces_transmit and settings.otlp_enabled
+            else 0,
+        )
+        self.logs = Logs(scheduler, self._computation_of, self._naming, self._drops)
+        self._losses = Losses(scheduler, self._prefix_of, self.logs.last_lines, self._drops)
+        self._worker_metrics = WorkerMetrics(
+            scheduler.cumulative_worker_metrics, self._naming, self._drops
+        )
+        self._activities = Activities(self._naming)
+        self._load = Load(scheduler)
+        self._cost = None if settings.prices is None else Cost(settings.prices)
+        self.idle = (
+            Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)
+        )
+        self._cluster = Cluster(
+            scheduler,
+            settings,
+            user,
+            load=self._load,
+            idle=self.idle,
+            cost=self._cost,
+            versions=self._versions,
+        )
+        self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
+        self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
+        self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
+        #: None where the profile is refused: then no worker is asked for it.
+        self.profiles = (
+            Profiles(
+                scheduler,
+                first=settings.interval,
+                interval=settings.profile_interval,
+                drops=drops,
+            )
+            if settings.profile_transmit
+            else None
+        )
+        # Whether there may be tasks that are counted under no computation.
+        self._had_tasks = bool(scheduler.tasks)
+        for worker in scheduler.workers.values():
+            self._add(worker)
+            for task in islice(worker.processing, worker.nthreads):
+                self._naming.prefix(task)
+
+    def stop(self) -> None:
+        """Take what was put into the scheduler and its event loop out of it."""
+        self._graphs.stop()
+        self._failed_runs.stop()
+        self._load.stop()
+
+    def client_is(self, client: str, user: str) -> None:
+        """Remember whose client that is; Dask does not tell."""
+        self._users.client_is(client, user)
+
+    # --- hooks ------------------------------------------------------------------------------------
+
+    def update_graph(self, client: str, keys: Sequence[Key]) -> bool:
+        """A graph has arrived; its tasks have not made a transition yet.
+
+        Return whether so much has changed that it should not wait for the next beat.
+        """
+        graph = self._graphs.current()
+        find = self._scheduler.tasks.get
+        if self._had_tasks:
+            # What they did last is not to be taken for what others of the same keys do.
+            self.transitions.count()
+        elif keys and graph is not None:
+            # Of all that Dask has met in a graph, what was asked for is the first.
+            task = find(keys[0])
+            if (
+                task is not None
+                and len(task.dependencies) == len(keys) - 1
+                and self._arrivals.again(task, client, graph)
+            ):
+                return False
+        self._arrivals.graph(
+            [task for task in map(find, keys) if task is not None],
+            client=client,
+            user=lambda: self._users.user_of(client, self._users_running),
+            frames=() if graph is None else self._code.frames(graph.code),
+            graph=graph,
+            count_first=self.transitions.count,
+        )
+        return self._computations.waiting() >= MANY
+
+    def _users_running(self) -> Collection[str]:
+        self.transitions.count()
+        return self._computations.users_running
+
+    def _put_back(self, task: TaskState) -> None:
+        run = self._failed_runs.current()
+        if run is not None and run.key == task.key and run.run_id == task.run_id:
+            # It failed and runs once more; the message of its failure is all that tells.
+            self._failed(task, run.details, retried=True)
+            self._computations.failed_for_now(task, run.details)
+
+    def _erred(self, task: TaskState, start: str, details: Mapping[str, Any]) -> str:
+        """Note a failure, if there was one. Return what the task was before."""
+        if start == "released" and task.actor and task.exception_blame is task:
+            # Older Dask says so of an actor that is lost, though it was in memory until now.
+            start = "memory"
+        # An actor that is lost with its worker has no cause.
+        if details.get("cause") == task.key or start == "memory":
+            self._failed(task, details)
+        return start
+
+    def _computation_of(self, task: TaskState) -> str | None:
+        self.transitions.count()
+        return self._computations.computation_of(task)
+
+    def _prefix_of(self, task: TaskState) -> str:
+        self.transitions.count()
+        return self._naming.prefix(task)
+
+    def _failed(
+        self, task: TaskState, details: Mapping[str, Any], *, retried: bool = False
+    ) -> None:
+        computation, function = self._computation_of(task), self._prefix_of(task)
+        self._failures.add(computation, function, task.key, details, retried=retried)
+
+    def add_worker(self, address: str) -> None:
+        """A worker has come."""
+        self._add(self._scheduler.workers[address])
+
+    def remove_worker(self, address: str) -> None:
+        """A worker has left."""
+        self.transitions.count()
+        self._workers.removed(address)
+        self._versions.removed(address)
+        if self._cost is not None:
+            self._cost.removed(address)
+
+    def log_event(self, topic: str, message: Any) -> None:
+        """Something was written to Dask's event log."""
+        worker = self._scheduler.workers.get(topic)
+        if worker is not None:
+            # It may have been paused, which takes no task from it and so makes no transition.
+            self._workers.look_closely(worker)
+        self._losses.event(topic, message)
+        self._events.add(topic, message)
+
+    def tasks_dropped(self) -> None:
+        """The scheduler has dropped all its tasks."""
+        self.transitions.count()
+        self._computations.cancel_all()
+
+    def rows_wait(self) -> bool:
+        """Return whether the last snapshot did not hold all there is to tell."""
+        return bool(
+            self._computations.waiting() or self._failures.waiting() or self._losses.many_wait()
+        )
+
+    def _add(self, worker: WorkerState) -> None:
+        self.transitions.count()
+        self._workers.added(worker)
+        self._versions.added(worker)
+        self._losses.added(worker)
+        if self._cost is not None:
+            self._cost.added(worker)
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    def steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
+        """Take a snapshot in steps, and return it: of many workers each step takes a while.
+
+        One snapshot is taken at a time. Rows are handed out once. Not all of them may be among it:
+        see :meth:`rows_wait` and :meth:`rest`.
+        """
+        steps = self._steps(phase)
+        while True:
+            began = time()
+            self.transitions.count()
+            try:
+                next(steps)
+            except StopIteration as end:
+                observed: Observed = end.value
+                return observed
+            finally:
+                self._hook_seconds += time() - began
+            yield
+
+    def snapshot(self, phase: protocol.Phase) -> Observed:
+        """Take a snapshot at once."""
+        steps = self.steps(phase)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                observed: Observed = end.value
+                return observed
+
+    def rest(self, phase: protocol.Phase) -> Observed:
+        """Return more rows, with the totals of the last snapshot."""
+        if self._told is None:
+            return self.snapshot(phase)
+        began = time()
+        self.transitions.count()
+        told = replace(self._told, phase=phase, drops=dict(self._drops))
+        observed = self._with_rows(told, SOME_ROWS, any_row=True)
+        self._hook_seconds += time() - began
+        return observed
+
+    def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
+        if phase == "stop":
+            self._computations.cancel_all()
+        self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
+        compute_seconds = self._prefixes.compute_seconds()
+        # Before the tasks that run: one that ends between the steps is missing for a while, which
+        # is better than to count it twice.
+        measured = self._worker_metrics.read()
+        yield
+        workers = yield from self._workers.totals(
+            tuple(self._scheduler.workers.values()), compute_seconds
+        )
+        now = time()
+        yield
+        times, activities = self._activities.rows(workers, measured)
+        prefixes = self._prefixes.rows()
+        yield
+        state: Observed = Snapshot(
+            phase=phase,
+            cluster=self._cluster.row(),
+            status=self._cluster.status(workers, now, now if phase == "stop" else None),
+            workers=workers,
+            prefixes=prefixes,
+            times=times,
+            measured=measured,
+            exceptions=self._failures.by_type(),
+            events_by_topic=self._events.by_topic(),
+            losses_by_reason=self._losses.by_reason(),
+            drops=dict(self._drops),
+            hook_seconds=self._hook_seconds,
+            computations=(),
+            task_groups=(),
+            traced={},
+            failures=(),
+            worker_losses=(),
+            events=(),
+            code=(),
+            logs=(),
+            activities=(),
+            shutdowns=(),
+            profiles=(),
+        )
+        self._told = state
+        self._busy_seconds = workers.seconds["busy"]
+        yield
+        return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=activities)
+
+    def _with_rows(self, state: Observed, most: int, *, any_row: bool) -> Observed:
+        computations, task_groups, traced = self._computations.changed(most, any_row=any_row)
+        left = most - len(task_groups)
+        return replace(
+            state,
+            computations=tuple(computations),
+            task_groups=tuple(task_groups),
+            traced=traced,
+            failures=tuple(self._failures.changed(max(left, 1) * FAILURES_PER_ROW)),
+            worker_losses=self._losses.take(last=state.phase == "stop"),
+            events=self._events.take(),
+            code=self._code.take(),
+            logs=self.logs.take(),
+            profiles=() if self.profiles is None else self.profiles.take(),
+        )
+
+    def profile_window(self, *, last: bool = False) -> Window | None:
+        """Return what of the workers' profile is to be read now, right after a snapshot; or None.
+
+        The ``last`` window comes before the last snapshot, which tells it.
+        """
+        if self.profiles is None:
+            return None
+        began = time()
+        window = self.profiles.window(self._busy_seconds, last=last)
+        self._hook_seconds += time() - began
+        return window
