@@ -18,6 +18,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold, inc
 from tests.exporter.test_scale import forgotten, observer_of
+from tests.exporter.test_transitions import known
 
 
 def hold_too(x: int, name: str) -> int:
@@ -26,6 +27,8 @@ def hold_too(x: int, name: str) -> int:
 
 
 def open_gate(client: Client, name: str, futures: list[Any]) -> None:
+    """Let them end, once all have arrived: each joins those that are at work."""
+    client.run_on_scheduler(known, len(futures))
     Event(name, client=client).set()
     wait(futures)
 
@@ -61,6 +64,7 @@ def test_what_a_task_needs_may_be_new_too(
     register(interval="1h")
     parts = [client.persist(delayed(inc)(0)), delayed(inc)(1), delayed(inc)(2)]
     futures = [client.compute(delayed(hold)(part, "needs")) for part in parts]
+    client.run_on_scheduler(known, 6)
     open_gate(client, "needs", futures)
 
     rows = observer_of(cluster).snapshot("beat").computations
@@ -149,8 +153,8 @@ def test_what_is_remembered_is_bounded_and_holds_no_task(
     client.submit(inc, 3, pure=False).result()
     assert len(remembered) == 1
 
-    client.run_on_scheduler(forgotten)
     gc.collect()
+    client.run_on_scheduler(forgotten)
     assert not [task for task in TaskState._instances if task.prefix.name == "inc"]
 
 

@@ -202,11 +202,11 @@ def test_nor_does_one_of_a_loop_whose_last_task_is_still_at_work(
     counted = counted_by(observer, monkeypatch)
     futures = []
     for number in range(5):
-        held = client.submit(hold, number, "loop", pure=False)
+        held = client.submit(hold, number, "two lines", pure=False)
         futures += [held, client.submit(inc, held, pure=False)]
     client.run_on_scheduler(known, 10)
     while_they_came = list(counted)
-    Event("loop", client=client).set()
+    Event("two lines", client=client).set()
     wait(futures)
 
     assert not while_they_came
