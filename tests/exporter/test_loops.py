@@ -16,7 +16,7 @@ from daskscope import protocol
 from daskscope.observe import loops
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
-from tests.exporter.test_computations import hold, inc
+from tests.exporter.test_computations import double, hold, inc
 from tests.exporter.test_scale import forgotten, observer_of
 from tests.exporter.test_transitions import known
 
@@ -69,6 +69,20 @@ def test_what_a_task_needs_may_be_new_too(
 
     rows = observer_of(cluster).snapshot("beat").computations
     assert sorted((row.tasks, row.completed) for row in rows) == [(1, 1), (5, 5)]
+
+
+def test_each_may_need_another_group(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    parts = [client.submit(function, 1, pure=False) for function in (inc, inc, double)]
+    wait(parts)
+    futures = [client.submit(hold, part, "groups", pure=False) for part in parts]
+    client.run_on_scheduler(known, 6)
+    open_gate(client, "groups", futures)
+
+    groups = observer_of(cluster).snapshot("beat").task_groups
+    assert [group.dependencies for group in groups if group.prefix == "hold"] == [("inc", "double")]
 
 
 def test_annotations_are_told_of_each(
@@ -155,7 +169,8 @@ def test_what_is_remembered_is_bounded_and_holds_no_task(
 
     gc.collect()
     client.run_on_scheduler(forgotten)
-    assert not [task for task in TaskState._instances if task.prefix.name == "inc"]
+    tasks = (thing for thing in gc.get_objects() if type(thing) is TaskState)
+    assert not [task for task in tasks if task.prefix.name == "inc"]
 
 
 def test_nor_is_much_code_kept_for_it(
