@@ -173,11 +173,15 @@ def test_what_is_remembered_is_bounded_and_holds_no_task(
     assert not [task for task in tasks if task.prefix.name == "inc"]
 
 
-def test_nor_is_much_code_kept_for_it(
+def test_nor_is_much_code_kept_for_it_or_annotations(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(interval="1h")
-    code = (SourceCode("#" * loops.MAX_CODE, 1, 0, "cell"), SourceCode("go()", 1, 0, "cell"))
+    remembered = observer_of(cluster)._arrivals._loops._loops
+    with dask.annotate(note="x" * loops.MAX_BYTES):  # type: ignore[attr-defined]
+        client.submit(inc, 1, pure=False).result()
+    assert not remembered
+    code = (SourceCode("#" * loops.MAX_BYTES, 1, 0, "cell"), SourceCode("go()", 1, 0, "cell"))
     monkeypatch.setattr(client, "_get_computation_code", lambda **_: code)
     client.submit(inc, 1, pure=False).result()
-    assert not observer_of(cluster)._arrivals._loops._loops
+    assert not remembered

@@ -7,6 +7,8 @@ is called and which computation it belongs to would take several times as long.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import chain
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 from distributed.scheduler import TaskGroup as DaskTaskGroup
@@ -18,9 +20,8 @@ from daskscope.observe.naming import kind_of
 
 #: Lines of code whose last graph is remembered; beyond it all are looked at anew.
 MAX_LOOPS = 100
-#: Characters of the code around the call; lines with more, of clients that do not cut it, are
-#: looked at anew.
-MAX_CODE = 1 << 16
+#: Bytes of the code around the call and of the annotations; lines with more are looked at anew.
+MAX_BYTES = 1 << 16
 
 # Annotations that can be compared.
 _PLAIN = frozenset({str, int})
@@ -59,7 +60,10 @@ class Loops:
     ) -> None:
         """Remember where a graph with one new ``task`` went, which is not annotated by us yet."""
         alike = _alike(task, graph)
-        if alike is None or sum(len(text) for text, *_ in graph.code) > MAX_CODE:
+        if alike is None:
+            return
+        texts = (text for text, *_ in graph.code)
+        if sum(map(getsizeof, chain(texts, (task.annotations or {}).values()))) > MAX_BYTES:
             return
         if len(self._loops) >= MAX_LOOPS:
             self._loops.clear()

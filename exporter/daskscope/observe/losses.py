@@ -97,7 +97,7 @@ class Losses:
 
     def event(self, topic: str, message: Any) -> None:
         """Read from Dask's event log why workers leave: only there it says so."""
-        if not isinstance(message, dict):  # Dask's own are; and all others are asked of, too
+        if not isinstance(message, dict):  # as Dask's own are: of a Mapping it takes longer to tell
             return
         action = message.get("action")
         if action == "remove-worker" and topic == "all":
