@@ -24,14 +24,16 @@ _SETTINGS = (
 )
 
 
-def remember_calling_code(client: Client, context_lines: int | None) -> None:
-    """Have ``client`` remember the code that it has read for a place. It ends with the client.
+def send_calling_code(client: Client, frames: int, context_lines: int | None) -> None:
+    """Have ``client`` send the code around its calls, and remember what it has read for a place.
 
-    Of what is around a call it sends ``context_lines`` on each side, or all if that is None; and
-    one more where there is more, so that the scheduler sees that it was cut.
+    It alone: Dask's setting for it, ``nframes``, is the whole process's, and another client may
+    have refused it. It sends that many ``frames``, the innermost ones; more where Dask's setting
+    asks for more. Of what is around a call it sends ``context_lines`` on each side, or all if that
+    is None; and one more where there is more, so that the scheduler sees that it was cut.
     """
+    send_no_calling_code(client)
     read = getattr(client, "_get_computation_code", None)
-    read = getattr(read, "of_daskscope", read)
     if read is None:
         return
     # With the code that is on the stack, or another could come to have the same identity.
@@ -41,8 +43,7 @@ def remember_calling_code(client: Client, context_lines: int | None) -> None:
     def _get_computation_code(
         stacklevel: int | None = None, nframes: int = 1, **others: Any
     ) -> Any:
-        if nframes <= 0:
-            return ()
+        nframes = max(nframes, frames)
         if stacklevel is not None:
             stacklevel += 1  # this function is on the stack, too
         if stacklevel is not None or others:
@@ -66,8 +67,12 @@ def remember_calling_code(client: Client, context_lines: int | None) -> None:
             found = known[key] = code, stack
         return found[0]
 
-    _get_computation_code.of_daskscope = read  # type: ignore[attr-defined]
     setattr(client, "_get_computation_code", _get_computation_code)  # noqa: B010
+
+
+def send_no_calling_code(client: Client) -> None:
+    """Undo :func:`send_calling_code`."""
+    vars(client).pop("_get_computation_code", None)
 
 
 def _around(source: Any, lines: int) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import cast
 
@@ -50,6 +51,9 @@ _NAME_KEYS = frozenset(
     }
 )
 
+#: Exceptions whose texts show a source line, after what is wrong with it and where it is.
+_SHOW_SOURCE_LINES = frozenset({"SyntaxError", "IndentationError", "TabError"})
+
 
 class Privacy:
     """Clears snapshots to leave, by the settings of whoever registered."""
@@ -83,6 +87,7 @@ class Privacy:
             profiles=tuple(map(self._profile, snapshot.profiles))
             if self._settings.profile_transmit
             else (),
+            events_by_topic=self._topics(snapshot.events_by_topic),
         )
 
     def scrub(self, text: str) -> str:
@@ -140,6 +145,8 @@ class Privacy:
         message = failure.message
         if failure.type in _NAME_KEYS and message not in OWN_WORDS:
             message = f"{failure.type}(…)"
+        if not self._settings.code_transmit and failure.type in _SHOW_SOURCE_LINES:
+            message = message and message.partition(", (")[0] + ", …)"
         return dataclasses.replace(
             failure,
             message=None if message is None else self.scrub(message),
@@ -174,6 +181,12 @@ class Privacy:
             return None
         # Cut last: half a secret is not known for one.
         return shortened(self.scrub(line.text), MAX_SOURCE_LINE)
+
+    def _topics(self, counts: Mapping[str, int]) -> dict[str, int]:
+        clean: Counter[str] = Counter()
+        for topic, count in counts.items():
+            clean[self._short(topic)] += count
+        return dict(clean)
 
     def _event(self, event: RawEvent) -> protocol.Event:
         try:

@@ -16,7 +16,7 @@ import dask.config
 from distributed import Client, get_client
 from distributed.scheduler import Scheduler
 
-from daskscope.calling_code import remember_calling_code
+from daskscope.calling_code import send_calling_code, send_no_calling_code
 from daskscope.config import Settings, argument_name, leaves, settings
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import install_on_scheduler
@@ -133,16 +133,13 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     return client.sync(_register, client, chosen, install)
 
 
-def _have_code_read(frames: int) -> None:
-    """Have Dask's clients read the code around calls: ``frames`` of the user's, none of ours."""
-    computations = "distributed.diagnostics.computations"
-    dask.config.update_defaults(
-        {"distributed": {"diagnostics": {"computations": {"nframes": frames}}}}
-    )
-    ignored = dask.config.get(f"{computations}.ignore-modules")
+def _have_our_frames_ignored() -> None:
+    """Have Dask's clients leave out our own frames where they read the code around calls."""
+    name = "distributed.diagnostics.computations.ignore-modules"
+    ignored = dask.config.get(name)
     # Dask's own pattern for itself happens to hold for us as well; users may have put another.
     if not any(re.match(pattern, send_context_with_graphs.__module__) for pattern in ignored):
-        dask.config.set({f"{computations}.ignore-modules": [*ignored, r"daskscope(\.|$)"]})
+        dask.config.set({name: [*ignored, r"daskscope(\.|$)"]})
 
 
 def current_client(client: Client | None) -> Client:
@@ -181,10 +178,12 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
     if chosen.traces_transmit and "traces_transmit" not in installed.differing:
         send_context_with_graphs(client)
     if chosen.code_transmit and "code_transmit" not in installed.differing:
-        _have_code_read(chosen.code_frames)
+        _have_our_frames_ignored()
         # Where others' settings are in force, they may ask for more of it than this client's.
         alike = "code_context_lines" not in installed.differing
-        remember_calling_code(client, chosen.code_context_lines if alike else None)
+        send_calling_code(client, chosen.code_frames, chosen.code_context_lines if alike else None)
+    else:
+        send_no_calling_code(client)
     first = installed.registrant
     # A setting apart from the token counts as another: two tokens of one workspace do the same.
     differ = [name for name in installed.differing if name != "token"]

@@ -15,6 +15,7 @@ told, and numbers. So nothing needs to be known about what they say.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -174,14 +175,25 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
         if isinstance(candidate, BaseException):
             for error in _chain(candidate):
                 if not exceptions or _names_keys(error):
-                    for part in (str(error), *filter(_is_text, error.args)):
-                        if part:
-                            text = text.replace(part, LEFT_OUT if exceptions else REFUSED)
+                    for part in _texts_of(error):
+                        text = text.replace(part, LEFT_OUT if exceptions else REFUSED)
     return text
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _texts_of(error: BaseException) -> list[str]:
+    """Return what of ``error`` may be part of a message, the longest first."""
+    texts = {str(error), repr(error), *_texts_in(error.args)}
+    # And as Python and JSON write it: a quote, or the end of a line, is another text there.
+    texts |= {repr(text)[1:-1] for text in texts} | {json.dumps(text)[1:-1] for text in texts}
+    return sorted(filter(None, texts), key=len, reverse=True)
+
+
+def _texts_in(args: tuple[Any, ...]) -> Iterator[str]:
+    for arg in args:
+        if isinstance(arg, str):
+            yield arg
+        elif isinstance(arg, tuple):  # where a SyntaxError has its line
+            yield from filter(lambda inner: isinstance(inner, str), arg)
 
 
 def _literal_text(record: logging.LogRecord) -> str:

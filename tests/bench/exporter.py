@@ -16,11 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import dask
 from distributed import Client
 
 import daskscope
-from daskscope.config import settings
 from tests.bench.clusters import cluster, cpu, run_tasks, submit_tasks
 from tests.bench.inside import Goodbye, beat, close, has_our_plugins, rss, weigh_beats
 from tests.bench.results import Figure, record
@@ -85,11 +83,11 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
                     # A client of its own: daskscope wraps what it calls.
                     with Client(address, set_as_default=False) as client:
                         _put_in(name, client, service)
-                        _round(name, client, run_tasks, tasks, number)  # to warm up
+                        _round(client, run_tasks, tasks, number)  # to warm up
                         beats = name == _DASKSCOPE and not number % ROUNDS_PER_BEAT
                         run = _run_with_a_beat if beats else run_tasks
-                        used[name].append(_round(name, client, run, tasks, number + 1))
-                        by_submit = _round(name, client, submit_tasks, submitted, number)
+                        used[name].append(_round(client, run, tasks, number + 1))
+                        by_submit = _round(client, submit_tasks, submitted, number)
                         used_by_submit[name].append(by_submit)
                         goodbyes += _take_out(name, client)
                 tell(_line(number + 1, rounds, used))
@@ -136,7 +134,7 @@ def _memory(sittings: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
             with _cluster_and_service() as (client, service):
                 _put_in(name, client, service)
                 for turn in range(ROUNDS_PER_SITTING):
-                    _round(name, client, run_tasks, tasks, turn)
+                    _round(client, run_tasks, tasks, turn)
                 memory[name].append(client.run_on_scheduler(rss) / MIB)
     return memory
 
@@ -156,7 +154,6 @@ def _put_in(name: str, client: Client, service: ServiceProcess) -> None:
     if name == _SPANS:
         client.register_plugin(SpanPerTask(service.url, service.token()))
     elif name == _DASKSCOPE:
-        # It changes a default of this process, for all clients; see _round.
         registration = daskscope.register(
             client, endpoint=service.url, token=service.token(), name="bench"
         )
@@ -180,15 +177,12 @@ def _run_with_a_beat(client: Client, count: int, first: int) -> None:
     run_tasks(client, count, first)
 
 
-def _round(variant: str, client: Client, run: Run, tasks: int, number: int) -> Used:
+def _round(client: Client, run: Run, tasks: int, number: int) -> Used:
     worker = sum(client.run(time.process_time).values())
     before = cpu(client)
-    # The code around a call travels only to the cluster that is registered.
-    frames = settings().code_frames if variant == _DASKSCOPE else 0
-    with dask.config.set({"distributed.diagnostics.computations.nframes": frames}):
-        began = time.thread_time()
-        run(client, tasks, number * tasks)
-        submitting = time.thread_time() - began
+    began = time.thread_time()
+    run(client, tasks, number * tasks)
+    submitting = time.thread_time() - began
     scheduler = cpu(client).since(before)
     worker = sum(client.run(time.process_time).values()) - worker
     return Used(*scheduler, worker=worker, client=submitting)

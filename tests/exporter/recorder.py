@@ -58,7 +58,10 @@ class Recorder:
     def __init__(
         self, tls: ssl.SSLContext | None = None, port: int = 0, *, keep_alive: bool = True
     ) -> None:
+        #: Those that were answered well.
         self.requests: list[Request] = []
+        #: All of them, with all of their addresses.
+        self.arrived: list[Request] = []
         self.refused = 0
         #: Of the last request that was answered with a status as told to.
         self.last_refused = b""
@@ -108,11 +111,13 @@ class Recorder:
         self._thread.join()
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        target = handler.path
         # A proxy is asked for a whole address.
-        handler.path = urlsplit(handler.path).path
+        handler.path = urlsplit(target).path
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         if handler.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
+        self.arrived.append(Request(target, handler.headers, body))
         how = self.misbehave(handler.path)
         if self.misbehave_on is not None and self.misbehave_on in body:
             how = 400
@@ -191,7 +196,7 @@ class Recorder:
         """All that ever left the plugin's process: lines, headers and bodies of requests."""
         return b"\n".join(
             f"{request.path}\n{request.headers}\n".encode() + request.body
-            for request in list(self.requests)
+            for request in list(self.arrived)
         )
 
     def computations(self) -> dict[str, protocol.Computation]:

@@ -72,7 +72,7 @@ def test_each_line_has_its_own_whatever_calls_it(client: Client, register: Regis
 def test_how_many_frames_and_which_are_ignored_is_heeded_each_time(
     client: Client, register: Register
 ) -> None:
-    register()
+    register(computation__code__frames=1)
     ignored = "distributed.diagnostics.computations.ignore-modules"
 
     def read(frames: int) -> Any:
@@ -83,14 +83,15 @@ def test_how_many_frames_and_which_are_ignored_is_heeded_each_time(
         with dask.config.set(chosen):
             counts.append([len(read(frames)) for frames in (0, 1, 2)])
             files = {frame.filename for frame in read(2)}
-    assert counts[0] == [0, 1, 2]
+    # As many as our settings say, or more where Dask's do.
+    assert counts[0] == [1, 1, 2]
     assert __file__ not in files
 
 
 def test_a_frame_that_is_asked_for_by_its_level_is_that_one(
     client: Client, register: Register
 ) -> None:
-    register()
+    register(computation__code__frames=1)
     (frame,) = client._get_computation_code(1, nframes=1)
     assert frame.code == inspect.getsource(test_a_frame_that_is_asked_for_by_its_level_is_that_one)
 
@@ -99,7 +100,7 @@ def test_what_is_remembered_is_bounded(
     client: Client, register: Register, reads: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calling_code, "MAX_PLACES", 2)
-    register()
+    register(computation__code__frames=1)
 
     def three_places() -> None:
         client._get_computation_code(nframes=1)
@@ -111,11 +112,38 @@ def test_what_is_remembered_is_bounded(
     assert len(reads) == 6
 
 
-def test_a_client_that_registers_again_is_wrapped_once(client: Client, register: Register) -> None:
+def test_a_client_that_registers_again_has_its_source_looked_for_once_too(
+    client: Client, register: Register, reads: list[object]
+) -> None:
     for _ in range(2):
-        register()
-        read: Any = client._get_computation_code
-        assert read.of_daskscope is Client._get_computation_code
+        register(computation__code__frames=1)
+        reads.clear()
+        client._get_computation_code(nframes=1)
+        assert len(reads) == 1
+
+
+def test_other_clients_of_the_process_send_no_code(
+    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    with Client(cluster) as other, Client(cluster) as refusing:
+        daskscope.register(refusing, token=TOKEN, computation__code__transmit=False)
+        for one in (other, refusing):
+            one.submit(lambda: "of another client").result()
+    client.submit(str, "of the one that registered").result()
+
+    theirs, them, ours = recorder.wait_for(
+        lambda: (rows := list(recorder.computations().values()))[2:] and rows, "all three"
+    )
+    assert [theirs.frames, them.frames] == [(), ()]
+    assert ours.frames
+    assert b"of another client" not in recorder.bytes
+
+
+def test_a_client_that_registers_again_can_refuse(client: Client, register: Register) -> None:
+    register()
+    register(computation__code__transmit=False)
+    assert client._get_computation_code is Client._get_computation_code
 
 
 def read_here(client: Client) -> Any:
@@ -134,7 +162,7 @@ def read_here(client: Client) -> Any:
 def test_a_client_sends_the_lines_around_its_call_and_one_more_that_shows_that_there_are_more(
     client: Client, register: Register
 ) -> None:
-    register(computation__code__context_lines=2)
+    register(computation__code__context_lines=2, computation__code__frames=1)
     source = read_here(client)
     text = source.code.removesuffix("\n").split("\n")
     assert (text[0].strip(), text[-1].strip()) == ("# three before", "# three after")
@@ -147,7 +175,9 @@ def test_it_sends_all_where_the_settings_of_others_may_ask_for_more(
 ) -> None:
     register(computation__code__context_lines=30)
     with Client(cluster) as other:
-        daskscope.register(other, token=TOKEN, computation__code__context_lines=2)
+        daskscope.register(
+            other, token=TOKEN, computation__code__context_lines=2, computation__code__frames=1
+        )
         assert read_here(other).code == inspect.getsource(read_here)
 
 
@@ -157,7 +187,7 @@ def test_and_nothing_where_they_refuse_it(
     register(computation__code__transmit=False)
     with Client(cluster) as other:
         daskscope.register(other, token=TOKEN)
-        assert not hasattr(other._get_computation_code, "of_daskscope")
+        assert other._get_computation_code is Client._get_computation_code
 
 
 @given(

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+import subprocess
+from collections import Counter
+from typing import Any
 
-from daskscope.observe.failures import exception_type, fingerprint
+import pytest
+from distributed.core import error_message
+from distributed.protocol.serialize import Serialized, serialize, to_serialize
+
+from daskscope.observe.failures import Failures, exception_type, fingerprint
+
+
+class Unpicklable(Exception):
+    def __reduce__(self) -> Any:
+        raise TypeError("not to be pickled")
+
+
+def serialized(exception: Any) -> Serialized:
+    """As it comes over the wire."""
+    return Serialized(*serialize(exception.data))
 
 
 def _traceback(*frames: tuple[str, int, str]) -> str:
@@ -18,17 +34,53 @@ MINE = ("/home/ann/etl/load.py", 10, "load")
 PANDAS = ("/opt/env/lib/python3.12/site-packages/pandas/io/csv.py", 99, "read")
 
 
+class ByFunction(Exception):
+    def __reduce__(self) -> Any:
+        return (made, (type(self), *self.args))
+
+
+def made(kind: type[Exception], *args: object) -> Exception:
+    return kind(*args)
+
+
+def _of_no_module() -> Exception:
+    class Local(KeyError):
+        pass
+
+    return Local("x")
+
+
+class _SaysOtherwise(Exception):
+    def __repr__(self) -> str:
+        return "ValueError"
+
+
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("error", "kind"),
     [
-        ("ValueError('x')", "ValueError"),
-        ("my.module.Error()", "my.module.Error"),
-        ("KeyError((1, 2))", "KeyError"),
-        ("<an odd repr>", "Exception"),
+        (ValueError("x"), "ValueError"),
+        (KeyError((1, 2)), "KeyError"),
+        (subprocess.TimeoutExpired("ls", 1), "TimeoutExpired"),
+        (ByFunction("x"), "ByFunction"),
+        (_of_no_module(), "Local"),
+        (_SaysOtherwise("x"), "_SaysOtherwise"),
+        (Unpicklable("x"), "Exception"),
     ],
 )
-def test_the_type_is_read_off_the_repr(text: str, kind: str) -> None:
-    assert exception_type(text) == kind
+def test_the_type_is_that_of_the_pickled_exception(error: Exception, kind: str) -> None:
+    try:
+        raise error
+    except Exception as raised:
+        message = error_message(raised)
+    for exception in (message["exception"], serialized(message["exception"])):
+        assert exception_type(message["exception_text"], exception) == kind
+
+
+@pytest.mark.parametrize(
+    "exception", [None, to_serialize(b"no pickle"), to_serialize(b"\x80\x05.")]
+)
+def test_of_what_is_no_pickle_it_is_not_known(exception: object) -> None:
+    assert exception_type("SECRET", exception) == "Exception"
 
 
 def test_an_edit_elsewhere_another_folder_and_another_library_do_not_matter() -> None:
@@ -52,3 +104,24 @@ def test_another_type_function_or_frame_is_another_failure(
 ) -> None:
     one = fingerprint("KeyError", "load", _traceback(MINE, PANDAS))
     assert fingerprint(kind, function, _traceback(*frames)) != one
+
+
+def _add(failures: Failures, name: str) -> None:
+    failures.add("a computation", name, "a-key", {"exception_text": "ValueError('x')"})
+
+
+def test_those_that_are_not_seen_for_longest_make_room_and_go_on_from_their_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("daskscope.observe.failures.MAX_FAILURES", 2)
+    failures = Failures(Counter())
+    for name in ("often", "seldom", "often", "new"):
+        _add(failures, name)
+    told = {row.function: row for row in failures.changed(10)}
+    assert {name: row.count for name, row in told.items()} == {"often": 2, "new": 1}
+
+    _add(failures, "newer")
+    _add(failures, "often")
+    again = {row.function: row for row in failures.changed(10)}["often"]
+    assert again.count == 3
+    assert again.first_at == told["often"].first_at

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+from functools import partial
 
+import dask
 import dask.config
-from distributed import Client, wait
+from distributed import Client, span, wait
 
 from daskscope import protocol
 from daskscope.scrubbing import SCRUBBED
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 
 # Put together at run time, so that the markers stand in data and not in this file's own code.
@@ -59,6 +62,48 @@ def test_texts_of_exceptions_that_are_refused_are_absent(
     assert failure.message is None
     assert failure.traceback is None
     assert f"text-{MARKER}".encode() not in recorder.bytes
+
+
+def fail_to_compile() -> None:
+    exec("the secret = 1")
+
+
+def test_with_code_that_is_refused_a_syntax_error_shows_no_line_of_it(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(computation__code__transmit=False)
+    wait(client.submit(fail_to_compile))
+
+    failure = recorder.wait_for(lambda: next(iter(recorder.failures()), None), "the failure")
+    assert failure.message == "SyntaxError('invalid syntax', …)"
+    assert b"the secret" not in recorder.bytes
+
+
+def log_it(text: str) -> None:
+    logging.getLogger("mine").warning(text)
+
+
+def test_what_a_pattern_of_the_users_own_finds_leaves_in_no_text(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(scrub=[r"CUST-\d+"], events__allow=["*"], tags={"of": "CUST-4711"})
+    wait_for_worker_logs(client)
+    with dask.annotate(of="CUST-4711"), span("CUST-4711"):  # type: ignore[attr-defined]
+        wait(client.submit(raise_text, "about CUST-4711"))
+    client.submit(log_it, "seen: CUST-4711").result()
+    client.log_event("orders of CUST-4711", "CUST-4711")
+
+    recorder.wait_for(recorder.failures, "the failure")
+    recorder.wait_for(lambda: "orders of" in str(recorder.events()), "the event")
+    for path, text in (("logs", b"seen: "), ("metrics", b"orders of "), ("traces", b"raise_text")):
+        told = partial(_told, recorder, f"/v1/{path}", text)
+        recorder.wait_for(told, f"{text!r} in {path}")
+    assert b"CUST-4711" not in recorder.bytes
+    assert SCRUBBED.encode() in recorder.bytes
+
+
+def _told(recorder: Recorder, path: str, text: bytes) -> bool:
+    return any(text in request.body for request in recorder.requests if request.path == path)
 
 
 def test_only_allowed_events_leave_and_hold_what_json_can(

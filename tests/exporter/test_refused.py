@@ -32,6 +32,8 @@ Workload = Callable[[Client], object]
 #: What a switch refuses.
 CODE = "planted-in-code"
 TEXT = "planted-in-the-text-of-an-exception"
+#: It looks like the name of a class.
+REPR = "PlantedInTheReprOfAnException"
 SOURCE = "planted-in-a-source-line-of-a-traceback"
 PROFILE = "planted-in-a-line-of-the-profile"
 EVENT = "planted-in-an-event"
@@ -79,13 +81,24 @@ except ImportError:
     dd = None
 
 KEY, ARGUMENT, RESULT = {_hex(KEY)}, {_hex(ARGUMENT)}, {_hex(RESULT)}
-TEXT, EVENT, LOG = {_hex(TEXT)}, {_hex(EVENT)}, {_hex(LOG)}
+TEXT, REPR, EVENT, LOG = {_hex(TEXT)}, {_hex(REPR)}, {_hex(EVENT)}, {_hex(LOG)}
 ANNOTATION, SPAN, TRACE = {_hex(ANNOTATION)}, {_hex(SPAN)}, {_hex(TRACE)}
 PASSWORD = {_hex(PASSWORD)}
 
 
+class SaysWhatItLikes(Exception):
+    def __repr__(self):
+        return REPR
+
+
 def work(argument):
     logging.getLogger("the.users.own").warning("%s password=%s1", LOG, PASSWORD)
+    escaped = ValueError("it's" + chr(10) + f'"{{TEXT}}"')
+    logging.getLogger("the.users.own").warning("%r, %r", escaped, SaysWhatItLikes())
+    try:
+        raise escaped
+    except ValueError as error:
+        logging.getLogger("the.users.own").warning("%r", str(error))
     return RESULT + argument
 
 
@@ -99,6 +112,10 @@ def spin(argument):
 def fail(argument):
     key = get_worker().get_current_task()
     raise ValueError(f"{{TEXT}} of the task {{key}}, password={{PASSWORD}}1")  # {SOURCE}
+
+
+def fail_and_say(argument):
+    raise SaysWhatItLikes()
 
 
 def fail_and_name_another(argument):
@@ -152,6 +169,7 @@ def run(client):
             client.submit(fail, ARGUMENT, key=KEY + "1"),
             client.submit(fail, ARGUMENT, key=KEY + "2", retries=1),
             client.submit(fail_and_name_another, ARGUMENT, key=KEY + "3"),
+            client.submit(fail_and_say, ARGUMENT, key=KEY + "4"),
         ]
         wait(futures)
     lazy = dask.delayed(work)(ARGUMENT, dask_key_name=KEY + "-4")
@@ -181,17 +199,17 @@ def run(client):
 
 @dataclass(frozen=True)
 class Left:
-    """What left the process, as text: requests by path, and what lay in the spool."""
+    """What left the process, as text: requests by path, and what lay in the spool.
+
+    And all there was, those that were refused too.
+    """
 
     by_path: dict[str, str]
     spool: str
+    everything: str
 
     def __contains__(self, marker: str) -> bool:
         return marker in self.everything
-
-    @property
-    def everything(self) -> str:
-        return "".join(self.by_path.values()) + self.spool
 
     def found(self, markers: Iterable[str]) -> list[str]:
         """Each marker that is there, with what is around it."""
@@ -236,14 +254,14 @@ def everything_that_left(
         client.run_on_scheduler(_log_what_names_keys)
         if not chosen.get("disabled") and chosen.get("logs__transmit", True):
             wait_for_worker_logs(client)
-        # Whatever the switch says, the client sends its code to the scheduler.
+        # Whatever the switch says, the client sends its code to the scheduler, by Dask's setting.
         with dask.config.set({"distributed.diagnostics.computations.nframes": 2}):
             spun = workload(client)
         assert client.run_on_scheduler(_keys), "nothing was there to be refused"
         del spun
         if chosen.get("disabled"):
             assert not folder.exists()
-            return Left({}, recorder.bytes.decode("latin-1"))
+            return Left({}, "", recorder.bytes.decode("latin-1"))
         profiled = chosen.get("profile__transmit", True)
         spool = _spool_with_all(folder, profiled)
         recorder.misbehave = lambda path: None
@@ -254,17 +272,20 @@ def everything_that_left(
         recorder.wait_for(recorder.losses, "the loss of the worker")
         by_path: dict[str, str] = {}
         for request in recorder.requests:
-            sent = f"{request.headers}".encode() + request.body
-            # As bytes an id is no text.
-            text = sent.decode("latin-1").replace(bytes.fromhex(TRACE).decode("latin-1"), TRACE)
+            text = _text(f"{request.headers}".encode() + request.body)
             by_path[request.path] = by_path.get(request.path, "") + text
-        return Left(by_path, spool)
+        return Left(by_path, spool, _text(recorder.bytes) + spool)
 
     # Else the cluster lets go of the worker that was killed, its nanny included, after a while.
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}):
         yield left
         # The nanny starts another one, for the next test.
         client.wait_for_workers(1, timeout=PATIENCE)
+
+
+def _text(sent: bytes) -> str:
+    # As bytes an id is no text.
+    return sent.decode("latin-1").replace(bytes.fromhex(TRACE).decode("latin-1"), TRACE)
 
 
 def _spool_with_all(folder: Path, profiled: bool) -> str:
@@ -332,12 +353,12 @@ def test_with_everything_on_keys_arguments_results_and_secrets_never_leave(
     assert left.found(NEVER) == []
     # What is not refused is there, each way that it goes: else the tests below would hold for
     # nothing.
-    told = [CODE, TEXT, SOURCE, PROFILE, EVENT, TRACE, TAG, CURRENCY, ANNOTATION, SPAN]
+    told = [CODE, TEXT, REPR, SOURCE, PROFILE, EVENT, TRACE, TAG, CURRENCY, ANNOTATION, SPAN]
     assert left.lacks([*told, LOG], "/api/v1/heartbeats") == []
     assert [marker for marker in told if marker not in left.spool] == []
     operations = ['"prefix":"block"', '"prefix":"block_of_bag"']
     assert left.lacks(operations, "/api/v1/heartbeats") == []
-    assert left.lacks([TEXT, SOURCE, EVENT, LOG, TRACE], "/v1/logs") == []
+    assert left.lacks([TEXT, REPR, SOURCE, EVENT, LOG, TRACE], "/v1/logs") == []
     spans = ["dask.computation", "dask.task_group", "dask.task.outcome", TRACE]
     assert left.lacks(spans, "/v1/traces") == []
     assert left.lacks([CURRENCY], "/v1/metrics") == []
@@ -362,14 +383,14 @@ NOTHING = {
     ("refused", "absent"),
     [
         ({"computation__code__transmit": False}, {CODE, SOURCE, PROFILE}),
-        ({"computation__exceptions__transmit": False}, {TEXT, SOURCE}),
+        ({"computation__exceptions__transmit": False}, {TEXT, REPR, SOURCE}),
         ({"logs__transmit": False, "prices": {}}, {LOG, CURRENCY}),
         ({"logs__level": "ERROR", "profile__transmit": False}, {LOG, PROFILE}),
         (
             {"events__allow": ["worker-fail-hard"], "traces__transmit": False, "tags": {}},
             {EVENT, TRACE, TAG},
         ),
-        (NOTHING, {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY}),
+        (NOTHING, {CODE, TEXT, REPR, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY}),
     ],
     ids=["code", "exceptions", "logs", "log level and profile", "events and traces", "all"],
 )
@@ -378,7 +399,7 @@ def test_what_a_switch_refuses_is_in_no_byte(
 ) -> None:
     left = everything_that_left(**refused)
     assert left.found((*absent, *NEVER)) == []
-    rest = {CODE, TEXT, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY, ANNOTATION, SPAN}
+    rest = {CODE, TEXT, REPR, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY, ANNOTATION, SPAN}
     assert left.lacks(rest - absent) == []
     traced = refused.get("traces__transmit", True)
     assert ("/v1/traces" in left.by_path) == traced
@@ -398,5 +419,5 @@ def test_disabled_sends_nothing_at_all(
 
 
 def test_the_script_holds_only_the_markers_of_its_code() -> None:
-    in_hex = (TEXT, EVENT, LOG, KEY, ARGUMENT, RESULT, ANNOTATION, SPAN, TRACE)
+    in_hex = (TEXT, REPR, EVENT, LOG, KEY, ARGUMENT, RESULT, ANNOTATION, SPAN, TRACE)
     assert [marker for marker in in_hex if marker in SCRIPT] == []

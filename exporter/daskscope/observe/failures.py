@@ -7,7 +7,8 @@ import ntpath
 import pickletools
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -22,13 +23,20 @@ from daskscope.observe.bounded import Bounded, Count
 from daskscope.observe.naming import without_key
 
 #: Failures that are kept apart, over all computations, and characters of their texts; beyond it
-#: the oldest make room.
+#: those that were not seen for longest make room.
 MAX_FAILURES = 1_000
 MAX_CHARACTERS = 4_000_000
 #: Types of exceptions that the metric keeps apart.
 MAX_TYPES = 50
 
+#: Failures that have made room and whose counts are remembered.
+MAX_COUNTED = 5_000
+
 _TYPE = re.compile(r"[A-Za-z_][\w.]*(?=\(|$)")
+# Operations of a pickle among which the class of what is pickled is named.
+_MAX_OPERATIONS = 100
+# Modules of what wraps exceptions and classes in pickles.
+_WRAPPERS = frozenset({"tblib", "cloudpickle", "copyreg"})
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
 _NOT_THE_USERS = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]")
 
@@ -62,7 +70,7 @@ class FailedRun:
 
 def read_failed_run(message: Mapping[str, Any]) -> FailedRun:
     """Read a message of the kind ``task-erred``."""
-    told = ("exception_text", "traceback_text", "startstops", "worker")
+    told = ("exception", "exception_text", "traceback_text", "startstops", "worker")
     return FailedRun(
         key=message["key"],
         run_id=message.get("run_id"),
@@ -75,7 +83,10 @@ class Failures:
 
     def __init__(self, drops: Counter[str]) -> None:
         self._drops = drops
+        # Those first that were not seen for longest.
         self._failures: dict[tuple[str | None, str], _Totals] = {}
+        # Of those that made room: how often, how often retried, and since when.
+        self._counted: dict[tuple[str | None, str], tuple[int, int, float]] = {}
         self._characters = 0
         self._changed: dict[_Totals, None] = {}  # an ordered set
         self._types = Bounded(Count, MAX_TYPES, "exception type", drops)
@@ -102,13 +113,15 @@ class Failures:
         self._types[kind].value += 1
         key = (computation, fingerprint(kind, function, traceback))
         now = time()
-        failure = self._failures.get(key)
+        failure = self._failures.pop(key, None)
         if failure is None:
             text = without_key(text, task)
-            failure = self._failures[key] = _Totals(*key, kind, function, text, traceback, now)
+            failure = _Totals(*key, kind, function, text, traceback, now)
+            failure.goes_on_from(self._counted.pop(key, None))
             self._characters += failure.characters()
-            while len(self._failures) > MAX_FAILURES or self._characters > MAX_CHARACTERS:
-                self._let_go_of_oldest()
+        self._failures[key] = failure
+        while len(self._failures) > MAX_FAILURES or self._characters > MAX_CHARACTERS:
+            self._let_go_of_oldest()
         failure.count += 1
         failure.retried += retried
         failure.last_at = now
@@ -116,9 +129,13 @@ class Failures:
         self._changed[failure] = None
 
     def _let_go_of_oldest(self) -> None:
-        # If it has been told, only its count stays behind.
-        failure = self._failures.pop(next(iter(self._failures)))
+        key = next(iter(self._failures))
+        failure = self._failures.pop(key)
         self._characters -= failure.characters()
+        # What is told is how often it was in all: should it come again, it goes on from there.
+        self._counted[key] = failure.count, failure.retried, failure.first_at
+        if len(self._counted) > MAX_COUNTED:
+            del self._counted[next(iter(self._counted))]
         if failure in self._changed:
             del self._changed[failure]
             self._drops["failure"] += 1
@@ -175,6 +192,10 @@ class _Totals:
         self.first_at = self.last_at = now
         self.worker: str | None = None
 
+    def goes_on_from(self, earlier: tuple[int, int, float] | None) -> None:
+        if earlier is not None:
+            self.count, self.retried, self.first_at = earlier
+
     def characters(self) -> int:
         return len(self.message) + len(self.traceback)
 
@@ -196,16 +217,63 @@ class _Totals:
 
 def type_of_failed(details: Mapping[str, Any]) -> str:
     """Return the type of an exception; ``details`` are those of Dask's transition."""
-    text = details.get("exception_text")
+    text, exception = details.get("exception_text"), details.get("exception")
     if text:
-        return exception_type(text)[: protocol.MAX_NAME]
-    return _by_dask(details.get("exception"))[0]
+        return exception_type(text, exception)[: protocol.MAX_NAME]
+    return _by_dask(exception)[0]
 
 
-def exception_type(text: str) -> str:
-    """Return the type's name from Dask's ``exception_text``, the exception's repr."""
+def exception_type(text: str, exception: Any) -> str:
+    """Return the name of the class of an ``exception`` as a worker sends it: pickled.
+
+    ``text`` is its repr, which may begin with whatever its author likes: with what may not leave.
+    So it only tells which of the classes that the pickle names is meant. Of an exception that
+    cannot be pickled Dask sends an ``Exception``, to whoever asks for the result as well.
+    """
     match = _TYPE.match(text)
-    return match[0] if match else "Exception"
+    shown = match[0].rpartition(".")[2] if match else None
+    found = "Exception"
+    for name in _classes(exception):
+        if name == shown:
+            return name
+        # What makes it need not be its class: a function, which by convention begins otherwise.
+        if found == "Exception" and name.lstrip("_")[:1].isupper():
+            found = name
+    return found
+
+
+def _classes(exception: Any) -> Iterator[str]:
+    """Yield names of what a pickle is made by, its class first. It is not unpickled.
+
+    ``exception`` is Dask's wrapper of it, from the wire or from a worker in the same process.
+    """
+    pickled = getattr(exception, "data", None) or b"".join(getattr(exception, "frames", ()))
+    names: list[Any] = []  # the strings of late, None for whatever else
+    memo: list[Any] = []
+    by_value = 0  # the class is no module's: its metaclass comes next (2), then its name (1)
+    with suppress(Exception):  # of what is no pickle nothing is known
+        for operation, argument, _ in islice(pickletools.genops(pickled), _MAX_OPERATIONS):
+            what = operation.name
+            if what == "MEMOIZE":
+                memo.append(names[-1] if names else None)
+            elif what in ("SHORT_BINUNICODE", "BINUNICODE"):
+                names.append(argument)
+                if by_value == 1:
+                    by_value = 0
+                    yield str(argument)
+            elif what in ("BINGET", "LONG_BINGET"):
+                names.append(memo[argument or 0])
+            elif what == "STACK_GLOBAL":
+                module, name = names[-2:]
+                names.append(None)
+                if by_value == 2:
+                    by_value = 1
+                elif name == "_make_skeleton_class":
+                    by_value = 2
+                elif module.partition(".")[0] not in _WRAPPERS:
+                    yield name.rpartition(".")[2]
+            elif what not in ("PROTO", "FRAME", "MARK"):
+                names.append(None)
 
 
 @lru_cache(maxsize=256)
