@@ -3,15 +3,16 @@
 Two equal schedulers differ by some percent for as long as they live. So all variants take turns on
 one scheduler: each is put into it, settles, has its rounds, and is taken out again. Machines are
 noisy, so that rounds are compared one by one, and the order changes with each. A second turn
-without plugin, the control, shows what is left of the noise. Tasks come in large graphs, and then
-one by one, each a graph of its own. Memory is compared between schedulers of the same work.
+without plugin, the control, shows what is left of the noise. Tasks come in large graphs, which the
+goals are for, and then one by one, each a graph of its own: of each there is as much to tell as of
+a large one. Memory is compared between schedulers of the same work.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,15 @@ from distributed import Client
 
 import daskscope
 from tests.bench.clusters import cluster, cpu, run_tasks, submit_tasks
-from tests.bench.inside import Goodbye, beat, close, has_our_plugins, rss, weigh_beats
+from tests.bench.inside import (
+    Goodbye,
+    beat,
+    close,
+    has_our_plugins,
+    rss,
+    settle,
+    weigh_beats,
+)
 from tests.bench.results import Figure, record
 from tests.bench.span_per_task import SpanPerTask, close_spans
 from tests.service_process import ServiceProcess
@@ -97,8 +106,8 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
         for name in (_DASKSCOPE, _SPANS, _CONTROL)
     }
     figures = [
-        *_figures(used, tasks),
-        *_figures(used_by_submit, submitted, ", submitted"),
+        *_figures(used, tasks, _GOALS),
+        *_figures(used_by_submit, submitted, {}, ", submitted"),
         *(
             Figure.of_values(
                 f"memory, {name}",
@@ -161,6 +170,7 @@ def _put_in(name: str, client: Client, service: ServiceProcess) -> None:
             raise RuntimeError(registration.problem)
         client.run_on_scheduler(weigh_beats)
         client.run(has_our_plugins)
+        client.run_on_scheduler(settle)
 
 
 def _take_out(name: str, client: Client) -> list[Goodbye]:
@@ -175,6 +185,7 @@ def _take_out(name: str, client: Client) -> list[Goodbye]:
 def _run_with_a_beat(client: Client, count: int, first: int) -> None:
     client.run_on_scheduler(beat)
     run_tasks(client, count, first)
+    client.run_on_scheduler(settle)
 
 
 def _round(client: Client, run: Run, tasks: int, number: int) -> Used:
@@ -205,7 +216,12 @@ def _order(number: int) -> list[str]:
     return order[::-1] if number % 2 else order
 
 
-def _figures(used: dict[str, list[Used]], tasks: int, how: str = "") -> list[Figure]:
+def _figures(
+    used: dict[str, list[Used]],
+    tasks: int,
+    goals: Mapping[tuple[str, str], float],
+    how: str = "",
+) -> list[Figure]:
     figures = []
     for what, title in _PARTS:
         seconds = {name: [getattr(one, what) for one in cpus] for name, cpus in used.items()}
@@ -213,7 +229,7 @@ def _figures(used: dict[str, list[Used]], tasks: int, how: str = "") -> list[Fig
         # Of the two without a plugin the mean, for it varies less than either.
         base = [sum(pair) / 2 for pair in zip(one, other, strict=True)]
         figures += [
-            Figure.of_ratios(f"{title}, {name}{how}", seconds[name], base, _GOALS.get((name, what)))
+            Figure.of_ratios(f"{title}, {name}{how}", seconds[name], base, goals.get((name, what)))
             for name in (_DASKSCOPE, _SPANS)
         ]
         figures.append(Figure.of_ratios(f"{title}, {_CONTROL}{how}", other, one))

@@ -35,6 +35,17 @@ def beat(dask_scheduler: Scheduler) -> None:
     dask_scheduler.plugins[NAME]._running._beat()  # type: ignore[attr-defined]
 
 
+async def settle(dask_scheduler: Scheduler) -> None:
+    """Wait until the log events that the plugin has told of have been sent.
+
+    They wait a second for more, and would be sent in some other round.
+    """
+    emitter = dask_scheduler.plugins[NAME]._running._emitter  # type: ignore[attr-defined]
+    while emitter._parts is None:  # until the first snapshot
+        await asyncio.sleep(0.005)
+    await asyncio.to_thread(emitter._parts.logs._provider.force_flush)
+
+
 class Goodbye(NamedTuple):
     """How the plugin left: after how many ``seconds``, and the bytes of each of its beats."""
 

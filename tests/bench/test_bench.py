@@ -25,7 +25,7 @@ def test_the_exporter_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert "≤ 1.02" in rows["event-loop CPU, daskscope"]
     assert "≤ 1.04" in rows["process CPU, daskscope"]
     assert "process CPU, an SDK span per task" in rows
-    assert "≤ 1.02" in rows["event-loop CPU, daskscope, submitted"]
+    assert "event-loop CPU, daskscope, submitted" in rows
     assert "client CPU, daskscope, submitted" in rows
     assert "worker CPU, daskscope" in rows
     assert "µs" in rows["event-loop CPU, daskscope, per task"]

@@ -53,6 +53,12 @@ def run(client: Client, tasks: int) -> None:
     client.run_on_scheduler(forgotten)
 
 
+async def arrived(number: int, dask_scheduler: Scheduler) -> None:
+    """Wait until Dask has so many tasks."""
+    while len(dask_scheduler.tasks) < number:
+        await asyncio.sleep(0.01)
+
+
 async def forgotten(dask_scheduler: Scheduler) -> None:
     """Wait until Dask has forgotten all tasks."""
     while dask_scheduler.tasks:
@@ -180,17 +186,35 @@ def test_losses_beyond_the_bound_are_counted(
     assert recorder.beats[-1].status.workers == 0
 
 
-def test_a_graph_of_100_000_tasks_is_one_row(
-    client: Client, register: Register, recorder: Recorder
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["a graph of", "a loop that submits"])
+def test_very_many_tasks_are_one_row(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    workers: SimulatedWorkers,
+    one_by_one: bool,
 ) -> None:
+    number = 10_000 if one_by_one else 100_000
     register(**NO_WORKERS)
-    client.run_on_scheduler(_run_graphs, 1, 100_000)
+    if one_by_one:
+        futures = [client.submit(inc, value, pure=False) for value in range(number)]
+    else:
+        futures = client.map(inc, range(number), pure=False)
+    client.run_on_scheduler(arrived, number)
+    # Only now, so that none ends before the last has come.
+    workers.come(10)
+    wait(futures)
 
-    computation = recorder.computation()
-    assert (computation.status, computation.tasks) == ("finished", 100_000)
+    def ended() -> protocol.Computation | None:
+        rows = recorder.computations().values()
+        return next((row for row in rows if row.completed == number), None)
+
+    computation = recorder.wait_for(ended, "its end")
+    assert (computation.status, computation.tasks) == ("finished", number)
     (group,) = recorder.groups(computation.id).values()
-    assert (group.tasks, group.completed, group.output_bytes) == (100_000,) * 3
-    assert group.states == {"memory": 100_000}
+    assert (group.tasks, group.completed, group.output_bytes) == (number,) * 3
+    assert group.states == {"memory": number}
+    assert not recorder.beats[-1].drops
 
 
 def test_ten_thousand_graphs_between_two_beats_are_all_told(
