@@ -53,6 +53,14 @@ others](https://opentelemetry.io/docs/languages/sdk-configuration/otlp-exporter/
 `OTEL_SDK_DISABLED`. The protocol is HTTP unless `OTEL_EXPORTER_OTLP_PROTOCOL` is `grpc`. A
 `REQUESTS_CA_BUNDLE` names the authority of a service whose certificate is your own.
 
+`OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` may be `delta` or `lowmemory`, for a backend
+that wants increments; those that do not arrive are part of the next ones. The service, its pages
+and the dashboards need totals (`cumulative`, the default): without an endpoint the service is sent
+totals in any case, and a warning says so.
+`OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION` cannot be followed: the buckets of
+`dask.task.duration` are fixed. Where OTLP is off (`otlp.enabled: false`, or
+`OTEL_SDK_DISABLED=true`) no trace is begun; your own go on in the tasks.
+
 ## The service
 
 Each setting is an environment variable and, unless it is a secret, an option of `daskscope serve`,
@@ -183,9 +191,10 @@ otherwise; `service.instance.id` and `dask.cluster.id` are the same, one per sch
 
 ## Metrics
 
-Counters are cumulative since the plugin came; values are floats. Up to {prefixes} task prefixes,
-{types} types of exceptions and {topics} event topics are kept apart; the rest is counted as
-`{other}`, and `{dropped}` says how often.
+Counters are cumulative since the plugin came, unless OpenTelemetry's variable for their temporality
+says otherwise; values are floats. Up to {prefixes} task prefixes, {types} types of exceptions and
+{topics} event topics are kept apart; the rest is counted as `{other}`, and `{dropped}` says how
+often.
 
 {metrics}
 

@@ -10,7 +10,7 @@ import socketserver
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +34,11 @@ from tests.exporter.recorder import PATIENCE, Recorder
 from tests.service_process import free_port
 
 SIGNALS = {"/v1/metrics", "/v1/traces", "/v1/logs"}
+GRPC_REQUESTS: dict[str, Any] = {
+    "metrics": metrics_service_pb2.ExportMetricsServiceRequest,
+    "traces": trace_service_pb2.ExportTraceServiceRequest,
+    "logs": logs_service_pb2.ExportLogsServiceRequest,
+}
 
 
 class Files:
@@ -115,24 +120,34 @@ def test_all_signals_go_to_the_endpoint_for_all_compressed(
     assert not [request for request in collector.requests if request.headers["authorization"]]
 
 
+@pytest.mark.parametrize(
+    ("signal", "other"), [("traces", "logs"), ("metrics", "traces"), ("logs", "metrics")]
+)
 def test_a_signals_own_variables_win(
-    client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    register: Register,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    signal: str,
+    other: str,
 ) -> None:
-    with Recorder() as for_traces:
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
+    with Recorder() as for_one:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-for=all")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", for_traces.url + "/my/traces")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-for=traces")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "")
+        monkeypatch.setenv(f"{own}_ENDPOINT", for_one.url + "/my/way")
+        monkeypatch.setenv(f"{own}_HEADERS", "x-for=one")
+        monkeypatch.setenv(f"{own}_COMPRESSION", "none")
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{other.upper()}_ENDPOINT", "")
         register()
         client.submit(sum, [1, 2]).result()
-        trace = for_traces.wait_for(lambda: next(iter(for_traces.requests), None), "the spans")
-        assert (trace.path, trace.headers["x-for"]) == ("/my/traces", "traces")
-        assert trace.headers["content-encoding"] is None
+        request = for_one.wait_for(lambda: next(iter(for_one.requests), None), "the one")
+        assert (request.path, request.headers["x-for"]) == ("/my/way", "one")
+        assert request.headers["content-encoding"] is None
         collector.wait_for(
-            lambda: {r.path for r in collector.requests} == SIGNALS - {"/v1/traces"}, "the others"
+            lambda: {r.path for r in collector.requests} == SIGNALS - {f"/v1/{signal}"},
+            "the others",
         )
         assert {r.headers["x-for"] for r in collector.requests} == {"all"}
         assert {r.headers["content-encoding"] for r in collector.requests} == {"gzip"}
@@ -450,12 +465,13 @@ class GrpcCollector:
 
         return Servicer()
 
-    def wait_for_all_signals(self) -> None:
-        expected = {f"Export{signal}ServiceRequest" for signal in ("Metrics", "Trace", "Logs")}
+    def wait_for(self, signals: Collection[str]) -> None:
+        """Wait until those signals have come, and no other."""
+        expected = {GRPC_REQUESTS[signal] for signal in signals}
         with self.changed:
             assert self.changed.wait_for(
-                lambda: {type(request).__name__ for request in self.requests} == expected, PATIENCE
-            ), {type(request).__name__ for request in self.requests}
+                lambda: {type(request) for request in self.requests} == expected, PATIENCE
+            ), {type(request) for request in self.requests}
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -478,7 +494,7 @@ def test_grpc_where_the_environment_asks_for_it(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         register()
         client.submit(sum, [1, 2]).result()
-        collector.wait_for_all_signals()
+        collector.wait_for(GRPC_REQUESTS)
         assert {metadata["x-team"] for metadata in collector.metadata} == {"a"}
         _unregister(client)
     assert {request.path for request in recorder.requests} == {"/api/v1/heartbeats"}

@@ -642,6 +642,39 @@ def test_without_traces_there_are_none(
                     assert not any(record.trace_id for record in scope.log_records)
 
 
+@pytest.mark.parametrize("how", ["setting", "OTEL_SDK_DISABLED"])
+def test_without_otlp_no_trace_is_begun_and_the_callers_goes_on(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    if how == "setting":
+        register(otlp__enabled=False)
+    else:
+        monkeypatch.setenv(how, "true")
+        register()
+        # The caller's SDK, which is in this process too, is not switched off.
+        monkeypatch.delenv(how)
+    while not told_workers(client):
+        pass
+    # The span that it would be part of is never sent.
+    assert client.submit(own_span, pure=False).result() == ("", "")
+    assert set(client.gather(client.map(own_span, range(3), pure=False))) == {("", "")}
+    with annotate(traceparent=CALLER):
+        assert client.submit(own_span, pure=False).result() == (TRACE, PARENT)
+        outer = client.submit(own_span_of_a_task_in_a_task, pure=False)
+        assert outer.result() == (TRACE, PARENT)
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
+    with tracer.start_as_current_span("request") as span:
+        context = span.get_span_context()
+        seen = client.submit(own_span, pure=False).result()
+        assert seen == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+    assert recorder.computation(lambda row: row.completed).trace_id is None
+    assert not spans(recorder)
+
+
 async def _end(dask_scheduler: Any) -> None:
     await dask_scheduler.plugins["daskscope"].close()
 

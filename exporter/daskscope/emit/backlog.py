@@ -5,7 +5,6 @@ The SDK bounds its queues in items, and logs each one that it drops.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExp
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
+from daskscope.emit.variables import positive
 from daskscope.size import size_of
 
 #: Bytes that may wait: some 1,300 spans, and what a fleet of workers says as it leaves at once.
@@ -25,6 +25,8 @@ MAX_RECORD_BYTES = 8 << 20
 # Items that may wait, and that the SDK sends at once; unless the environment says otherwise.
 _MAX_ITEMS = 8_192
 _BATCH = 512
+# Milliseconds that they wait for more: the SDK's own.
+_SPANS_WAIT, _RECORDS_WAIT = 5_000, 1_000
 
 # Bytes of the SDK's own of each item, without attributes and body: a span of a task with four
 # attributes was seen to take 3.0 kB, a log record with two 1.0 kB.
@@ -41,10 +43,9 @@ class Backlog:
         self.what = what
         self._max_bytes = max_bytes
         self._drops = drops
-        self.max_items = _positive(f"{variables}_MAX_QUEUE_SIZE") or _MAX_ITEMS
+        self.max_items = positive(f"{variables}_MAX_QUEUE_SIZE", _MAX_ITEMS)
         # The SDK wants no more at once than may wait, and ends there.
-        batch = _positive(f"{variables}_MAX_EXPORT_BATCH_SIZE") or _BATCH
-        self.batch = min(batch, self.max_items)
+        self.batch = min(positive(f"{variables}_MAX_EXPORT_BATCH_SIZE", _BATCH), self.max_items)
         self._items = 0
         self._bytes = 0
         self._lock = threading.Lock()
@@ -73,7 +74,10 @@ class SpanQueue(BatchSpanProcessor):
 
     def __init__(self, exporter: SpanExporter, backlog: Backlog) -> None:
         super().__init__(
-            exporter, max_queue_size=backlog.max_items, max_export_batch_size=backlog.batch
+            exporter,
+            max_queue_size=backlog.max_items,
+            schedule_delay_millis=positive("OTEL_BSP_SCHEDULE_DELAY", _SPANS_WAIT),
+            max_export_batch_size=backlog.batch,
         )
         self._backlog = backlog
 
@@ -88,7 +92,10 @@ class LogQueue(BatchLogRecordProcessor):
 
     def __init__(self, exporter: LogRecordExporter, backlog: Backlog) -> None:
         super().__init__(
-            exporter, max_queue_size=backlog.max_items, max_export_batch_size=backlog.batch
+            exporter,
+            max_queue_size=backlog.max_items,
+            schedule_delay_millis=positive("OTEL_BLRP_SCHEDULE_DELAY", _RECORDS_WAIT),
+            max_export_batch_size=backlog.batch,
         )
         self._backlog = backlog
 
@@ -104,11 +111,3 @@ def _size(item: Any) -> int:
         return _SPAN + size_of(dict(item.attributes or {}))
     record = item.log_record
     return _RECORD + size_of(record.body) + size_of(dict(record.attributes or {}))
-
-
-def _positive(variable: str) -> int | None:
-    try:
-        number = int(os.environ.get(variable, ""))
-    except ValueError:
-        return None
-    return number if number > 0 else None

@@ -36,8 +36,8 @@ _HINTS: Mapping[str | int, str] = {
 
 class Delivery:
     """Sends what exporters are given. Spans and log records that could not be sent are kept and
-    sent again, as long as it is worth; metrics are totals, and what did not arrive now is part of
-    what is sent next.
+    sent again, as long as it is worth. Of metrics, what did not arrive now is part of what is sent
+    next: they are totals, or what these have grown by since the last that arrived.
     """
 
     def __init__(

@@ -17,10 +17,12 @@ from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import Histogram, Sum
 from opentelemetry.util.re import parse_env_headers
 
 from daskscope.config import Settings
 from daskscope.connection import Session
+from daskscope.emit.increments import Kinds
 
 logger = logging.getLogger("daskscope")
 
@@ -34,6 +36,17 @@ _OVER_HTTP: dict[Signal, Any] = {
     "traces": OTLPSpanExporter,
     "logs": OTLPLogExporter,
 }
+
+# The kinds of metrics that are told in increments, by preference.
+_INCREMENTS: dict[str, Kinds] = {
+    "CUMULATIVE": (),
+    # Of counters that are observed, as ours are, totals take less memory than increments.
+    "LOWMEMORY": (Histogram,),
+    "DELTA": (Sum, Histogram),
+}
+
+_TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 
 
 class Destination:
@@ -70,6 +83,26 @@ class Destination:
         """Return whether a signal goes to another place than the daskscope service."""
         return _variable(signal, "ENDPOINT") is not None
 
+    def increments(self) -> Kinds:
+        """Return of which kinds of metrics increments are wanted instead of totals."""
+        buckets = os.environ.get(_AGGREGATION) or "explicit_bucket_histogram"
+        if buckets.strip().lower() != "explicit_bucket_histogram":
+            self._warn(
+                f"{_AGGREGATION} is {buckets!r}; the buckets of dask.task.duration are fixed, and "
+                "remain explicit_bucket_histogram"
+            )
+        preference = os.environ.get(_TEMPORALITY) or "cumulative"
+        kinds = _INCREMENTS.get(preference.strip().upper())
+        if kinds is None:
+            self._warn(
+                f"{_TEMPORALITY} is {preference!r}; it must be cumulative, delta or lowmemory"
+            )
+            return ()
+        if kinds and not self.is_elsewhere("metrics"):
+            self._warn(f"{_TEMPORALITY} is {preference!r}; the daskscope service is told totals")
+            return ()
+        return kinds
+
     def _over_http(self, signal: Signal, **arguments: Any) -> Any:
         return _OVER_HTTP[signal](
             endpoint=self._http_endpoint(signal),
@@ -97,8 +130,12 @@ class Destination:
             _content(_variable(signal, name))
             for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
         ]
+        endpoint = _variable(signal, "ENDPOINT") or ""
+        in_clear = (_variable(signal, "INSECURE") or "").strip().lower() == "true"
         return exporters[signal](
-            endpoint=_variable(signal, "ENDPOINT"),
+            endpoint=endpoint,
+            # The scheme says so, if there is one.
+            insecure=endpoint.startswith("http://") or (in_clear and "://" not in endpoint),
             headers=tuple(self._headers(signal).items()),
             timeout=self._timeout(signal),
             compression=grpc.Compression[self._compression(signal).name],

@@ -21,6 +21,7 @@ from daskscope.emit.backlog import (
 )
 from daskscope.emit.delivery import Delivery, silence
 from daskscope.emit.destination import Destination, Signal
+from daskscope.emit.increments import Increments
 
 
 class Exporters:
@@ -47,7 +48,9 @@ class Exporters:
 
     def metrics(self) -> MetricExporter:
         """Return an exporter of metrics."""
-        return _Metrics(self._make("metrics"), self._delivery)
+        exporter = _Metrics(self._make("metrics"), self._delivery)
+        kinds = self._destination.increments()
+        return Increments(exporter, kinds) if kinds else exporter
 
     def spans(self) -> SpanProcessor:
         """Return a queue of spans, and what sends them."""
@@ -79,8 +82,6 @@ class Exporters:
 class _Unable:
     """Stands in for an exporter that cannot be made, and says why at each try."""
 
-    _preferred_temporality = _preferred_aggregation = None
-
     def __init__(self, error: Exception) -> None:
         self._error = error
 
@@ -93,7 +94,8 @@ class _Unable:
 
 class _Metrics(MetricExporter):
     def __init__(self, exporter: Any, delivery: Delivery) -> None:
-        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        # Totals, whatever the exporter prefers: of what does not arrive nothing is kept.
+        super().__init__()
         self._exporter = exporter
         self._delivery = delivery
 

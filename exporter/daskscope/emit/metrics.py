@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -27,6 +26,7 @@ from opentelemetry.sdk.resources import Resource
 
 from daskscope import names, protocol
 from daskscope.emit.providers import SCOPE
+from daskscope.emit.variables import positive
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
@@ -62,10 +62,9 @@ class Metrics:
         self._waiting = waiting
         self._highest: dict[str, float] = {}
         self._lag: float | None = None
-        by_environment = "OTEL_METRIC_EXPORT_INTERVAL" in os.environ
         self._reader = PeriodicExportingMetricReader(
             _WithDurations(exporter, self._durations),
-            export_interval_millis=None if by_environment else interval * 1000,
+            export_interval_millis=positive("OTEL_METRIC_EXPORT_INTERVAL", round(interval * 1000)),
             **_LIMITS,
         )
         self._provider = MeterProvider(
@@ -177,7 +176,7 @@ class _WithDurations(MetricExporter):
         exporter: MetricExporter,
         points: Callable[[int], list[HistogramDataPoint]],
     ) -> None:
-        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        super().__init__()
         self._exporter = exporter
         self._points = points
 

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
+    NoOpTracer,
     Span,
     SpanContext,
     Status,
@@ -230,18 +231,18 @@ class Traces:
         span.end(_ns(sample.stopped_at))
 
 
-def sampling() -> Callable[[str], bool]:
+def sampling() -> Callable[[str], bool] | None:
     """Return what says whether a new trace of that id is kept, as OTEL_TRACES_SAMPLER wants it.
 
-    For those who have to know it before the trace's first span is made.
+    For those who have to know it before its first span is made. None if OTEL_SDK_DISABLED: no span.
     """
     provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
+    if isinstance(provider.get_tracer(SCOPE), NoOpTracer):
+        return None
+    sample, name = provider.sampler.should_sample, names.SPAN_COMPUTATION.name
 
     def sampled(trace_id: str) -> bool:
-        result = provider.sampler.should_sample(
-            Context(), int(trace_id, 16), names.SPAN_COMPUTATION.name
-        )
-        return result.decision is Decision.RECORD_AND_SAMPLE
+        return sample(Context(), int(trace_id, 16), name).decision is Decision.RECORD_AND_SAMPLE
 
     return sampled
 

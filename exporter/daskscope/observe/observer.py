@@ -57,10 +57,11 @@ class Observer:
         *,
         user: str,
         preloaded: bool,
-        sampled: Callable[[str], bool],
+        sampled: Callable[[str], bool] | None,
     ) -> None:
         """``user`` is whose cluster it is: who registered first or, if it was ``preloaded``, who
-        runs the scheduler. ``sampled`` says whether a new trace of that id is kept.
+        runs the scheduler. ``sampled`` says whether a new trace of that id is kept; None if
+        no spans are made.
         """
         self._scheduler = scheduler
         self._settings = settings
@@ -88,6 +89,8 @@ class Observer:
             put_back=self._put_back,
             erred=self._erred,
         )
+        # A context names a span: spans of the user's in tasks would miss one that is not sent.
+        traced = sampled is not None and settings.traces_transmit and settings.otlp_enabled
         self._arrivals = Arrivals(
             self._computations,
             members,
@@ -95,10 +98,8 @@ class Observer:
             self._naming,
             self._drops,
             added=self.transitions.added,
-            sampled=sampled if settings.traces_transmit else None,
-            places=settings.traces_tasks_per_group
-            if settings.traces_transmit and settings.otlp_enabled
-            else 0,
+            sampled=sampled if traced else None,
+            places=settings.traces_tasks_per_group if traced else 0,
         )
         self.logs = Logs(scheduler, self._computation_of, self._naming, self._drops)
         self._losses = Losses(scheduler, self._prefix_of, self.logs.last_lines, self._drops)
