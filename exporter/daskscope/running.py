@@ -116,8 +116,9 @@ class Running:
         # A script may end without closing its cluster.
         atexit.register(self.sender.keep)
         self._more: asyncio.TimerHandle | None = None
-        # The beat that is being taken.
+        # The beat that is being taken, and the last snapshot that was handed on.
         self._steps: Generator[None, None, Observed] | None = None
+        self._observed: Observed | None = None
         self.shutdowns = Shutdowns(
             scheduler, settings, self.observer.idle, drops, lambda: self._tell("beat")
         )
@@ -140,11 +141,18 @@ class Running:
 
     async def explain(self) -> Explanation:
         """Return what is sent from this cluster now."""
-        # A beat of its own, which is sent as every other: no row is taken from another.
-        self._finish_beat()
-        observed = self._put(self.observer.snapshot("beat"))
+        # A beat of its own, which is sent as every other: no row is taken from another. In steps.
+        while self._steps is not None:
+            await asyncio.sleep(0)
+        steps = self._steps = self.observer.steps("beat")
+        self._go_on()
+        while self._steps is steps:
+            await asyncio.sleep(0)
         if self.observer.rows_wait():
-            observed = self._put(self.observer.rest("beat"))
+            self._put(self.observer.rest("beat"))
+        observed = self._observed
+        if observed is None:
+            return Explanation(problem="no snapshot could be taken of this cluster")
         await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
         return await asyncio.to_thread(explain, self._settings, self._recent.snapshot() or observed)
 
@@ -232,10 +240,9 @@ class Running:
         # What is not taken waits where it is: the observer is bounded, too.
         return self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND
 
-    def _put(self, observed: Observed) -> Observed:
-        observed = replace(observed, shutdowns=self.shutdowns.take())
-        self._clear.put(observed, weight(observed))
-        return observed
+    def _put(self, observed: Observed) -> None:
+        self._observed = replace(observed, shutdowns=self.shutdowns.take())
+        self._clear.put(self._observed, weight(self._observed))
 
     def _end(self, phase: protocol.Phase) -> None:
         if self._ended:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from distributed.core import Status
 from distributed.metrics import monotonic
 from distributed.scheduler import Scheduler, WorkerState
 
+import daskscope
 from daskscope import names, protocol
 from daskscope.observe import losses
 from daskscope.observe.observer import Observer
@@ -267,3 +269,44 @@ def _run_graphs(number: int, tasks: int, dask_scheduler: Scheduler) -> None:
         for key in keys:
             plugin.transition(key, "waiting", "processing")
             plugin.transition(key, "processing", "memory", nbytes=1, typename="int")
+
+
+def test_of_many_workers_an_explanation_lets_others_have_their_turn(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    workers: SimulatedWorkers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register(interval="1h", **NO_WORKERS)
+    workers.come(1_000)
+    observer: Any = observer_of(cluster)
+    loop: Any = cluster.loop.asyncio_loop  # type: ignore[union-attr]
+    take, turns, told = observer.steps, 0, threading.Event()
+    at_steps: list[int] = []
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not told.is_set():
+            loop.call_soon(turn)
+
+    def steps(phase: protocol.Phase) -> Generator[None, None, Any]:
+        taken = take(phase)
+        while True:
+            at_steps.append(turns)
+            try:
+                next(taken)
+            except StopIteration as end:
+                return end.value
+            yield
+
+    monkeypatch.setattr(observer, "steps", steps)
+    loop.call_soon_threadsafe(turn)
+    try:
+        status = daskscope.explain(client)["always"].sends["heartbeat"]["status"]
+    finally:
+        told.set()
+    assert status["workers"] == 1_000
+    assert len(at_steps) > 2
+    assert len(set(at_steps)) == len(at_steps)
