@@ -113,8 +113,11 @@ class Running:
             )
         self._ended = False
         self._timer = Timer(self._beat, settings.interval)
-        # A script may end without closing its cluster.
-        atexit.register(self.sender.keep)
+        # A script may end without closing its cluster. In a thread, for a disk may hang.
+        self._keep: Background[None] = Background(
+            "daskscope-keep", lambda _: self.sender.keep(), lambda: None, drops
+        )
+        atexit.register(self._keep_before_exit)
         self._more: asyncio.TimerHandle | None = None
         # The beat that is being taken, and the last snapshot that was handed on.
         self._steps: Generator[None, None, Observed] | None = None
@@ -236,6 +239,11 @@ class Running:
             self._drops["internal error"] += 1
             return False
 
+    def _keep_before_exit(self) -> None:
+        self._keep.put(None)
+        self._keep.close()
+        self._keep.join(SPOOL_AFTER)
+
     def _is_behind(self) -> bool:
         # What is not taken waits where it is: the observer is bounded, too.
         return self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND
@@ -249,7 +257,8 @@ class Running:
             return  # a beat has found before that the plugin is gone
         self._ended = True
         self._timer.stop()
-        atexit.unregister(self.sender.keep)
+        atexit.unregister(self._keep_before_exit)
+        self._keep.close()
         for unwatch in self._unwatch:
             unwatch()
         if self._profile is not None:

@@ -27,6 +27,9 @@ from daskscope.observe.prefixes import Prefixes, PrefixTotals
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
 
+#: Those that wait where nobody takes them; beyond it the oldest go, and are counted.
+MAX_WAITING = 10_000
+
 #: States of a task that was given up, or is not needed any more.
 GONE = frozenset({"released", "forgotten"})
 
@@ -212,6 +215,17 @@ class Computations:
             if not computation.changed:
                 self._changed.append(computation)
             computation.changed.append(group)
+            if len(self._changed) > MAX_WAITING:
+                self._let_go_of_oldest()
+
+    def _let_go_of_oldest(self) -> None:
+        oldest = self._changed.popleft()
+        for group in oldest.changed:
+            group.changed = False
+        oldest.changed = []
+        # One that still runs will be told when it changes again.
+        if oldest.stopped_at is not None:
+            self._drops["computation"] += 1
 
     def _set_going(self, computation: Computation) -> None:
         computation.stopped_at = None

@@ -174,7 +174,12 @@ class Pending:
             self.overflowed |= spooled > 0
         for code in snapshot.code:
             self._code.put(code)
-        self._code.make_room()
+        self._make_room_for_code(self._code)
+
+    def _make_room_for_code(self, rows: _Rows) -> None:
+        lost, _ = rows.make_room()
+        if lost:
+            self._drops["unsent code"] += lost
 
     def rows_wait(self) -> bool:
         """Return whether there is more to send than the cluster's status."""
@@ -227,7 +232,7 @@ class Pending:
             code = self._code.get(hash)
             if code is not None:
                 self._wanted.put(code)
-        self._wanted.make_room()
+        self._make_room_for_code(self._wanted)
 
     def refuse(self, beat: protocol.Heartbeat) -> None:
         """The service will never take ``beat``: let its rows go, and count them."""

@@ -30,6 +30,8 @@ SMALLEST_SHARE = 0.01
 PROBING_SHARE = 0.05
 #: Seconds that the last beat may take: whoever closes a cluster is waiting.
 LAST_TIMEOUT = (1.0, 2.0)
+#: Seconds after which a write to the spool is taken to hang.
+OVERDUE_WRITE = 10.0
 #: Seconds between two beats in the spool that tell of nothing but the cluster's status.
 SPOOLED_STATUS = 60.0
 
@@ -65,8 +67,11 @@ class Sender:
         self._settings = settings
         self._drops = drops
         self._obey = obey
-        # Held for what is in memory and in files, never for a request.
-        self._lock = threading.RLock()
+        # Held for what is in memory, never for a request or a file: a disk may hang, too.
+        self._lock = threading.Lock()
+        # Held for what is in files. Who holds both has taken this one first.
+        self._files = threading.RLock()
+        self._writing_since: float | None = None
         # A plugin that is registered anew on the same scheduler must count on above the last one.
         self._pending = Pending(int((_STARTED_AT + time.monotonic()) * 1000), drops)
         self._spool = Spool(
@@ -117,20 +122,26 @@ class Sender:
         return len(self._pending)
 
     def end_overdue(self) -> None:
-        """End a request that takes too long."""
+        """End a request that takes too long, and warn of a disk that does."""
         self._session.end_overdue()
+        began = self._writing_since
+        if began is not None and time.monotonic() - began > OVERDUE_WRITE:
+            self._spool.hangs()
+
+    # Each of these waits for the disk, for as long as that takes.
 
     def keep(self) -> None:
         """Put what waits into the spool: the process may end at any moment."""
         with self._lock:
-            if self._pending.rows_wait():
-                self._to_spool()
+            rows_wait = self._pending.rows_wait()
+        if rows_wait:
+            self._to_spool()
 
     def abandon(self) -> None:
         """Put what waits into the spool, for the next plugin: the request that is under way hangs,
         and there is no time left.
         """
-        with self._lock:
+        with self._files:
             self._to_spool()
             self._spool.close()
 
@@ -151,48 +162,62 @@ class Sender:
         if delivered:
             self._deliver_spool()
         else:
-            with self._lock:
-                self._to_spool()
+            self._to_spool()
 
     def close(self) -> None:
         """Let go of connections and files."""
         self._session.close()
-        with self._lock:
+        with self._files:
             self._spool.close()
 
     def _to_spool(self) -> None:
-        """Write what is not in the spool yet. The lock is held."""
-        now = time.monotonic()
-        if (
-            self._pending.all_spooled()
-            and not self._last
-            and self._spool.is_used
-            and now < self._next_status_to_spool
-        ):
-            return
-        self._next_status_to_spool = now + SPOOLED_STATUS
-        while True:
-            beat = self._pending.beat_to_spool(time.time())
-            if not self._spool.append(_body(beat)):
-                return
-            self._pending.spooled(beat)
-            if self._pending.all_spooled():
-                return
+        """Write what is not in the spool yet."""
+        with self._files:
+            now = time.monotonic()
+            with self._lock:
+                if (
+                    self._pending.all_spooled()
+                    and not self._last
+                    and self._spool.is_used
+                    and now < self._next_status_to_spool
+                ):
+                    return
+            self._next_status_to_spool = now + SPOOLED_STATUS
+            all_spooled = False
+            while not all_spooled:
+                with self._lock:
+                    beat = self._pending.beat_to_spool(time.time())
+                if not self._append(_body(beat)):
+                    return
+                with self._lock:
+                    # What has changed meanwhile is not in it.
+                    self._pending.spooled(beat)
+                    all_spooled = self._pending.all_spooled()
+
+    def _append(self, body: bytes) -> bool:
+        self._writing_since = time.monotonic()
+        try:
+            return self._spool.append(body)
+        finally:
+            self._writing_since = None
 
     def _deliver_spool(self) -> None:
         """Deliver what is in files, until there is something new to send."""
-        with self._lock:
+        with self._files:
             if self._spool.is_used:
-                if self._pending.overflowed:
+                with self._lock:
+                    overflowed = self._pending.overflowed
+                    # First: what has to make room from now on is nowhere else.
+                    self._pending.spool_is_gone()
+                if overflowed:
                     self._spool.deliver_own()
                 else:
                     self._spool.discard()
-                self._pending.spool_is_gone()
             if self._look_for_others:
                 self._look_for_others = False
                 self._spool.claim()
         while not self._unheard and not self._last:
-            with self._lock:
+            with self._files:
                 body = self._spool.next()
             if body is None or not self._deliver_spooled(body):
                 return
@@ -206,7 +231,7 @@ class Sender:
         elif not response.ok or _reply(response, Counter()) is None:
             return self._refused(response)
         # Commands in that answer are for a cluster that has gone.
-        with self._lock:
+        with self._files:
             self._spool.taken()
         return True
 

@@ -275,6 +275,14 @@ class Spool:
         os.close(descriptor)
         return None
 
+    def hangs(self) -> None:
+        """Warn of a disk that does not answer. From any thread."""
+        self._warn(
+            f"cannot keep what was not delivered in {self._folder} (its disk does not answer); it "
+            "waits in memory and is lost if the scheduler ends before the service is back. "
+            "daskscope.spool says where and how much"
+        )
+
     def _warn(self, problem: str) -> None:
         if not self._warned:
             self._warned = True
