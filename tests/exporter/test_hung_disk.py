@@ -5,10 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +14,7 @@ from distributed import Client, LocalCluster
 
 from daskscope.observe import computations
 from daskscope.plugin import NAME
-from daskscope.protocol import Code
-from daskscope.report import pending, sender, spool
+from daskscope.report import sender, spool
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import PATIENCE, Recorder
 from tests.exporter.test_computations import inc
@@ -95,7 +92,6 @@ SCRIPT = """\
 import sys
 import threading
 import time
-from collections import Counter
 
 import daskscope
 from daskscope.report import spool
@@ -165,18 +161,3 @@ def test_computations_that_nobody_takes_are_bounded_and_counted(
 
 def _count(dask_scheduler: Any) -> None:
     dask_scheduler.plugins[NAME]._running.observer.transitions.count()
-
-
-def test_code_that_finds_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "_CODE", pending._CODE.__class__("code", "code", _hash, 2, 99, 1))
-    drops: Counter[str] = Counter()
-    code = tuple(Code(hash=str(n), file="a.py", first_line=1, text="", cut=False) for n in range(5))
-    rows = {kind.field: () for kind in pending._KINDS}
-    snapshot: Any = SimpleNamespace(**rows, code=code)
-    monkeypatch.setattr(pending, "size_of", lambda row: 1)
-    pending.Pending(1, drops).add(snapshot)
-    assert drops == {"unsent code": 3}
-
-
-def _hash(row: Any) -> str:
-    return str(row.hash)

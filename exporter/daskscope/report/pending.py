@@ -124,11 +124,12 @@ class _Rows:
     def fresh_ones_press(self) -> bool:
         return self.kind.press and bool(self._fresh)
 
-    def acknowledge(self, rows: Iterable[Any]) -> None:
-        for row in rows:
-            # It may have changed while it was under way.
-            if self._is_latest(row):
-                self._remove(self.kind.key(row))
+    def remove(self, rows: Iterable[Any]) -> int:
+        """Remove ``rows``; return how many, for one that has changed meanwhile is another."""
+        latest = [row for row in rows if self._is_latest(row)]
+        for row in latest:
+            self._remove(self.kind.key(row))
+        return len(latest)
 
     def spooled(self, rows: Iterable[Any]) -> None:
         for row in rows:
@@ -227,7 +228,7 @@ class Pending:
     def acknowledge(self, beat: protocol.Heartbeat, code_wanted: Iterable[str] = ()) -> None:
         """The service has kept ``beat`` and would like to have some code."""
         for rows in (*self._kinds, self._wanted):
-            rows.acknowledge(getattr(beat, rows.kind.field))
+            rows.remove(getattr(beat, rows.kind.field))
         for hash in code_wanted:
             code = self._code.get(hash)
             if code is not None:
@@ -237,8 +238,7 @@ class Pending:
     def refuse(self, beat: protocol.Heartbeat) -> None:
         """The service will never take ``beat``: let its rows go, and count them."""
         for rows in (*self._kinds, self._wanted):
-            self._drops["refused row"] += len(getattr(beat, rows.kind.field))
-        self.acknowledge(beat)
+            self._drops["refused row"] += rows.remove(getattr(beat, rows.kind.field))
 
     def spooled(self, beat: protocol.Heartbeat) -> None:
         """The spool holds ``beat``."""
