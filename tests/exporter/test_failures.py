@@ -65,6 +65,7 @@ class _SaysOtherwise(Exception):
         (_of_no_module(), "Local"),
         (_SaysOtherwise("x"), "_SaysOtherwise"),
         (Unpicklable("x"), "Exception"),
+        (ValueError(bytearray(10_000_000)), "ValueError"),
     ],
 )
 def test_the_type_is_that_of_the_pickled_exception(error: Exception, kind: str) -> None:

@@ -67,7 +67,7 @@ def test_otlp_goes_on_with_what_is_new_and_nothing_is_lost(
         ),
         "metrics of it",
     )
-    assert caplog.text.count("its disk does not answer") == 1
+    recorder.wait_for(lambda: "its disk does not answer" in caplog.text, "the warning")
     recorder.misbehave = lambda path: None
     disk.answers.set()
     computation = recorder.wait_for(
@@ -75,6 +75,7 @@ def test_otlp_goes_on_with_what_is_new_and_nothing_is_lost(
     )
     assert computation.tasks == 1
     assert not recorder.beats[-1].drops
+    assert caplog.text.count("its disk does not answer") == 1
 
 
 @pytest.mark.own_cluster

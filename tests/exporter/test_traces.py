@@ -319,6 +319,10 @@ def test_one_line_that_serves_two_callers_makes_two_computations(
     for _ in range(2):
         with tracer.start_as_current_span("request"):
             futures += [traced.submit(gate_of, recorder.url, pure=False) for _ in range(2)]
+    # Else the first might end before the second has arrived.
+    recorder.wait_for(
+        lambda: [row.tasks for row in recorder.computations().values()] == [2, 2], "all graphs"
+    )
     gate.set()
     wait(futures)
     recorder.wait_for(

@@ -33,8 +33,8 @@ MAX_TYPES = 50
 MAX_COUNTED = 5_000
 
 _TYPE = re.compile(r"[A-Za-z_][\w.]*(?=\(|$)")
-# Operations of a pickle among which the class of what is pickled is named.
-_MAX_OPERATIONS = 100
+# Operations, and bytes, of a pickle among which the class of what is pickled is named.
+_MAX_OPERATIONS, _MAX_BYTES = 100, 4_096
 # Modules of what wraps exceptions and classes in pickles.
 _WRAPPERS = frozenset({"tblib", "cloudpickle", "copyreg"})
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
@@ -247,7 +247,9 @@ def _classes(exception: Any) -> Iterator[str]:
 
     ``exception`` is Dask's wrapper of it, from the wire or from a worker in the same process.
     """
-    pickled = getattr(exception, "data", None) or b"".join(getattr(exception, "frames", ()))
+    parts = [getattr(exception, "data", None) or b"", *getattr(exception, "frames", ())]
+    # Arrays that it holds are not copied.
+    pickled = b"".join(bytes(memoryview(part)[:_MAX_BYTES]) for part in parts[:2])
     names: list[Any] = []  # the strings of late, None for whatever else
     memo: list[Any] = []
     by_value = 0  # the class is no module's: its metaclass comes next (2), then its name (1)
