@@ -27,7 +27,8 @@ from daskscope.observe.prefixes import Prefixes, PrefixTotals
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
 
-#: Those that wait where nobody takes them; beyond it the oldest go, and are counted.
+#: Those that wait where nobody takes them; beyond it the oldest that do not run go, and are
+#: counted.
 MAX_WAITING = 10_000
 
 #: States of a task that was given up, or is not needed any more.
@@ -193,15 +194,7 @@ class Computations:
             cost += 1 + len(computation.changed) + len(computation.groups) // 4
             if cost > most and (computations or not any_row):
                 break
-            self._changed.popleft()
-            # None of its tasks had to run: all were known, or failed with what they needed.
-            if not computation.active and computation.stopped_at is None:
-                computation.stopped_at = computation.started_at
-                self._arrived.pop(computation.line, None)
-            changed, computation.changed = computation.changed, []
-            for group in changed:
-                group.changed = False
-                rows.append(group.row())
+            rows.extend(group.row() for group in self._take_oldest())
             computations.append(computation.row())
             if computation.trace_id is not None:
                 told = traced[computation.id] = computation.take_traced()
@@ -213,19 +206,34 @@ class Computations:
             group.changed = True
             computation = group.computation
             if not computation.changed:
+                if len(self._changed) >= MAX_WAITING:
+                    self._make_room()
                 self._changed.append(computation)
             computation.changed.append(group)
-            if len(self._changed) > MAX_WAITING:
-                self._let_go_of_oldest()
 
-    def _let_go_of_oldest(self) -> None:
-        oldest = self._changed.popleft()
-        for group in oldest.changed:
+    def _make_room(self) -> None:
+        # One that runs stays: those of its groups that have ended would not be told again. Two are
+        # looked at for each that comes, so that what runs does not fill all there is.
+        for _ in range(2):
+            if len(self._changed) < MAX_WAITING:
+                return
+            if self._changed[0].active:
+                self._changed.rotate(-1)
+            else:
+                self._take_oldest()
+                self._drops["computation"] += 1
+
+    def _take_oldest(self) -> list[Group]:
+        """Take out the one that waits longest. Return its groups that have changed."""
+        computation = self._changed.popleft()
+        # None of its tasks had to run: all were known, or failed with what they needed.
+        if not computation.active and computation.stopped_at is None:
+            computation.stopped_at = computation.started_at
+            self._arrived.pop(computation.line, None)
+        changed, computation.changed = computation.changed, []
+        for group in changed:
             group.changed = False
-        oldest.changed = []
-        # One that still runs will be told when it changes again.
-        if oldest.stopped_at is not None:
-            self._drops["computation"] += 1
+        return changed
 
     def _set_going(self, computation: Computation) -> None:
         computation.stopped_at = None

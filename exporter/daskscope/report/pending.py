@@ -75,6 +75,7 @@ class _Rows:
         self._rows: dict[Hashable, tuple[Any, int]] = {}
         self._bytes = 0
         self._fresh: dict[Hashable, None] = {}
+        self._settled: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -90,15 +91,21 @@ class _Rows:
         self._bytes += weight
         self._fresh[key] = None
 
+    def settle(self, key: Hashable) -> None:
+        """Note that it is no loss if that row goes."""
+        if key in self._rows:
+            self._settled.add(key)
+
     def make_room(self) -> tuple[int, int]:
         """Let the oldest go; return how many of them are lost, and how many are in the spool."""
         lost = spooled = 0
         while len(self._rows) > self.kind.limit or self._bytes > self.kind.limit_bytes:
             oldest = next(iter(self._rows))
-            if oldest in self._fresh:
-                lost += 1
-            else:
-                spooled += 1
+            if oldest not in self._settled:
+                if oldest in self._fresh:
+                    lost += 1
+                else:
+                    spooled += 1
             self._remove(oldest)
         return lost, spooled
 
@@ -147,6 +154,7 @@ class _Rows:
         if known is not None:
             self._bytes -= known[1]
             self._fresh.pop(key, None)
+            self._settled.discard(key)
 
 
 class Pending:
@@ -169,18 +177,16 @@ class Pending:
         for rows in self._kinds:
             for row in getattr(snapshot, rows.kind.field):
                 rows.put(row)
-            lost, spooled = rows.make_room()
-            if lost:
-                self._drops[f"unsent {rows.kind.what}"] += lost
-            self.overflowed |= spooled > 0
+            self._make_room(rows)
         for code in snapshot.code:
             self._code.put(code)
-        self._make_room_for_code(self._code)
+        self._make_room(self._code)
 
-    def _make_room_for_code(self, rows: _Rows) -> None:
-        lost, _ = rows.make_room()
+    def _make_room(self, rows: _Rows) -> None:
+        lost, spooled = rows.make_room()
         if lost:
-            self._drops["unsent code"] += lost
+            self._drops[f"unsent {rows.kind.what}"] += lost
+        self.overflowed |= spooled > 0
 
     def rows_wait(self) -> bool:
         """Return whether there is more to send than the cluster's status."""
@@ -229,11 +235,15 @@ class Pending:
         """The service has kept ``beat`` and would like to have some code."""
         for rows in (*self._kinds, self._wanted):
             rows.remove(getattr(beat, rows.kind.field))
+        for computation in beat.computations:
+            for frame in computation.frames or ():
+                # It has that code, or asks for it now.
+                self._code.settle(frame.code)
         for hash in code_wanted:
             code = self._code.get(hash)
             if code is not None:
                 self._wanted.put(code)
-        self._make_room_for_code(self._wanted)
+        self._make_room(self._wanted)
 
     def refuse(self, beat: protocol.Heartbeat) -> None:
         """The service will never take ``beat``: let its rows go, and count them."""
