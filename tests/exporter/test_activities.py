@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -14,6 +17,8 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import PATIENCE, Recorder
 
 Rows = dict[str, dict[str, float]]
+
+_seq = attrgetter("seq")
 
 
 def spin(number: int, seconds: float) -> int:
@@ -47,7 +52,7 @@ def metered() -> None:
 
 def rows_at(recorder: Recorder, seq: int) -> Rows:
     """All rows as they were told up to one beat: only those that change are sent."""
-    beats = sorted(recorder.beats, key=lambda beat: beat.seq)
+    beats = sorted(recorder.beats, key=_seq)
     return {row.prefix: row.seconds for beat in beats if beat.seq <= seq for row in beat.activities}
 
 
@@ -60,7 +65,7 @@ def wait_for_rows(recorder: Recorder, fits: Any, what: str) -> tuple[protocol.He
         beats = recorder.beats
         if not beats:
             return None
-        last = max(beats, key=lambda beat: beat.seq)
+        last = max(beats, key=_seq)
         rows = rows_at(recorder, last.seq)
         return (last, rows) if fits(rows) else None
 
@@ -68,7 +73,7 @@ def wait_for_rows(recorder: Recorder, fits: Any, what: str) -> tuple[protocol.He
 
 
 def assert_adds_up(recorder: Recorder, last: protocol.Heartbeat, rows: Rows) -> None:
-    first = min(recorder.beats, key=lambda beat: beat.seq)
+    first = min(recorder.beats, key=_seq)
     elapsed = last.status.at - first.status.at
     had = elapsed * last.status.threads
     # The first beat is sent as the plugin starts to count, and not at the very same moment. What is
@@ -142,6 +147,120 @@ def test_while_each_thread_has_a_task_all_time_is_theirs(
         ),
         "the end of both",
     )
+
+
+def wait_until_told_of(cluster: LocalCluster, *, tasks: int, seconds: float) -> None:
+    """Wait until the worker has told the scheduler that so many tasks run for so long."""
+    (worker,) = cluster.scheduler.workers.values()
+    ends = time.monotonic() + PATIENCE
+    while sum(took > seconds for took in list(worker.executing.values())) < tasks:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_what_ran_before_the_plugin_came_is_not_counted(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    early = client.submit(hold, "early")
+    wait_until_told_of(cluster, tasks=1, seconds=2.5)
+    register()
+    last, rows = wait_for_rows(
+        recorder, lambda rows: rows.get("hold", {}).get("running", 0) > 0.5, "the task as running"
+    )
+    assert_adds_up(recorder, last, rows)
+
+    Event("early", client=client).set()
+    early.result()
+    client.gather(client.map(spin, range(4), seconds=0.1, pure=False))
+    last, rows = wait_for_rows(
+        recorder,
+        lambda rows: (
+            rows.get("hold", {}).get("running") == 0.0
+            and rows["hold"].get("thread-noncpu", 0) > 0.5
+            and rows.get("spin", {}).get("thread-cpu", 0) > 0.35
+        ),
+        "all their time",
+    )
+    assert_adds_up(recorder, last, rows)
+    busy = last.status.worker_seconds["busy"]
+    assert busy == pytest.approx(sum(rows["hold"].values()) + 0.4, abs=0.5)
+    # And none is held back for good: what runs next has all its time.
+    again = client.submit(hold, "again")
+    Event("again is running", client=client).wait(timeout=PATIENCE)
+    client.submit(sleep, -2, seconds=1, pure=False).result()
+    Event("again", client=client).set()
+    again.result()
+    more = sum(rows["hold"].values()) + 1
+    last, rows = wait_for_rows(
+        recorder,
+        lambda rows: sum(rows["hold"].values()) > more and rows["hold"]["running"] == 0.0,
+        "the time of the next",
+    )
+    assert_adds_up(recorder, last, rows)
+
+
+def test_what_had_ended_when_the_plugin_came_and_was_told_later_is_not_counted(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    names = ["ended 1", "ended 2"]
+    ended = client.map(hold, names)
+    wait_until_told_of(cluster, tasks=2, seconds=2.5)
+    for name in names:
+        Event(name, client=client).set()
+    client.gather(ended)
+    register()
+    client.submit(spin, -1, seconds=0.5, pure=False).result()
+    last, rows = wait_for_rows(
+        recorder, lambda rows: rows.get("spin", {}).get("thread-cpu", 0) > 0.4, "a task's time"
+    )
+    assert_adds_up(recorder, last, rows)
+
+
+def busy_after(recorder: Recorder, seconds: float) -> float:
+    """Wait until more than so many thread-seconds were busy; return how many."""
+
+    def look() -> float | None:
+        beats = recorder.beats
+        busy = max((beat.status.worker_seconds["busy"] for beat in beats), default=0.0)
+        return busy if busy > seconds else None
+
+    return recorder.wait_for(look, f"more than {seconds} s of work")
+
+
+def test_after_a_running_task_was_cancelled_work_counts_as_before(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    cancelled = client.submit(hold, "cancelled")
+    busy_after(recorder, 2.5)
+    cancelled.cancel()
+    client.submit(sleep, -3, seconds=0, pure=False).result()  # the scheduler has heard of it
+    _, rows = wait_for_rows(
+        recorder, lambda rows: rows.get("hold", {}).get("running", 1) == 0, "its end"
+    )
+    before = busy_after(recorder, 2.5)
+    client.submit(sleep, -4, seconds=1, pure=False).result()
+    assert busy_after(recorder, before + 0.9) < before + 2
+    Event("cancelled", client=client).set()
+
+
+@pytest.mark.own_cluster
+def test_what_a_worker_did_until_it_was_killed_was_work(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    # Its nanny starts it anew, and the task runs once more, with a second one.
+    lost = client.submit(hold, "lost")
+    before = busy_after(recorder, 2.5)
+    (worker,) = cluster.workers.values()
+    os.kill(worker.pid, signal.SIGKILL)
+    recorder.wait_for(lambda: recorder.losses() or None, "the loss")
+    busy_after(recorder, before + 1)
+    Event("lost", client=client).set()
+    lost.result()
+    first, last = min(recorder.beats, key=_seq), max(recorder.beats, key=_seq)
+    # Though there was no worker for a while.
+    assert sum(last.status.worker_seconds.values()) <= 2 * (last.status.at - first.status.at) + 0.5
 
 
 def test_time_without_tasks_is_idle(client: Client, register: Register, recorder: Recorder) -> None:

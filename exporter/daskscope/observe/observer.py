@@ -193,12 +193,16 @@ class Observer:
             # It failed and runs once more; the message of its failure is all that tells.
             self._failed(task, run.details, retried=True)
             self._computations.failed_for_now(task, run.details)
+        else:
+            self._workers.vanished(task)
 
     def _erred(self, task: TaskState, start: str, details: Mapping[str, Any]) -> str:
         """Note a failure, if there was one. Return what the task was before."""
         if start == "released" and task.actor and task.exception_blame is task:
             # Older Dask says so of an actor that is lost, though it was in memory until now.
             start = "memory"
+        if start == "processing" and not details.get("startstops"):
+            self._workers.vanished(task)
         # An actor that is lost with its worker has no cause.
         if details.get("cause") == task.key or start == "memory":
             self._failed(task, details)
@@ -307,7 +311,7 @@ class Observer:
         compute_seconds = self._prefixes.compute_seconds()
         # Before the tasks that run: one that ends between the steps is missing for a while, which
         # is better than to count it twice.
-        measured = self._worker_metrics.read()
+        measured = self._worker_metrics.read(self._workers.took_before())
         yield
         workers = yield from self._workers.totals(
             tuple(self._scheduler.workers.values()), compute_seconds

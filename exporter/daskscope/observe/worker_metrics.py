@@ -93,22 +93,36 @@ class WorkerMetrics:
         self._slots: dict[tuple[str, str], int] = {}
         # One for each slot: what was told there of keys that have moved to another.
         self._moved: list[float] = []
+        # One for each slot: its total at the last look, and what of it is not told.
+        self._last: list[float] = []
+        self._untold: list[float] = []
+        # Seconds by prefix that the next ones to be told are too many.
+        self._too_many: dict[str, float] = {}
         # Of each prefix, the keys that are read: each with its place among them, and its activity.
         self._keys_of: dict[str, list[tuple[Hashable, int, str]]] = {}
         self._beyond = 0
 
-    def read(self) -> Measured:
-        """Return the totals as they are now."""
+    def read(self, took_before: Mapping[str, float]) -> Measured:
+        """Return the totals as they are now.
+
+        ``took_before`` are the seconds that tasks which have ended took before the plugin started,
+        by Dask's own prefix: their worker tells of a task once it has ended, of all its time.
+        """
+        for prefix, took in took_before.items():
+            told = self._naming.known(prefix)
+            self._too_many[told] = self._too_many.get(told, 0.0) + took
         self._meet()
         self._move()
         totals = list(self._moved)
         values = compress(self._metrics.values(), self._read)
         for slot, base, value in zip(self._slot_of, self._base, values, strict=False):
             totals[slot] += value - base
+        self._leave_out(totals)
+        self._last = totals
         seconds: dict[str, dict[str, float]] = {}
         others: dict[tuple[str, str], float] = {}
         for (prefix, activity), slot in self._slots.items():
-            total = totals[slot]
+            total = totals[slot] - self._untold[slot]
             # Whatever a user's own code told: no sum may be undone by it.
             if not (total > 0 and math.isfinite(total)):
                 total = 0.0
@@ -148,10 +162,29 @@ class WorkerMetrics:
                     self._base[place] = value
                     self._slot_of[place] = slot
 
+    def _leave_out(self, totals: list[float]) -> None:
+        # Which of its time a task spent before the plugin started is not known: some of each.
+        for prefix, seconds in tuple(self._too_many.items()):
+            gained = {
+                slot: max(totals[slot] - self._last[slot], 0.0)
+                for (name, activity), slot in self._slots.items()
+                if name == prefix and activity
+            }
+            gain = sum(gained.values())
+            share = min(seconds / gain, 1.0) if gain else 0.0
+            for slot, more in gained.items():
+                self._untold[slot] += share * more
+            if share == 1.0:
+                self._too_many[prefix] = seconds - gain
+            elif gain:
+                del self._too_many[prefix]
+
     def _slot(self, target: tuple[str, str]) -> int:
         slot = self._slots.setdefault(target, len(self._slots))
         if slot == len(self._moved):
             self._moved.append(0.0)
+            self._last.append(0.0)
+            self._untold.append(0.0)
         return slot
 
     def _target(self, key: Hashable) -> tuple[str, str] | None:

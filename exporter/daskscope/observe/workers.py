@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+from dask.typing import Key
 from distributed.core import Status
 from distributed.metrics import monotonic, time
-from distributed.scheduler import TaskPrefix, WorkerState
+from distributed.scheduler import TaskPrefix, TaskState, WorkerState
 
 from daskscope import protocol
 from daskscope.observe.gpus import total_of
@@ -40,9 +41,20 @@ class WorkerTotals:
 
 
 class Workers:
-    """Adds up the workers' threads over time, and reads the rest off them at each snapshot."""
+    """Adds up the workers' threads over time, and reads the rest off them at each snapshot.
+
+    All time begins with this object: of a task that ran before, only what it took since counts.
+    """
 
     def __init__(self) -> None:
+        self._began_at = self._looked_at = monotonic()
+        # What the tasks that were in a thread at the last snapshot had taken until then.
+        self._running: dict[Key, float] = {}
+        # Of tasks that were running when all this began: where, and what they had taken by then.
+        self._from_before: dict[TaskState, tuple[WorkerState, float]] = {}
+        # Of all that have ended since, by Dask's own prefix; and of those that had ended by then,
+        # and whose workers had not told of it.
+        self._took_before: defaultdict[str, float] = defaultdict(float)
         # Threads of each worker: without a task, and paused.
         self._slots: dict[str, tuple[int, int]] = {}
         self._threads_of: dict[str, int] = {}
@@ -55,6 +67,8 @@ class Workers:
         self._capacity = 0.0
         self._unassigned = 0.0
         self._paused = 0.0
+        self._compute_before = 0.0
+        self._vanished = 0.0
         self._busy = 0.0
         self._idle = 0.0
 
@@ -104,6 +118,27 @@ class Workers:
             self._free_threads += now[0] - before[0]
             self._paused_threads += now[1] - before[1]
 
+    def vanished(self, task: TaskState) -> None:
+        """A task left its worker and told no time: it was cancelled, or the worker was lost."""
+        self._from_before.pop(task, None)
+        took = self._running.pop(task.key, None)
+        if took is not None:
+            self._vanished += took + monotonic() - self._looked_at
+
+    def took_before(self) -> dict[str, float]:
+        """Return what tasks took before all this began, by Dask's own prefix: once they have ended.
+
+        Each is told once. What their worker tells of them after they have ended contains it.
+        """
+        for task, (worker, took) in tuple(self._from_before.items()):
+            if task.processing_on is not worker:
+                del self._from_before[task]
+                self._compute_before += took
+                self._took_before[task.prefix.name] += took
+        seconds = dict(self._took_before)
+        self._took_before.clear()
+        return seconds
+
     def totals(
         self, workers: Sequence[WorkerState], compute_seconds: float
     ) -> Generator[None, None, WorkerTotals]:
@@ -114,6 +149,7 @@ class Workers:
         five times as much, too much for a thousand workers.
         """
         now = time()
+        first = self._looked_at == self._began_at
         count = len(workers)
         threads = limit = 0
         managed = unmanaged = spilled = 0
@@ -124,6 +160,7 @@ class Workers:
         processes: set[tuple[str, int]] = set()
         with_gpu: list[WorkerState] = []
         slots = self._slots
+        in_threads: dict[Key, float] = {}
         status_running = Status.running  # an enumeration is slow to tell its members
         for number, worker in enumerate(workers):
             if number and not number % WORKERS_AT_ONCE:
@@ -143,11 +180,19 @@ class Workers:
                 self.look_closely(worker)
             if worker.executing:
                 since = max(now - worker.last_seen, 0.0)
+                most = monotonic() - self._began_at
                 for task, took in worker.executing.items():
                     # One that has ended since the worker's last beat is told in its next.
                     if task.processing_on is worker:
-                        took += since
+                        if took > most:
+                            self._from_before.setdefault(task, (worker, took + since - most))
+                        took = min(took + since, most)
                         executing += took
+                        in_threads[task.key] = took
+                    else:
+                        if first:
+                            self._took_before[task.prefix.name] += took
+                        took = min(took, max(most - since, 0.0))
                     seconds_of[task.group.prefix] += took
             metrics = worker.metrics
             managed += metrics.get("managed_bytes") or 0
@@ -165,9 +210,11 @@ class Workers:
             unmanaged += metrics.get("memory") or 0
             percent += metrics.get("cpu") or 0.0
         gpu = total_of(with_gpu)
-        self._accrue(monotonic())
+        self._running, self._looked_at = in_threads, monotonic()
+        self._accrue(self._looked_at)
+        computed = compute_seconds - self._compute_before
         # A task that was running may end up having computed less: totals only ever grow.
-        self._busy = max(self._busy, compute_seconds + executing)
+        self._busy = max(self._busy, computed + self._vanished + executing)
         self._idle = max(self._idle, self._capacity - self._busy - self._paused)
         states = dict(other_states)
         if running:
