@@ -151,6 +151,7 @@ def test_while_each_thread_has_a_task_all_time_is_theirs(
 
 def wait_until_told_of(cluster: LocalCluster, *, tasks: int, seconds: float) -> None:
     """Wait until the worker has told the scheduler that so many tasks run for so long."""
+    assert cluster.scheduler is not None
     (worker,) = cluster.scheduler.workers.values()
     ends = time.monotonic() + PATIENCE
     while sum(took > seconds for took in list(worker.executing.values())) < tasks:
@@ -235,9 +236,7 @@ def test_after_a_running_task_was_cancelled_work_counts_as_before(
     busy_after(recorder, 2.5)
     cancelled.cancel()
     client.submit(sleep, -3, seconds=0, pure=False).result()  # the scheduler has heard of it
-    _, rows = wait_for_rows(
-        recorder, lambda rows: rows.get("hold", {}).get("running", 1) == 0, "its end"
-    )
+    wait_for_rows(recorder, lambda rows: rows.get("hold", {}).get("running", 1) == 0, "its end")
     before = busy_after(recorder, 2.5)
     client.submit(sleep, -4, seconds=1, pure=False).result()
     assert busy_after(recorder, before + 0.9) < before + 2

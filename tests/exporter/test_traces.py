@@ -360,6 +360,39 @@ def test_spans_made_in_tasks_of_no_caller_join_the_computations_trace(
     assert not span.parent_span_id
 
 
+def test_what_runs_again_is_of_the_trace_of_whoever_asked_for_it(
+    traced: Client, recorder: Recorder
+) -> None:
+    first, after = ("seen-again", 0), ("seen-again-after", 0)
+    graph: dict[Any, Any] = {first: (own_span, 0), after: (list, first)}
+    (kept,) = traced.get(graph, [after], sync=False)
+    before = kept.result()
+    recorder.wait_for(
+        lambda: traced.run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler.tasks[first].state == "released"
+        ),
+        "Dask to let go of the result",
+    )
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
+    with tracer.start_as_current_span("request") as caller:
+        ((trace_id, parent),) = traced.get(graph, [first])
+    assert trace_id == f"{caller.get_span_context().trace_id:032x}" != before[0]
+
+    span = recorder.wait_for(
+        lambda: next(
+            (
+                span
+                for span in spans(recorder, names.SPAN_COMPUTATION.name)
+                if span.trace_id.hex() == trace_id
+            ),
+            None,
+        ),
+        "the second computation's span",
+    )
+    assert span.parent_span_id.hex() == f"{caller.get_span_context().span_id:016x}"
+    assert span.span_id.hex() == parent
+
+
 def test_a_context_does_not_leak_from_task_to_task(traced: Client) -> None:
     with annotate(traceparent=CALLER):
         marked: list[Any] = traced.map(own_span, range(20), pure=False)

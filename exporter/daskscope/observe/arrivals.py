@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from distributed.metrics import time
@@ -14,10 +14,10 @@ from daskscope.observe.computations import Computations
 from daskscope.observe.graphs import Graph
 from daskscope.observe.groups import Computation, Group
 from daskscope.observe.loops import Loops
-from daskscope.observe.membership import Membership, Whole
+from daskscope.observe.membership import Membership, Whole, is_single
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes
-from daskscope.observe.trace_context import caller_of, hand_on
+from daskscope.observe.trace_context import TraceContext, caller_of, hand_on, take_back
 
 
 class Arrivals:
@@ -85,20 +85,27 @@ class Arrivals:
         graph: Graph | None,
         count_first: Callable[[], None],
     ) -> None:
-        """Take a graph's new tasks into a computation, its own or the running one it joins.
+        """Take what a graph sets going into a computation, its own or the running one it joins.
 
         ``user`` tells whose client that is. ``count_first`` counts the transitions until now, and
         is called once if that matters: if the graph has to do with tasks that are known already.
         Most have not.
         """
-        groups, singles, counted = self._new_of(tasks, count_first)
+        new = self._new_of(tasks)
+        counted = bool(new.known) or new.replaced
+        if counted:
+            count_first()
+            # Of those that were known Dask may have forgotten some by then.
+            new = self._new_of(tasks)
+        again = _to_run(new.known, tasks) if new.known else []
         # Of each group one of its tasks, which tells how they may be called.
-        firsts = [*groups.values(), *singles]
-        if not firsts:
+        firsts = [*new.groups.values(), *new.singles]
+        if not (firsts or again):
             return
         # What serves two requests is two computations, though one line of code sends both.
-        caller = caller_of(firsts) if self._sampled else None
-        line = (client, frames or self._naming.prefix(firsts[0]), caller and caller.trace_id)
+        caller = self._caller(firsts, graph) if self._sampled else None
+        examples = firsts or again
+        line = (client, frames or self._naming.prefix(examples[0]), caller and caller.trace_id)
         computation = None if counted else self._computations.last_from(line)
         if computation is not None and not computation.is_at_work():
             count_first()
@@ -116,72 +123,99 @@ class Arrivals:
                 places=self._places,
             )
             self._computations.arrived(computation)
-        computation.joined_by(graph, firsts[-1])
-        for dasks, task in groups.items():
-            prefix = self._naming.prefix(task)
-            ours = self._group(computation, self._naming.group(dasks, prefix), prefix)
-            whole = Whole(dasks, ours)
-            self._count_more(whole)
-            self._members.wholes[dasks.name] = whole
-        for prefix, alike in self._naming.by_prefix(singles).items():
-            ours = self._group(computation, prefix, prefix)
-            self._members.singles.update(dict.fromkeys([task.key for task in alike], ours))
-            self._added(ours, len(alike))
-        # Once all have their names: a task may come before what it needs.
-        for dasks, task in groups.items():
-            self._needs(self._members.wholes[dasks.name].group, task, dasks.dependencies)
-        for task in singles:
-            if task.dependencies:
-                others = {other.group for other in task.dependencies}
-                self._needs(self._members.singles[task.key], task, others)
+        computation.joined_by(graph, examples[-1])
+        again = self._take_over(again, computation)
+        self._count_under(computation, new, again)
         self._note_spans(computation, firsts)
-        if graph is not None and len(firsts) == len(singles) == 1:
-            (task,) = singles
+        if graph is not None and len(firsts) == len(new.singles) == 1 and not again:
+            (task,) = new.singles
             ours = self._members.singles[task.key]
             if ours is not computation.rest:
                 self._loops.remember(client, task, graph, computation, ours)
         if computation.handed_on is not None:
             hand_on(computation.handed_on, tasks)
 
-    def _new_of(
-        self, tasks: Iterable[TaskState], count_first: Callable[[], None]
-    ) -> tuple[dict[DaskTaskGroup, TaskState], list[TaskState], bool]:
-        """Return what is new: groups, each with one of its tasks; and tasks of shared groups.
-
-        And whether it was counted what had happened until now.
-        """
-        groups: dict[DaskTaskGroup, TaskState] = {}
-        new: list[TaskState] = []
-        seen: set[DaskTaskGroup] = set()
-        wholes, singles, counted = self._members.wholes, self._members.singles, False
+    def _new_of(self, tasks: Iterable[TaskState]) -> _New:
+        new = _New()
+        wholes, singles = self._members.wholes, self._members.singles
         for task in tasks:
             dasks, key = task.group, task.key
             if type(key) is not tuple or dasks.name == dasks.prefix.name:  # as is_single
-                if task.state != "released":
-                    continue
-                if key in singles and not counted:
-                    count_first()
-                    counted = True
-                if key not in singles:
-                    new.append(task)
-            elif dasks not in seen:
-                seen.add(dasks)
-                if dasks.name in wholes and not counted:
-                    count_first()
-                    counted = True
-                known = wholes.get(dasks.name)
+                if task.state == "released":
+                    (new.known if key in singles else new.singles).append(task)
+            elif dasks in new.groups:
+                continue
+            elif dasks.name not in wholes:
+                if dasks.states["released"] == len(dasks):
+                    new.groups[dasks] = task
+            elif wholes[dasks.name].dasks is not dasks:
                 # A name may come back as another group.
-                if known is not None and known.dasks is dasks:
-                    self._count_more(known)
-                elif dasks.states["released"] == len(dasks):
-                    groups[dasks] = task
-        return groups, new, counted
+                new.replaced = True
+                new.groups[dasks] = task
+            elif task.state == "released":
+                new.known.append(task)
+        return new
+
+    def _caller(self, tasks: Iterable[TaskState], graph: Graph | None) -> TraceContext | None:
+        found = caller_of(task.annotations for task in tasks)
+        # Dask annotates none of those that it knows.
+        return caller_of([graph.caller]) if found is None and graph is not None else found
+
+    def _take_over(self, tasks: Iterable[TaskState], computation: Computation) -> list[TaskState]:
+        """Take ``tasks`` away from other computations; return those that were theirs."""
+        taken = []
+        for task in tasks:
+            group = self._members.group_of(task)
+            if group is not None and group.computation is not computation:
+                taken.append(task)
+                take_back(group.computation.handed_on, task)
+        self._computations.settle(taken)
+        return taken
+
+    def _count_under(self, computation: Computation, new: _New, again: Iterable[TaskState]) -> None:
+        """Count what is ``new`` under ``computation``, and what is to run ``again``."""
+        wholes, singles = self._members.wholes, self._members.singles
+        firsts: list[tuple[TaskState, Group]] = []
+        for dasks, task in new.groups.items():
+            whole = wholes[dasks.name] = Whole(dasks, self._group_like(task, computation))
+            self._count_more(whole)
+            firsts.append((task, whole.group))
+        apart = new.singles.copy()
+        of_wholes: defaultdict[DaskTaskGroup, list[TaskState]] = defaultdict(list)
+        for task in again:
+            if is_single(task):
+                apart.append(task)
+            else:
+                of_wholes[task.group].append(task)
+        for dasks, alike in of_wholes.items():
+            whole, ours = wholes[dasks.name], self._group_like(alike[0], computation)
+            whole.elsewhere.update(dict.fromkeys([task.key for task in alike], ours))
+            # Some may be new in a group that is known.
+            whole.counted += min(len(dasks) - whole.counted, len(alike))
+            self._added(ours, len(alike))
+            firsts.append((alike[0], ours))
+        for dasks in {task.group for task in new.known if not is_single(task)}:
+            self._count_more(wholes[dasks.name])
+        for prefix, alike in self._naming.by_prefix(apart).items():
+            ours = self._group(computation, prefix, prefix)
+            singles.update(dict.fromkeys([task.key for task in alike], ours))
+            self._added(ours, len(alike))
+        # Once all have their names: a task may come before what it needs.
+        for task, ours in firsts:
+            self._needs(ours, task, task.group.dependencies)
+        for task in apart:
+            if task.dependencies:
+                self._needs(singles[task.key], task, {other.group for other in task.dependencies})
 
     def _count_more(self, whole: Whole) -> None:
         count = len(whole.dasks)
         if count > whole.counted:
             self._added(whole.group, count - whole.counted)
             whole.counted = count
+
+    def _group_like(self, task: TaskState, computation: Computation) -> Group:
+        prefix = self._naming.prefix(task)
+        return self._group(computation, self._naming.group(task.group, prefix), prefix)
 
     def _group(self, computation: Computation, name: str, prefix: str) -> Group:
         group = computation.group(name, prefix, self._prefixes)
@@ -213,3 +247,33 @@ class Arrivals:
                 name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
                 if name and name != "default":
                     computation.in_span(name)
+
+
+class _New:
+    """What there is to count in a graph.
+
+    ``groups``, each with one of its tasks; ``singles``, tasks of shared groups; and tasks that are
+    ``known``, or whose group is, and that have no result now. ``replaced`` is whether some group is
+    called as one that is known.
+    """
+
+    __slots__ = ("groups", "known", "replaced", "singles")
+
+    def __init__(self) -> None:
+        self.groups: dict[DaskTaskGroup, TaskState] = {}
+        self.singles: list[TaskState] = []
+        self.known: list[TaskState] = []
+        self.replaced = False
+
+
+def _to_run(known: Iterable[TaskState], tasks: Iterable[TaskState]) -> list[TaskState]:
+    """Return those of the ``known`` that the graph of ``tasks`` has Dask run."""
+    # As Dask will find them: what is asked for and has no result, and what that needs.
+    found = {task for task in tasks if task.who_wants and task.state == "released"}
+    stack = list(found)
+    while stack:
+        for needed in stack.pop().dependencies:
+            if needed.state == "released" and needed not in found:
+                found.add(needed)
+                stack.append(needed)
+    return [task for task in known if task in found]

@@ -82,6 +82,11 @@ class Computations:
         """Add one whose first graph arrives now."""
         self._arrived[computation.line] = computation
 
+    def settle(self, tasks: Iterable[TaskState]) -> None:
+        """How ``tasks`` ended stays as it is: when they run again, it is under another."""
+        for task in tasks:
+            self._ends.pop(task.key, None)
+
     def running_from(self, line: Hashable) -> Computation | None:
         """Return the one that runs, and that a graph from that line joins.
 
@@ -106,7 +111,10 @@ class Computations:
             end = next(ends) if ended or finish == "erred" else None
             try:
                 whole = wholes.get(key[0]) if type(key) is tuple else None
-                group = singles.get(key) if whole is None else whole.group
+                if whole is None:
+                    group = singles.get(key)
+                else:  # with no call for most
+                    group = whole.group_of(key) if whole.elsewhere else whole.group
                 if group is None:
                     if key is None:
                         self._add(start, finish)
@@ -137,7 +145,7 @@ class Computations:
                     if whole is None:
                         del singles[key]
                     else:
-                        whole.forgotten += 1
+                        whole.forget(key)
                         if whole.forgotten >= whole.counted:
                             del wholes[whole.dasks.name]
             except Exception:  # the others are counted nevertheless

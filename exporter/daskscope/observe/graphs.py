@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from distributed.utils import nbytes
 
+from daskscope.observe.trace_context import ANNOTATION, STATE
 from daskscope.protocol import MAX_NAME
 
 #: Annotations of one graph that are told, and values of one that holds several.
@@ -23,20 +24,24 @@ _NOT_TOLD = frozenset({"span", "traceparent", "tracestate", "baggage"})
 class Graph(NamedTuple):
     """What came along with a graph. ``nbytes`` is its size on the wire, None if not known.
 
-    ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first.
+    ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first. ``caller`` is what
+    says where its trace goes on from.
     """
 
     code: Sequence[Any]
     annotations: dict[str, str]
     nbytes: int | None
+    caller: Mapping[str, Any]
 
 
 def read_graph(message: Mapping[str, Any]) -> Graph:
     """Read a message of the kind ``update-graph``."""
+    annotations = message.get("annotations") or {}
     return Graph(
         code=message.get("code") or (),
-        annotations=_texts(message.get("annotations")),
+        annotations=_texts(annotations),
         nbytes=_size(message),
+        caller={name: annotations[name] for name in (ANNOTATION, STATE) if name in annotations},
     )
 
 
@@ -50,7 +55,7 @@ def _size(message: Mapping[str, Any]) -> int | None:
     return sum([len(frame) if type(frame) is bytes else nbytes(frame) for frame in frames])
 
 
-def _texts(annotations: Mapping[str, Any] | None) -> dict[str, str]:
+def _texts(annotations: Mapping[str, Any]) -> dict[str, str]:
     """Return those that hold for the whole graph and can be told, as short texts."""
     if not annotations:
         return {}

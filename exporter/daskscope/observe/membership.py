@@ -1,8 +1,8 @@
 """Which group each task is counted under, for as long as Dask knows the task.
 
 Tasks of a collection (their keys are tuples that begin with a token) are found by Dask's task
-group, which is theirs alone. Tasks with keys of their own share Dask's group with all others of
-their prefix, across computations, and are found one by one.
+group, which is theirs alone: but for those that a later graph has run again, which are found one by
+one, as are tasks with keys of their own, which share Dask's group with all others of their prefix.
 """
 
 from __future__ import annotations
@@ -18,16 +18,27 @@ from daskscope.observe.groups import Group
 class Whole:
     """One of Dask's task groups, ``dasks``, counted as a whole under ``group``.
 
-    ``counted`` tasks so far, and so many of them ``forgotten``.
+    ``counted`` tasks so far, and so many of them ``forgotten``; ``elsewhere`` are those, by key,
+    that are counted under another group.
     """
 
-    __slots__ = ("counted", "dasks", "forgotten", "group")
+    __slots__ = ("counted", "dasks", "elsewhere", "forgotten", "group")
 
     def __init__(self, dasks: DaskTaskGroup, group: Group) -> None:
         self.dasks = dasks
         self.group = group
         self.counted = 0
         self.forgotten = 0
+        self.elsewhere: dict[Hashable, Group] = {}
+
+    def group_of(self, key: Hashable) -> Group:
+        """Return the group that the task of that key is counted under."""
+        return self.elsewhere.get(key, self.group)
+
+    def forget(self, key: Hashable) -> None:
+        """Dask has forgotten that task."""
+        self.forgotten += 1
+        self.elsewhere.pop(key, None)
 
 
 class Membership:
@@ -47,7 +58,7 @@ class Membership:
         if is_single(task):
             return self.singles.get(task.key)
         whole = self.wholes.get(task.group.name)
-        return None if whole is None else whole.group
+        return None if whole is None else whole.group_of(task.key)
 
     def clear(self) -> None:
         """Forget all."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from distributed.scheduler import TaskState
 
@@ -63,12 +64,11 @@ def of_computation(
     return replace(caller, span_id=identity[:16])
 
 
-def caller_of(tasks: Iterable[TaskState]) -> TraceContext | None:
-    """Return the context that the new ``tasks`` of a graph came with: that of the first few."""
-    for task in islice(tasks, FEW):
-        annotations = task.annotations
-        if annotations:
-            context = parse(annotations.get(ANNOTATION), annotations.get(STATE))
+def caller_of(annotated: Iterable[Mapping[str, Any] | None]) -> TraceContext | None:
+    """Return the context in the first few annotations that a graph came with."""
+    for told in islice(annotated, FEW):
+        if told:
+            context = parse(told.get(ANNOTATION), told.get(STATE))
             if context is not None:
                 return context
     return None
@@ -80,6 +80,13 @@ def annotations_of(context: TraceContext) -> dict[str, str]:
     if context.state:
         told[STATE] = context.state
     return told
+
+
+def take_back(told: Mapping[str, str] | None, task: TaskState) -> None:
+    """Undo :func:`hand_on`, if it was done to ``task``."""
+    annotations = task.annotations
+    if told and annotations and annotations.get(ANNOTATION) == told[ANNOTATION]:
+        task.annotations = {key: value for key, value in annotations.items() if key not in told}
 
 
 def hand_on(told: dict[str, str], tasks: Iterable[TaskState]) -> None:
