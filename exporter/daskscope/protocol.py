@@ -141,14 +141,16 @@ class Status:
     """The cluster as it is at ``at``.
 
     ``worker_seconds`` are thread-seconds by state (``busy``, ``idle``, ``paused``) since the plugin
-    started. ``tasks`` counts the tasks that the scheduler holds, by Dask's state. ``idle_seconds``
-    is None while the cluster is at work. The peaks are the highest values seen at any beat.
-    ``stopped_at`` is set once the scheduler has closed.
+    started. ``tasks`` counts the tasks that the scheduler holds, by Dask's state; a state that is
+    left out was not counted, as it takes too long where Dask tells thousands of prefixes apart.
+    ``idle_seconds`` is None while the cluster is at work. The peaks are the highest values seen at
+    any beat. ``stopped_at`` is set once the scheduler has closed.
 
     ``held_by`` counts what there is to keep a cluster for, by kind; what there is none of is left
     out. Dask's own idleness counts only ``tasks`` (``processing``, ``queued``, ``unrunnable``), not
     ``calls`` of clients that run on the scheduler or by way of it (``client.run``), ``clients``,
-    ``results`` in memory, ``actors`` and ``workers starting``.
+    ``results`` in memory, ``actors`` and ``workers starting``. Where tasks in memory were not
+    counted, each worker's share of the ``results`` is, so that copies count too.
 
     ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, and how much of
     it while idle, by its prices; None without prices. ``gpu`` is None where no worker reports one.

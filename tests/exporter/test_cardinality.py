@@ -24,6 +24,7 @@ from daskscope import names
 from daskscope.background import MAX_WAITING_BYTES
 from daskscope.names import OTHER
 from daskscope.observe import code as observed_code
+from daskscope.observe.cluster import MAX_DASK_PREFIXES
 from daskscope.observe.events import MAX_EVENT_BYTES, MAX_TOPICS
 from daskscope.observe.failures import MAX_TYPES
 from daskscope.observe.groups import MAX_DEPENDENCIES, MAX_GROUPS
@@ -141,6 +142,36 @@ def test_series_are_few_and_add_up(client: Client, register: Register, recorder:
     groups = recorder.groups(computation.id)
     assert len(groups) == MAX_GROUPS + 1
     assert groups[OTHER].completed == prefixes - MAX_GROUPS
+
+
+@pytest.mark.own_cluster
+def test_of_tasks_with_very_many_prefixes_states_that_were_not_counted_are_left_out(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+
+    def counts() -> dict[str, float]:
+        found = series(recorder).get(names.TASK_COUNT.name, {})
+        return {state: number for (state,), number in found.items()}
+
+    few = [client.submit(function("few"), number) for number in range(2)]
+    wait(few)
+    recorder.wait_for(lambda: counts().get("memory") == 2, "two results")
+    assert set(counts()) == set(recorder.beats[-1].status.tasks) > {"released", "erred", "waiting"}
+    assert sum(counts().values()) == 2
+
+    many = [client.submit(function(f"f{number}")) for number in range(MAX_DASK_PREFIXES)]
+    wait(many)
+    none = {"processing": 0, "queued": 0, "no-worker": 0}
+    recorder.wait_for(lambda: counts() == none, "no number of tasks in memory")
+    results = len(few) + len(many)
+    recorder.wait_for(
+        lambda: any(
+            (beat.status.tasks, beat.status.held_by.get("results")) == (none, results)
+            for beat in recorder.beats
+        ),
+        "no number in the heartbeats, either, but what the cluster is kept for",
+    )
 
 
 def test_a_group_that_needs_many_names_few(

@@ -9,7 +9,6 @@ from inspect import signature
 from typing import Any
 
 from distributed.core import Status
-from distributed.scheduler import ALL_TASK_STATES
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
@@ -262,7 +261,7 @@ _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.WORKER_LOSS: lambda s: _each(names.WORKER_LOSS_REASON, s.losses_by_reason),
     names.MEMORY_LIMIT: lambda s: _one(s.workers.memory_limit),
     names.MEMORY_USED: lambda s: _each(names.MEMORY_KIND, s.workers.memory),
-    names.TASK_COUNT: lambda s: _states(names.TASK_STATE, ALL_TASK_STATES, s.status.tasks),
+    names.TASK_COUNT: lambda s: _each(names.TASK_STATE, s.status.tasks),
     names.TASK_COMPLETED: _task_completed,
     names.TASK_RUNNING: _task_running,
     names.TASK_OUTPUT: _task_output,

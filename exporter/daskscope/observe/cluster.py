@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from distributed.scheduler import Scheduler
+from distributed.scheduler import ALL_TASK_STATES, Scheduler
 
 from daskscope import protocol
 from daskscope.config import Settings, in_force
@@ -17,6 +15,9 @@ from daskscope.observe.workers import WorkerTotals
 
 #: Prefixes of Dask's own, which forgets none, that are looked at for the states of their tasks.
 MAX_DASK_PREFIXES = 1_000
+
+# Those of a task that the scheduler holds.
+_STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
 class Cluster:
@@ -104,15 +105,14 @@ class Cluster:
         scheduler = self._scheduler
         if len(scheduler.task_prefixes) > MAX_DASK_PREFIXES:
             # Of the other states there is no number to be had at once, and none is told.
-            found = {
+            return {
                 "processing": sum(len(worker.processing) for worker in scheduler.workers.values()),
                 "queued": len(scheduler.queued),
                 "no-worker": len(scheduler.unrunnable),
             }
-        else:
-            found = defaultdict(int)
-            for prefix in scheduler.task_prefixes.values():
-                for state, count in prefix.states.items():
-                    if count:
-                        found[state] += count
-        return {state: count for state, count in found.items() if count}
+        found: dict[str, int] = dict.fromkeys(_STATES, 0)
+        for prefix in scheduler.task_prefixes.values():
+            for state, count in prefix.states.items():
+                if count and state in found:
+                    found[state] += count
+        return found

@@ -123,9 +123,13 @@ class Idle:
     def held_by(self, tasks: Mapping[str, int], clients: int) -> dict[str, int]:
         """Return what there is to keep the cluster for: see ``protocol.Status.held_by``.
 
-        ``tasks`` counts tasks by Dask's state.
+        ``tasks`` counts tasks by Dask's state, as in that status.
         """
-        actors = sum(map(len, map(_ACTORS, self._scheduler.workers.values())))
+        workers = self._scheduler.workers.values()
+        actors = sum(map(len, map(_ACTORS, workers)))
+        results = tasks.get("memory")
+        if results is None:
+            results = sum(len(worker.has_what) for worker in workers)
         found = {
             "processing": tasks.get("processing", 0),
             "queued": tasks.get("queued", 0),
@@ -134,7 +138,7 @@ class Idle:
             "workers starting": self.workers_starting(),
             "clients": clients,
             # To Dask an actor is a result too.
-            "results": max(tasks.get("memory", 0) - actors, 0),
+            "results": max(results - actors, 0),
             "actors": actors,
         }
         return {kind: count for kind, count in found.items() if count}
