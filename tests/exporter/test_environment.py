@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
+from typing import Any
 
+import dask.config
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from daskscope import protocol
+from daskscope import names, protocol
 from daskscope.observe import environment
 from daskscope.observe.environment import deployment_of
 from tests.exporter.conftest import TOKEN, Register
@@ -86,6 +94,56 @@ def test_a_scheduler_tells_how_it_was_started_and_nothing_else_of_its_environmen
     }
     assert (beat.cluster.name, beat.cluster.kind) == ("prod.1a2b", "Dask Gateway")
     assert b"secret-project" not in recorder.bytes
+
+
+def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
+    """Whether the cluster is called so in the last request of one signal."""
+    bodies = [request.body for request in list(recorder.requests) if request.path == path]
+    if not bodies:
+        return False
+    (resource,) = getattr(request.FromString(bodies[-1]), request.DESCRIPTOR.fields[0].name)
+    told = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+    return bool(told[names.CLUSTER_NAME] == name)
+
+
+def test_a_cluster_goes_by_the_name_that_its_manager_tells_later_and_keeps_it(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    preload = {
+        "distributed.scheduler.preload": ["daskscope"],
+        "daskscope.endpoint": recorder.url,
+        "daskscope.token": TOKEN,
+        "daskscope.interval": "100ms",
+    }
+    with (
+        dask.config.set(preload),
+        # It tells its name when it has started, and then not again for an hour.
+        LocalCluster(
+            name="ada's", n_workers=1, dashboard_address=":0", scheduler_sync_interval=3600
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        recorder.wait_for(
+            lambda: any(beat.cluster.name == "ada's" for beat in recorder.beats), "the name"
+        )
+        client.submit(len, ()).result()
+        for path, request in (
+            ("/v1/metrics", ExportMetricsServiceRequest),
+            ("/v1/traces", ExportTraceServiceRequest),
+            ("/v1/logs", ExportLogsServiceRequest),
+        ):
+            recorder.wait_for(partial(is_called, "ada's", recorder, path, request), path)
+        client.restart()
+        last = max(beat.seq for beat in recorder.beats)
+        # Dask has forgotten the name.
+        recorder.wait_for(
+            lambda: sum(beat.seq > last for beat in recorder.beats) > 3, "beats after the restart"
+        )
+    beats = sorted(recorder.beats, key=lambda beat: beat.seq)
+    told = [(beat.cluster.name, beat.cluster.kind) for beat in beats]
+    assert told[0] != ("ada's", "LocalCluster"), "this test needs a name that comes late"
+    assert set(told[told.index(("ada's", "LocalCluster")) :]) == {("ada's", "LocalCluster")}
 
 
 def test_the_environment_is_not_read_on_the_event_loop(

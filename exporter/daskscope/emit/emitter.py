@@ -17,7 +17,7 @@ from daskscope.emit.destination import Destination
 from daskscope.emit.exporters import Exporters
 from daskscope.emit.logs import ERROR, INFO, Logs, severity
 from daskscope.emit.metrics import Metrics
-from daskscope.emit.providers import resource
+from daskscope.emit.providers import Who
 from daskscope.emit.traces import Traces
 from daskscope.observe.logs import LogRecord
 from daskscope.privacy import Cleared
@@ -38,6 +38,7 @@ class _Told:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
+    who: Who
     metrics: Metrics
     traces: Traces | None
     logs: Logs
@@ -72,6 +73,7 @@ class Emitter:
         """Tell of one snapshot."""
         if self._parts is None:
             self._parts = self._start(snapshot.cluster)
+        self._parts.who.name = snapshot.cluster.name
         logs = self._parts.logs
         self._parts.metrics.observe(snapshot)
         if self._parts.traces is not None:
@@ -124,11 +126,12 @@ class Emitter:
             self._parts.metrics.shutdown(timeout=10)
 
     def _start(self, cluster: protocol.Cluster) -> _Parts:
-        who = resource(cluster)
+        who = Who(cluster)
         traces = None
         if self._settings.traces_transmit:
             traces = Traces(self._exporters.spans(), who, self._settings, self._drops)
         return _Parts(
+            who,
             Metrics(
                 self._exporters.metrics(),
                 who,

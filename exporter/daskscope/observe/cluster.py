@@ -7,7 +7,13 @@ from distributed.scheduler import ALL_TASK_STATES, Scheduler
 from daskscope import protocol
 from daskscope.config import Settings, in_force
 from daskscope.observe.cost import Cost
-from daskscope.observe.environment import deployment, environment, host, name_and_kind
+from daskscope.observe.environment import (
+    deployment,
+    environment,
+    host,
+    name_and_kind,
+    name_and_kind_here,
+)
 from daskscope.observe.idle import Idle
 from daskscope.observe.load import Load
 from daskscope.observe.versions import Versions
@@ -45,11 +51,13 @@ class Cluster:
         self._idle = idle
         self._cost = cost
         self._versions = versions
+        self._called = name_and_kind_here()
         self._peaks = (0, 0, 0)
 
     def row(self) -> protocol.Cluster:
         """Return what the cluster is."""
-        name, kind = name_and_kind(self._scheduler)
+        self._called = name_and_kind(self._scheduler) or self._called
+        name, kind = self._called
         return protocol.Cluster(
             id=self._id,
             name=(self._settings.name or name or self._id[-8:])[: protocol.MAX_NAME],

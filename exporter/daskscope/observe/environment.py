@@ -149,16 +149,19 @@ def host() -> str:
     return socket.gethostname()
 
 
-def name_and_kind(scheduler: Scheduler) -> tuple[str, str]:
-    """Return what Dask calls the cluster, and what started it.
+def name_and_kind(scheduler: Scheduler) -> tuple[str, str] | None:
+    """Return what its manager, such as a LocalCluster, calls the cluster, and what that is.
 
-    A client's cluster object tells the scheduler about itself once a second; one started from the
-    command line tells nothing.
+    None until it has told the scheduler, and for a while after a restart, which makes Dask forget:
+    a manager tells once a second. One started from the command line has none.
     """
     info = scheduler.get_metadata(["cluster-manager-info"], default={}) or {}
-    if info.get("type"):
-        return str(info.get("name") or ""), str(info["type"]).rsplit(".", 1)[-1]
+    if not info.get("type"):
+        return None
+    return str(info.get("name") or ""), str(info["type"]).rsplit(".", 1)[-1]
+
+
+def name_and_kind_here() -> tuple[str, str]:
+    """Return what the environment calls a cluster that is started here, and what starts it."""
     gateway = os.environ.get("DASK_GATEWAY_CLUSTER_NAME")
-    if gateway:
-        return gateway, "Dask Gateway"
-    return "", "dask scheduler"
+    return (gateway, "Dask Gateway") if gateway else ("", "dask scheduler")
