@@ -27,8 +27,8 @@ from daskscope.observe.prefixes import Prefixes, PrefixTotals
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
 
-#: Those that wait where nobody takes them; beyond it the oldest that do not run go, and are
-#: counted.
+#: Groups that wait where nobody takes them, each some 2 KB; beyond it the oldest computations that
+#: do not run go, and are counted.
 MAX_WAITING = 10_000
 
 #: States of a task that was given up, or is not needed any more.
@@ -77,6 +77,7 @@ class Computations:
         # Likewise, those of whose tasks none was seen at work yet.
         self._arrived: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
+        self._changed_groups = 0
 
     def arrived(self, computation: Computation) -> None:
         """Add one whose first graph arrives now."""
@@ -214,21 +215,29 @@ class Computations:
             group.changed = True
             computation = group.computation
             if not computation.changed:
-                if len(self._changed) >= MAX_WAITING:
+                if self._changed_groups >= MAX_WAITING:
                     self._make_room()
                 self._changed.append(computation)
             computation.changed.append(group)
+            self._changed_groups += 1
+            if computation.dropped:
+                # Those of its groups that change no more have not been told, either.
+                computation.dropped = False
+                for other in computation.groups.values():
+                    self._note_change(other)
 
     def _make_room(self) -> None:
-        # One that runs stays: those of its groups that have ended would not be told again. Two are
-        # looked at for each that comes, so that what runs does not fill all there is.
-        for _ in range(2):
-            if len(self._changed) < MAX_WAITING:
-                return
-            if self._changed[0].active:
+        # One that runs stays: those of its groups that have ended would not be told again. Two of
+        # these are looked at for each that comes, so that what runs does not fill all there is.
+        running = 0
+        while self._changed_groups >= MAX_WAITING and running < 2:
+            computation = self._changed[0]
+            if computation.active:
                 self._changed.rotate(-1)
+                running += 1
             else:
                 self._take_oldest()
+                computation.dropped = True
                 self._drops["computation"] += 1
 
     def _take_oldest(self) -> list[Group]:
@@ -239,6 +248,7 @@ class Computations:
             computation.stopped_at = computation.started_at
             self._arrived.pop(computation.line, None)
         changed, computation.changed = computation.changed, []
+        self._changed_groups -= len(changed)
         for group in changed:
             group.changed = False
         return changed

@@ -210,6 +210,7 @@ class Computation:
         "caller",
         "changed",
         "done",
+        "dropped",
         "ended_at",
         "frames",
         "graph_bytes",
@@ -269,6 +270,8 @@ class Computation:
         self.rest: Group | None = None
         #: Its groups that have changed since they were told.
         self.changed: list[Group] = []
+        #: Whether it made room, so that some have not been told at all.
+        self.dropped = False
         self.tasks = 0
         # Tasks that have something to do.
         self.active = 0
