@@ -89,6 +89,8 @@ def test_an_edit_elsewhere_another_folder_and_another_library_do_not_matter() ->
     moved = ("C:\\Users\\bob\\load.py", 25, "load")
     newer = ("/usr/lib/python3.13/site-packages/pandas/io/other.py", 5, "read_fast")
     assert fingerprint("KeyError", "load", _traceback(moved, newer)) == one
+    pythons_own = ("C:\\Python312\\Lib\\json\\decoder.py", 5, "decode")
+    assert fingerprint("KeyError", "load", _traceback(moved, pythons_own)) == one
 
 
 @pytest.mark.parametrize(

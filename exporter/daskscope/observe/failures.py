@@ -38,7 +38,10 @@ _MAX_OPERATIONS, _MAX_BYTES = 100, 4_096
 # Modules of what wraps exceptions and classes in pickles.
 _WRAPPERS = frozenset({"tblib", "cloudpickle", "copyreg"})
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
-_NOT_THE_USERS = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]")
+# Python's own library lies in lib/python3.x or, on Windows, in Lib.
+_NOT_THE_USERS = re.compile(
+    r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]|\\Lib\\"
+)
 
 # What Dask's scheduler itself gives a task up for.
 _DASKS_OWN = {
