@@ -10,8 +10,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import Any
 
@@ -43,30 +42,30 @@ class TaskContext(WorkerPlugin):
         extract = TraceContextTextMapPropagator().extract
 
         @lru_cache(maxsize=100)  # all tasks of a computation come with the same
-        def context_of(parent: str, state: str | None) -> tuple[dict[str, str], Any]:
+        def variables_of(parent: str, state: str | None) -> list[tuple[ContextVar[Any], Any]]:
+            """Return the variables that are set where that context is active, and their values."""
             headers = {ANNOTATION: parent} | ({} if state is None else {STATE: state})
-            return headers, extract(headers)
-
-        @contextmanager
-        def inside(parent: str, state: str | None) -> Iterator[None]:
-            headers, context = context_of(parent, state)
-            token = attach(context)
+            outside = copy_context()
+            token = attach(extract(headers))
             try:
                 with annotate(**headers):
-                    yield
+                    inside = copy_context()
             finally:
                 detach(token)
+            return [found for found in inside.items() if outside.get(found[0]) is not found[1]]
 
         async def execute(key: Any, **arguments: Any) -> Any:
-            # Dask runs it as an asyncio task with a context of its own, which the thread of the
-            # user's function gets a copy of.
             task = worker.state.tasks.get(key) if self._active else None
             found = (task and task.annotations) or {}
             parent, state = found.get(ANNOTATION), found.get(STATE)
-            if not isinstance(parent, str):
-                return await original(key, **arguments)
-            with inside(parent, state if isinstance(state, str) else None):
-                return await original(key, **arguments)
+            if isinstance(parent, str):
+                # For good: Dask runs this as an asyncio task with variables of its own, which the
+                # thread of the user's function gets a copy of.
+                for variable, value in variables_of(
+                    parent, state if isinstance(state, str) else None
+                ):
+                    variable.set(value)
+            return await original(key, **arguments)
 
         self._execute = execute
         worker.execute = execute  # type: ignore[method-assign]
