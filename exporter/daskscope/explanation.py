@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from daskscope.config import Settings
+from daskscope.contents import MADE_ANEW
 from daskscope.observe.snapshot import Observed
 from daskscope.recent import MAX_ROWS
-from daskscope.rehearsal import Rehearsal
+from daskscope.rehearsal import OwnNumbers, Rehearsal
 from daskscope.scrubbing import shortened
 
 #: Each switch, as in ``daskscope.yaml``, and its field of the settings when it is off.
@@ -128,8 +129,10 @@ class Explanation:
                 "",
                 f"This is what it sends of its state now and of the latest rows, at most {MAX_ROWS}"
                 f" of a kind: {_size(self.bytes, self.gzip)}.",
-                "A row goes once, and again when it has changed. "
+                "A row goes once, and again when it has changed; code, once to a service. "
                 f"Secrets that were scrubbed: {self.scrubbed}.",
+                "Made at each sending, and so other than here: the time of metrics, the "
+                "observed_time of logs, and the ids of spans below a computation's.",
                 "",
                 *(
                     f"  {setting:{widths[0]}}  {value:{widths[1]}}"
@@ -158,20 +161,27 @@ class Explanation:
                 yield from _told(sent)
 
 
-def explain(settings: Settings, observed: Observed) -> Explanation:
-    """Return what of ``observed`` is sent with ``settings``. Takes a while: not for a loop."""
-    full = Rehearsal(settings, observed)
+def explain(settings: Settings, observed: Observed, own: OwnNumbers | None = None) -> Explanation:
+    """Return what of ``observed`` is sent with ``settings``, and of the plugin's ``own`` numbers.
+    Takes a while: not for a loop.
+    """
+    own = OwnNumbers() if own is None else own
+    full = Rehearsal(settings, observed, own)
     parts = []
     for setting, off in SWITCHES:
         field = next(iter(off))
-        without = Rehearsal(dataclasses.replace(settings, **off), observed)
-        sends = _difference(full.told, without.told) or {}
+        without = Rehearsal(dataclasses.replace(settings, **off), observed, own)
+        sends = {
+            way: found
+            for way, told in full.told.items()
+            if (found := _difference(told, without.told.get(way), MADE_ANEW.get(way, frozenset())))
+        }
         # Ids of spans are made anew each time, and compress a little better or worse.
         less = max(full.gzip - without.gzip, 0)
         sizes = (full.bytes - without.bytes, less) if sends else (0, 0)
         parts.append(Part(setting, getattr(settings, field), sends, *sizes))
     all_off = {field: value for _, off in SWITCHES for field, value in off.items()}
-    least = Rehearsal(dataclasses.replace(settings, **all_off), observed)
+    least = Rehearsal(dataclasses.replace(settings, **all_off), observed, own)
     parts.insert(0, Part(ALWAYS, True, least.told, least.bytes, least.gzip))
     return Explanation(
         cluster=observed.cluster.name,
@@ -186,21 +196,27 @@ def explain(settings: Settings, observed: Observed) -> Explanation:
     )
 
 
-def _difference(full: Any, less: Any) -> Any:
-    """Return what of ``full`` is not in ``less``; None if nothing."""
+def _difference(full: Any, less: Any, anew: frozenset[str]) -> Any:
+    """Return what of ``full`` is not in ``less``; None if nothing. Fields that are made ``anew``
+    each time tell no difference.
+    """
     if full == less:
         return None
     if isinstance(full, dict) and isinstance(less, dict):
-        found = {key: _difference(value, less.get(key)) for key, value in full.items()}
-        return {key: value for key, value in found.items() if value is not None}
+        found = {
+            key: _difference(value, less.get(key), anew)
+            for key, value in full.items()
+            if key not in anew
+        }
+        return {key: value for key, value in found.items() if value is not None} or None
     if isinstance(full, list) and isinstance(less, list):
         if len(full) == len(less):
-            pairs = map(_difference, full, less)
-            return [pair for pair in pairs if pair is not None]
-        left = Counter(map(_canonical, less))
+            pairs = [_difference(*pair, anew) for pair in zip(full, less, strict=True)]
+            return [pair for pair in pairs if pair is not None] or None
+        left = Counter(_canonical(row, anew) for row in less)
         found_rows = []
         for row in full:
-            text = _canonical(row)
+            text = _canonical(row, anew)
             if left[text]:
                 left[text] -= 1
             else:
@@ -209,25 +225,50 @@ def _difference(full: Any, less: Any) -> Any:
     return full
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+def _canonical(row: Any, anew: frozenset[str]) -> str:
+    if isinstance(row, dict):
+        row = {key: value for key, value in row.items() if key not in anew}
+    return json.dumps(row, sort_keys=True)
 
 
-def _told(sent: Any) -> Iterator[str]:
-    if not isinstance(sent, dict):
-        yield from _rows(sent, "    ")
-        return
+def _told(sent: Mapping[str, Any]) -> Iterator[str]:
     for field, value in sent.items():
         if isinstance(value, list):
-            yield f"    {field}: {len(value)}"
-            yield from _rows(value, "      ")
+            yield from _rows(field, value, "    ")
+        elif isinstance(value, dict) and any(_holds_rows(part) for part in value.values()):
+            about = {name: part for name, part in value.items() if not _holds_rows(part)}
+            yield f"    {field}: {_json(about)}" if about else f"    {field}"
+            for name, part in value.items():
+                if _holds_rows(part):
+                    yield from _rows(name, part, "      ")
         else:
-            yield f"    {field}: {json.dumps(value, ensure_ascii=False)}"
+            yield f"    {field}: {_json(value)}"
 
 
-def _rows(values: list[Any], indent: str) -> Iterator[str]:
-    for value in values:
-        yield indent + json.dumps(value, ensure_ascii=False)
+def _holds_rows(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(row, dict) for row in value)
+
+
+def _rows(field: str, rows: list[Any], indent: str) -> Iterator[str]:
+    """Yield rows below their number, and what all of them have in common but once."""
+    common: dict[str, Any] = {}
+    if len(rows) > 1 and all(isinstance(row, dict) for row in rows):
+        first, *others = rows
+        common = {
+            key: value
+            for key, value in first.items()
+            if all(key in row and row[key] == value for row in others)
+        }
+    each = f", each with {_json(common)}" if common else ""
+    yield f"{indent}{field}: {len(rows)}{each}"
+    for row in rows:
+        if common:
+            row = {key: value for key, value in row.items() if key not in common}
+        yield f"{indent}  {_json(row)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _size(uncompressed: int, compressed: int) -> str:

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import json
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import requests
-from google.protobuf.json_format import MessageToDict
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from requests.adapters import BaseAdapter
 
 from daskscope import protocol
 from daskscope.config import Settings
+from daskscope.contents import READERS
 from daskscope.emit.destination import Destination, Signal
 from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.observe.snapshot import Observed
@@ -33,15 +28,26 @@ from daskscope.report.pending import Pending
 from daskscope.scrubbing import SCRUBBED, Scrubber
 
 
+@dataclass(frozen=True)
+class OwnNumbers:
+    """What a plugin counts of its own sending: requests that failed, by what was sent, and what
+    waits in each queue.
+    """
+
+    send_failures: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
 class Rehearsal:
-    """What is sent of a snapshot with some settings.
+    """What is sent of a snapshot with some settings, and of the plugin's ``own`` numbers.
 
     ``told`` is the content by the way it goes (``heartbeat``, ``metrics``, ``traces``, ``logs``),
     and ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all bodies
-    together, ``scrubbed`` is how many secrets were taken out.
+    together, before and after they are compressed as the settings say; ``scrubbed`` is how many
+    secrets were taken out.
     """
 
-    def __init__(self, settings: Settings, observed: Observed) -> None:
+    def __init__(self, settings: Settings, observed: Observed, own: OwnNumbers) -> None:
         cluster = dataclasses.replace(observed.cluster, tags=settings.tags, prices=settings.prices)
         observed = dataclasses.replace(observed, cluster=cluster)
         cleared = Privacy(settings).clear(observed)
@@ -49,27 +55,42 @@ class Rehearsal:
         pending.add(cleared)
         # That one holds the code, too, which the service asks for where it lacks it.
         body = protocol.encode(pending.beat_to_spool(observed.status.at))
-        bodies = {"heartbeat": [body]}
+        bodies = {"heartbeat": [_Body(body, len(gzip.compress(body, 5)))]}
         addresses = {"heartbeat": f"{settings.endpoint}/api/v1/heartbeats"}
         if settings.otlp_enabled and not disabled_by_environment():
             destination = _Nowhere(settings)
-            emitter = Emitter(settings, destination, dict, dict, lambda: True, Counter())
+            emitter = Emitter(
+                settings,
+                destination,
+                lambda: own.send_failures,
+                lambda: own.waiting,
+                lambda: True,
+                Counter(),
+            )
             emitter.emit(cleared)
             emitter.shutdown()
             for signal, kept in destination.kept.items():
                 if kept.bodies:
-                    bodies[signal] = kept.bodies
+                    # Metrics are read at the first snapshot, and once more at the end.
+                    bodies[signal] = kept.bodies[:1] if signal == "metrics" else kept.bodies
                     addresses[signal] = destination.address(signal)
         every = [one for many in bodies.values() for one in many]
-        self.bytes = sum(map(len, every))
-        self.gzip = sum(len(gzip.compress(one, 5)) for one in every)
-        self.scrubbed = sum(one.count(SCRUBBED.encode()) for one in every)
+        self.bytes = sum(len(one.content) for one in every)
+        self.gzip = sum(one.as_sent for one in every)
+        self.scrubbed = sum(one.content.count(SCRUBBED.encode()) for one in every)
         # An address may hold credentials.
         scrubber = Scrubber()
-        self.destinations = {
-            way: scrubber.scrub(address, protocol.MAX_TEXT) for way, address in addresses.items()
-        }
-        self.told = {way: _READERS[way](bodies[way]) for way in _READERS if way in bodies}
+        ways = [way for way in READERS if way in bodies]
+        self.destinations = {way: scrubber.scrub(addresses[way], protocol.MAX_TEXT) for way in ways}
+        self.told = {way: READERS[way]([one.content for one in bodies[way]]) for way in ways}
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The content of one request, and how many bytes it has when it is sent."""
+
+    content: bytes
+    as_sent: int
 
 
 class _Nowhere(Destination):
@@ -92,7 +113,7 @@ class _KeepingSession(requests.Session):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bodies: list[bytes] = []
+        self.bodies: list[_Body] = []
         for scheme in ("http://", "https://"):
             self.mount(scheme, _Keep(self))
 
@@ -105,85 +126,16 @@ class _Keep(BaseAdapter):
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
         body = request.body
         assert isinstance(body, bytes)
+        as_sent = len(body)
         encoding = request.headers.get("Content-Encoding")
         if encoding == "gzip":
             body = gzip.decompress(body)
         elif encoding == "deflate":
             body = zlib.decompress(body)
-        self._session.bodies.append(body)
+        self._session.bodies.append(_Body(body, as_sent))
         response = requests.Response()
         response.status_code = 200
         return response
 
     def close(self) -> None:
         pass
-
-
-def _heartbeat(bodies: list[bytes]) -> Any:
-    return {field: value for field, value in json.loads(bodies[0]).items() if value or value == 0}
-
-
-def _metrics(bodies: list[bytes]) -> Any:
-    told: dict[str, Any] = {}
-    # Totals: the last ones say it all.
-    for resource in ExportMetricsServiceRequest.FromString(bodies[-1]).resource_metrics:
-        told["resource"] = _attributes(resource.resource.attributes)
-        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
-            points = getattr(metric, metric.WhichOneof("data")).data_points
-            told[metric.name] = [
-                {
-                    **_attributes(point.attributes),
-                    "value": point.as_double if hasattr(point, "as_double") else point.sum,
-                }
-                for point in points
-            ]
-    return told
-
-
-def _traces(bodies: list[bytes]) -> Any:
-    requests = map(ExportTraceServiceRequest.FromString, bodies)
-    return [
-        {
-            "span": span.name,
-            "trace": span.trace_id.hex(),
-            **_attributes(span.attributes),
-        }
-        for request in requests
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-
-
-def _logs(bodies: list[bytes]) -> Any:
-    requests = map(ExportLogsServiceRequest.FromString, bodies)
-    return [
-        {
-            "body": record.body.string_value,
-            **({"trace": record.trace_id.hex()} if record.trace_id else {}),
-            **_attributes(record.attributes),
-        }
-        for request in requests
-        for resource in request.resource_logs
-        for scope in resource.scope_logs
-        for record in scope.log_records
-    ]
-
-
-def _attributes(pairs: Any) -> dict[str, Any]:
-    return {pair.key: _value(pair.value) for pair in pairs}
-
-
-def _value(value: Any) -> Any:
-    kind = value.WhichOneof("value")
-    if kind in ("array_value", "kvlist_value", "bytes_value"):
-        return next(iter(MessageToDict(value).values()))
-    return None if kind is None else getattr(value, kind)
-
-
-_READERS: dict[str, Callable[[list[bytes]], Any]] = {
-    "heartbeat": _heartbeat,
-    "metrics": _metrics,
-    "traces": _traces,
-    "logs": _logs,
-}

@@ -8,15 +8,26 @@ import logging
 import re
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from dask.delayed import delayed
 from distributed import Client, LocalCluster, wait
+from distributed.metrics import time
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import daskscope
-from daskscope import protocol
+from daskscope import names, protocol
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 
@@ -27,6 +38,12 @@ def inc(x: int) -> int:
 
 def fail(text: str) -> None:
     raise ValueError(f"cannot read {text}")  # a_source_line
+
+
+def spin(seconds: float) -> None:
+    ends = time() + seconds
+    while time() < ends:
+        sum(range(1000))  # a_profiled_line
 
 
 def log(number: int) -> None:
@@ -68,20 +85,23 @@ def test_what_each_switch_sends_is_shown(explanation: daskscope.Explanation) -> 
     assert "an_event" in sent("events.allow")
     assert "a_tag" in sent("tags")
     assert set(explanation["otlp.enabled"].sends) == {"metrics", "traces", "logs"}
-    records = explanation["logs.transmit"].sends["logs"]
-    assert sorted(record["body"] for record in records if record["dask.log.logger"] == "mine") == [
-        f"line {number} of the log" for number in range(3)
-    ]
-    assert sent("prices").count("XTS") == 1
+    records = explanation["logs.transmit"].sends["logs"]["log_records"]
+    assert sorted(
+        record["body"] for record in records if record["attributes"]["dask.log.logger"] == "mine"
+    ) == [f"line {number} of the log" for number in range(3)]
+    prices = explanation["prices"].sends
+    assert prices["heartbeat"]["cluster"]["prices"]["currency"] == "XTS"
+    assert prices["metrics"]["dask.cluster.cost"]["unit"] == "{XTS}"
     assert explanation["prices"].shown() == '{"currency": "XTS", "per_hour": {"thread": 1.5}}'
     assert explanation["profile.transmit"].sends == {}
     traces = explanation["traces.transmit"].sends
     # Of both: the rows of a computation have one trace, and so have the log records that tell it.
     ids = {row["trace_id"] for row in traces["heartbeat"]["computations"]}
-    assert {span["trace"] for span in traces["traces"]} == ids
-    assert {record["trace"] for record in traces["logs"]} <= ids
+    spans = traces["traces"]["spans"]
+    assert {span["trace_id"] for span in spans} == ids
+    assert {record["trace_id"] for record in traces["logs"]["log_records"]} <= ids
     assert [
-        span["dask.task.outcome"] for span in traces["traces"] if span["span"] == "dask.task"
+        span["attributes"]["dask.task.outcome"] for span in spans if span["name"] == "dask.task"
     ] == [
         "finished",
         "erred",
@@ -107,6 +127,31 @@ def test_sizes_add_up(explanation: daskscope.Explanation) -> None:
     assert explanation["always"].bytes < explanation.bytes
 
 
+def test_a_profile_is_shown_and_without_source_lines_if_code_is_refused(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(profile__interval="500ms")
+    client.submit(spin, 2.0).result()
+
+    def profile() -> protocol.Profile | None:
+        rows = [row for beat in recorder.beats for row in beat.profiles]
+        return next((row for row in rows if any(map(_is_spun, row.lines))), None)
+
+    sent = recorder.wait_for(profile, "a profile")
+    explanation = daskscope.explain(client)
+    shown = {
+        row["id"]: row for row in explanation["profile.transmit"].sends["heartbeat"]["profiles"]
+    }
+    assert shown[sent.id] == json.loads(json.dumps(asdict(sent)))
+    assert "a_profiled_line" in json.dumps(explanation["computation.code.transmit"].sends)
+    part = str(explanation).partition("\nprofile.transmit is true: ")[2].partition("\n\n")[0]
+    assert "a_profiled_line" in part
+
+
+def _is_spun(line: protocol.ProfileLine) -> bool:
+    return line.function == "spin" and line.text is not None and "a_profiled_line" in line.text
+
+
 def test_totals_are_those_of_the_moment_however_long_it_has_run(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
@@ -119,7 +164,7 @@ def test_totals_are_those_of_the_moment_however_long_it_has_run(
     status = explanation["always"].sends["heartbeat"]["status"]
     times = explanation["otlp.enabled"].sends["metrics"]["dask.task.time"]
     threads_time = sum(status["worker_seconds"].values())
-    assert sum(point["value"] for point in times) == pytest.approx(threads_time)
+    assert sum(point["value"] for point in times["data_points"]) == pytest.approx(threads_time)
 
 
 def test_it_reads_well_and_holds_no_token(
@@ -154,6 +199,137 @@ def test_what_is_shown_is_what_is_sent(
         "erred",
         "finished",
     ]
+
+
+def test_of_otlp_every_field_is_shown(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(interval="1h")
+    wait_for_worker_logs(client)
+    of_two_groups = delayed(log)(delayed(inc)(1))
+    client.compute(of_two_groups).result()
+    wait(client.submit(fail, "sheet-7"))
+    explanation = daskscope.explain(client)
+    shown = explanation["otlp.enabled"].sends
+    client.run_on_scheduler(_end)
+
+    who, spans = _received(recorder, "traces", "spans")
+    assert _without(shown["traces"], "spans") == who
+    assert _by_name_of_span(shown["traces"]["spans"]) == _by_name_of_span(spans)
+    assert [len(span.get("links", ())) for span in _in_order(spans)].count(1) == 1
+
+    who, records = _received(recorder, "logs", "log_records")
+    assert _without(shown["logs"], "log_records") == who
+    sent = [_without(record, "observed_time") for record in records]
+    expected = [
+        record
+        for record in sent
+        if not record["event_name"].startswith(("dask.cluster.", "dask.log"))
+    ]
+    told = [_without(record, "observed_time") for record in shown["logs"]["log_records"]]
+    assert all(record in sent for record in told)
+    assert all(record in told for record in expected)
+
+    # And nothing is counted twice.
+    sizes = {
+        signal: [len(one.body) for one in recorder.requests if one.path == f"/v1/{signal}"]
+        for signal in _READ
+    }
+    assert explanation["otlp.enabled"].bytes <= (
+        sizes["metrics"][-1] + sum(sizes["traces"]) + sum(sizes["logs"])
+    )
+
+    who, metrics = _received(recorder, "metrics", "metrics", last=True)
+    assert {name: shown["metrics"][name] for name in who} == who
+    sent_metrics = {metric["name"]: metric for metric in metrics}
+    # What a bound drops may have come since.
+    assert sent_metrics.keys() - shown["metrics"].keys() <= {
+        names.QUEUE_SIZE.name,
+        names.DROPPED.name,
+    }
+    for name, told_metric in _without(shown["metrics"], *who).items():
+        metric, kind = sent_metrics[name], told_metric["kind"]
+        data = metric.pop(kind)
+        points = {str(point.get("attributes")): point for point in data.pop("data_points")}
+        assert _without(told_metric, "data_points", "kind") == _without({**metric, **data}, "name")
+        for told_point in told_metric["data_points"]:
+            point = points[str(told_point.get("attributes"))]
+            if kind == "histogram":
+                assert _without(told_point, "time") == _without(point, "time")
+            else:
+                assert told_point.keys() - {"value"} == point.keys() - {"start_time", "as_double"}
+
+
+_READ: dict[str, tuple[str, Any]] = {
+    "metrics": ("metrics", ExportMetricsServiceRequest),
+    "traces": ("spans", ExportTraceServiceRequest),
+    "logs": ("logs", ExportLogsServiceRequest),
+}
+
+
+def _received(
+    recorder: Recorder, signal: str, field: str, *, last: bool = False
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return who sent a signal, and what came of it: of protobuf's own reading of it to JSON."""
+    who: dict[str, Any] = {}
+    items = []
+    kind, body_of = _READ[signal]
+    bodies = [one.body for one in recorder.requests if one.path == f"/v1/{signal}"]
+    for body in bodies[-1:] if last else bodies:
+        told = MessageToDict(body_of.FromString(body), preserving_proto_field_name=True)
+        [resource] = told[f"resource_{kind}"]
+        [scope] = resource[f"scope_{kind}"]
+        who = _plain({"resource": resource["resource"], "scope": scope["scope"]})
+        items += _plain(scope[field])
+    return who, items
+
+
+def _plain(told: Any) -> Any:
+    if isinstance(told, list):
+        return [_plain(one) for one in told]
+    if not isinstance(told, dict):
+        return told
+    plain = {}
+    for name, value in told.items():
+        if name == "attributes":
+            value = {pair["key"]: _plain_value(pair["value"]) for pair in value}
+        elif name == "body":
+            value = value["string_value"]
+        elif name.endswith("_unix_nano"):
+            seconds, nanoseconds = divmod(int(value), 10**9)
+            at = datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
+            name, value = name.removesuffix("_unix_nano"), f"{at}.{nanoseconds:09}Z"
+        elif name.endswith(("trace_id", "span_id")):
+            value = b64decode(value).hex()
+        elif name == "count":
+            value = int(value)
+        elif name == "bucket_counts":
+            value = [int(count) for count in value]
+        plain[name] = _plain(value) if name != "attributes" else value
+    return plain
+
+
+def _plain_value(value: dict[str, Any]) -> Any:
+    [(kind, one)] = value.items()
+    return int(one) if kind == "int_value" else one
+
+
+def _without(told: dict[str, Any], *fields: str) -> dict[str, Any]:
+    return {field: value for field, value in told.items() if field not in fields}
+
+
+def _in_order(spans: list[Any]) -> list[Any]:
+    return sorted(spans, key=lambda span: (span["start_time"], span["name"]))
+
+
+def _by_name_of_span(spans: list[Any]) -> list[Any]:
+    """Return spans in order, each id replaced by what it is of: they are made at each sending."""
+    text = json.dumps(_in_order(spans))
+    for span in spans:
+        text = text.replace(
+            span["span_id"], f"{span['name']} of {span['attributes'].get(names.TASK_PREFIX)}"
+        )
+    return list(json.loads(text))
 
 
 async def _end(dask_scheduler: Any) -> None:
@@ -196,6 +372,24 @@ def test_otlp_is_shown_to_go_where_the_environment_says(
     assert explanation.destinations["metrics"].endswith("/v1/metrics")
     assert explanation.destinations["heartbeat"].startswith(recorder.url)
     assert "hunter2" not in str(explanation)
+
+
+def test_sizes_and_totals_are_shown_as_the_environment_has_them(
+    client: Client, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Recorder() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+        register()
+        _work(client)
+        part = daskscope.explain(client)["otlp.enabled"]
+    assert part.gzip == part.bytes > 0
+    durations = part.sends["metrics"][names.TASK_DURATION.name]
+    assert durations["aggregation_temporality"] == "AGGREGATION_TEMPORALITY_DELTA"
+    assert {
+        point["attributes"][names.TASK_PREFIX]: point["count"] for point in durations["data_points"]
+    } == {"inc": 1, "fail": 1}
 
 
 def test_where_nobody_registered_it_says_so(client: Client) -> None:
