@@ -1,14 +1,14 @@
 """Workers that are workers to the scheduler alone: a connection each, and no process.
 
 They register, beat once, say of each task at once that it is done, may pause, and leave. What they
-hold nobody can fetch.
+hold nobody can fetch. How long a task took is as they are told to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -24,8 +24,9 @@ _numbers = count(1)
 class SimulatedWorkers:
     """Some of a cluster's workers. Everything runs on the client's event loop."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, seconds_of: Callable[[str], float] = lambda key: 0) -> None:
         self._client = client
+        self._seconds_of = seconds_of
         self._scheduler = client.scheduler_info()["address"]
         self._comms: list[Comm] = []
         self._readers: list[asyncio.Task[None]] = []
@@ -47,7 +48,7 @@ class SimulatedWorkers:
         for _ in range(0, number, 50):
             comms = await asyncio.gather(*(self._register() for _ in range(min(50, number))))
             self._comms += comms
-            self._readers += [asyncio.create_task(_work(comm)) for comm in comms]
+            self._readers += [asyncio.create_task(self._work(comm)) for comm in comms]
 
     async def _register(self) -> Comm:
         serial = next(_numbers)
@@ -100,28 +101,27 @@ class SimulatedWorkers:
         self._comms.clear()
         self._readers.clear()
 
+    async def _work(self, comm: Comm) -> None:
+        with suppress(CommClosedError):
+            while True:
+                messages: Iterable[dict[str, Any]] = await comm.read()
+                done = [self._done(each) for each in messages if each["op"] == "compute-task"]
+                if done:
+                    await comm.write(done)
 
-async def _work(comm: Comm) -> None:
-    with suppress(CommClosedError):
-        while True:
-            messages: Iterable[dict[str, Any]] = await comm.read()
-            done = [_done(each) for each in messages if each["op"] == "compute-task"]
-            if done:
-                await comm.write(done)
-
-
-def _done(task: dict[str, Any]) -> dict[str, Any]:
-    now = time.time()
-    return {
-        "op": "task-finished",
-        "status": "OK",
-        "key": task["key"],
-        "run_id": task["run_id"],
-        "nbytes": 1,
-        "type": b"",
-        "typename": "int",
-        "metadata": {},
-        "thread": 1,
-        "startstops": [{"action": "compute", "start": now, "stop": now}],
-        "stimulus_id": "simulated",
-    }
+    def _done(self, task: dict[str, Any]) -> dict[str, Any]:
+        now = time.time()
+        stop = now + self._seconds_of(task["key"])
+        return {
+            "op": "task-finished",
+            "status": "OK",
+            "key": task["key"],
+            "run_id": task["run_id"],
+            "nbytes": 1,
+            "type": b"",
+            "typename": "int",
+            "metadata": {},
+            "thread": 1,
+            "startstops": [{"action": "compute", "start": now, "stop": stop}],
+            "stimulus_id": "simulated",
+        }
