@@ -15,7 +15,7 @@ from distributed.core import Status
 from distributed.deploy.subprocess import SubprocessCluster
 
 import daskscope
-from daskscope import protocol
+from daskscope import names, protocol
 from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -365,6 +365,9 @@ def test_an_idle_scheduler_of_the_command_line_ends_well(recorder: Recorder) -> 
     (row,) = stop.shutdowns
     assert (row.requested_by, row.state) == ("idle.timeout", "closing")
     assert "Workers and scheduler are closed. It has closed." in row.detail
+    # It was told to go, and not left without a scheduler.
+    (left,) = recorder.losses()
+    assert (left.reason, left.expected) == (names.LOSS_RETIRED, True)
 
 
 def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
@@ -390,6 +393,8 @@ def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
         _eventually(lambda: _gone(children), "their nannies' children end")
         del data
     assert "It has closed" in _stop(recorder).shutdowns[0].detail
+    # To retire them would move what they hold from one to the other.
+    assert names.LOSS_RETIRED not in {left.reason for left in recorder.losses()}
 
 
 def test_a_manager_in_another_process_is_asked_to_close(recorder: Recorder) -> None:
