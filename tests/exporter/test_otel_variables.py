@@ -208,6 +208,37 @@ def test_over_grpc_the_addresss_scheme_goes_before_that_variable(
         _close(client)
 
 
+@each_signal
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.parametrize("value", ["soon", "0", ""])
+def test_a_signals_own_timeout_that_is_no_number_costs_a_warning_and_no_signal(
+    client: Client,
+    register: Register,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    signal: str,
+    protocol: str,
+    value: str,
+) -> None:
+    variable = f"{OTLP}_{signal.upper()}_TIMEOUT"
+    monkeypatch.setenv(f"{OTLP}_PROTOCOL", protocol)
+    monkeypatch.setenv(variable, value)
+    with GrpcCollector() as over_grpc:
+        grpc = protocol == "grpc"
+        monkeypatch.setenv(f"{OTLP}_ENDPOINT", over_grpc.url if grpc else collector.url)
+        register()
+        client.submit(counted, 1, pure=False).result()
+        if grpc:
+            over_grpc.wait_for(GRPC_REQUESTS)
+        else:
+            collector.wait_for(lambda: _paths(collector) == SIGNALS, "all signals")
+        _close(client)
+    # An empty one counts as not set.
+    expected = [f"daskscope: {variable} is {value!r}; it must be a number of seconds."]
+    assert _warnings(caplog) == (expected if value else [])
+
+
 # --- metrics --------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Literal
 
 from opentelemetry.exporter.otlp.proto.http import Compression
@@ -121,27 +125,29 @@ class Destination:
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as metrics
         from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as traces
 
-        exporters: dict[Signal, Any] = {
-            "metrics": metrics.OTLPMetricExporter,
-            "traces": traces.OTLPSpanExporter,
-            "logs": logs.OTLPLogExporter,
+        exporters: dict[Signal, tuple[ModuleType, Any]] = {
+            "metrics": (metrics, metrics.OTLPMetricExporter),
+            "traces": (traces, traces.OTLPSpanExporter),
+            "logs": (logs, logs.OTLPLogExporter),
         }
+        module, exporter = exporters[signal]
         files = [
             _content(_variable(signal, name))
             for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
         ]
         endpoint = _variable(signal, "ENDPOINT") or ""
         in_clear = (_variable(signal, "INSECURE") or "").strip().lower() == "true"
-        return exporters[signal](
-            endpoint=endpoint,
-            # The scheme says so, if there is one.
-            insecure=endpoint.startswith("http://") or (in_clear and "://" not in endpoint),
-            headers=tuple(self._headers(signal).items()),
-            timeout=self._timeout(signal),
-            compression=grpc.Compression[self._compression(signal).name],
-            # For https only: the SDK looks.
-            credentials=grpc.ssl_channel_credentials(*files) if any(files) else None,
-        )
+        with _unread(module, f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT"):
+            return exporter(
+                endpoint=endpoint,
+                # The scheme says so, if there is one.
+                insecure=endpoint.startswith("http://") or (in_clear and "://" not in endpoint),
+                headers=tuple(self._headers(signal).items()),
+                timeout=self._timeout(signal),
+                compression=grpc.Compression[self._compression(signal).name],
+                # For https only: the SDK looks.
+                credentials=grpc.ssl_channel_credentials(*files) if any(files) else None,
+            )
 
     def _goes_over_grpc(self, signal: Signal) -> bool:
         protocol = _variable(signal, "PROTOCOL") or "http/protobuf"
@@ -185,7 +191,7 @@ class Destination:
                 return seconds
         except ValueError:
             pass
-        self._warn(f"OTEL_EXPORTER_OTLP_TIMEOUT is {value!r}; it must be a number of seconds")
+        self._warn(f"{_name(signal, 'TIMEOUT')} is {value!r}; it must be a number of seconds")
         return TIMEOUT
 
     def _compression(self, signal: Signal) -> Compression:
@@ -193,7 +199,7 @@ class Destination:
         try:
             return Compression(value)
         except ValueError:
-            self._warn(f"OTEL_EXPORTER_OTLP_COMPRESSION is {value!r}; it must be gzip or none")
+            self._warn(f"{_name(signal, 'COMPRESSION')} is {value!r}; it must be gzip or none")
             return Compression.Gzip
 
     def _warn(self, problem: str) -> None:
@@ -208,6 +214,33 @@ def _variable(signal: Signal, name: str, prefix: str = "OTEL_EXPORTER_OTLP") -> 
         or os.environ.get(f"{prefix}_{name}")
         or None
     )
+
+
+def _name(signal: Signal, name: str) -> str:
+    """Return which variable it is that a signal's value stands in."""
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
+    return own if os.environ.get(own) else f"OTEL_EXPORTER_OTLP_{name}"
+
+
+_hiding = threading.Lock()
+
+
+@contextmanager
+def _unread(module: ModuleType, variable: str) -> Iterator[None]:
+    """Hide a variable from a module of the SDK, which ends with an error where it is no number,
+    though it is given one. Where it looks, not in the process: others look there meanwhile.
+    """
+    with _hiding:
+        everything = getattr(module, "environ", None)
+        if everything is None or variable not in everything:
+            yield
+            return
+        hidden = {name: value for name, value in everything.items() if name != variable}
+        setattr(module, "environ", hidden)  # noqa: B010  # mypy knows of no such attribute
+        try:
+            yield
+        finally:
+            setattr(module, "environ", everything)  # noqa: B010
 
 
 def _content(path: str | None) -> bytes | None:
