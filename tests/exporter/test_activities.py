@@ -286,6 +286,49 @@ def test_failed_tasks_and_what_users_meter_have_their_time(
     assert b"nonsense" not in recorder.bytes
 
 
+def outlive_its_future(name: str) -> None:
+    hold(name)
+
+
+def test_what_executors_take_and_cancelled_tasks_have_their_time_as_dask_tells_it(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    client.gather(client.map(nod, range(20), pure=False))
+    unwanted = client.submit(outlive_its_future, "unwanted")
+    Event("unwanted is running", client=client).wait(timeout=PATIENCE)
+    unwanted.cancel()
+    while not all(client.run(has_cancelled).values()):
+        time.sleep(0.01)
+    Event("unwanted", client=client).set()
+    for prefix, activity in (("nod", "executor"), ("outlive_its_future", "cancelled")):
+        _, rows = wait_for_rows(
+            recorder,
+            lambda rows, prefix=prefix, activity=activity: (
+                rows.get(prefix, {}).get(activity, 0) == told_by_dask(cluster, prefix, activity) > 0
+            ),
+            f"the {activity} time of {prefix}",
+        )
+    # Of a task that was cancelled Dask tells nothing finer.
+    assert {activity for activity, seconds in rows["outlive_its_future"].items() if seconds} == {
+        "cancelled"
+    }
+
+
+def has_cancelled(dask_worker: Any) -> bool:
+    return any(task.state == "cancelled" for task in dask_worker.state.tasks.values())
+
+
+def nod(number: int) -> None:
+    pass
+
+
+def told_by_dask(cluster: LocalCluster, prefix: str, label: str) -> float:
+    scheduler: Any = cluster.scheduler
+    metrics: dict[tuple[str, ...], float] = scheduler.cumulative_worker_metrics
+    return metrics.get(("execute", prefix, label, "seconds"), 0.0)
+
+
 def test_keys_of_the_users_own_are_not_told(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
