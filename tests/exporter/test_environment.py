@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -15,6 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+import daskscope
 from daskscope import names, protocol
 from daskscope.observe import environment
 from daskscope.observe.environment import deployment_of
@@ -144,6 +148,110 @@ def test_a_cluster_goes_by_the_name_that_its_manager_tells_later_and_keeps_it(
     told = [(beat.cluster.name, beat.cluster.kind) for beat in beats]
     assert told[0] != ("ada's", "LocalCluster"), "this test needs a name that comes late"
     assert set(told[told.index(("ada's", "LocalCluster")) :]) == {("ada's", "LocalCluster")}
+
+
+# As each system sets them, with what of them is nobody's business.
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        (
+            {
+                "SLURM_JOB_ID": "4711",
+                "SLURM_JOB_NAME": "dask-scheduler",
+                "SLURM_JOB_PARTITION": "gpu",
+                "SLURM_CLUSTER_NAME": "hal",
+                "SLURM_SUBMIT_DIR": "/home/ada/secret-project",
+                "SLURM_JOB_ACCOUNT": "secret-project",
+            },
+            {
+                "slurm.job.id": "4711",
+                "slurm.job.name": "dask-scheduler",
+                "slurm.partition.name": "gpu",
+                "slurm.cluster.name": "hal",
+            },
+        ),
+        (
+            {
+                "PBS_JOBID": "1234.head",
+                "PBS_JOBNAME": "dask-scheduler",
+                "PBS_QUEUE": "workq",
+                "PBS_O_WORKDIR": "/home/ada/secret-project",
+            },
+            {
+                "pbs.job.id": "1234.head",
+                "pbs.job.name": "dask-scheduler",
+                "pbs.queue.name": "workq",
+            },
+        ),
+        (
+            {
+                "LSB_JOBID": "88",
+                "LSB_JOBNAME": "dask-scheduler",
+                "LSB_QUEUE": "short",
+                "LSB_PROJECT_NAME": "secret-project",
+                "LS_SUBCWD": "/home/ada/secret-project",
+            },
+            {"lsf.job.id": "88", "lsf.job.name": "dask-scheduler", "lsf.queue.name": "short"},
+        ),
+    ],
+    ids=["Slurm", "PBS", "LSF"],
+)
+def test_a_scheduler_in_a_batch_job_tells_which(
+    recorder: Recorder, variables: dict[str, str], told: dict[str, str]
+) -> None:
+    with scheduler_process(
+        *("--preload", "daskscope", "--daskscope-endpoint", recorder.url),
+        *("--daskscope-interval", "100ms"),
+        DASK_DASKSCOPE__TOKEN=TOKEN,
+        **variables,
+    ) as scheduler:
+        beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
+        scheduler.stop()
+    assert beat.cluster.deployment == told
+    assert beat.cluster.kind == "dask scheduler"
+    assert b"secret-project" not in recorder.bytes
+
+
+def _what_runs_here() -> dict[str, Any]:
+    """Return what this process runs on, asked of others than the one that is tested."""
+    system = os.uname()
+    return {
+        "python": sys.version.split()[0],
+        "python_path": sys.executable,
+        "operating_system": f"{system.sysname} {system.release}",
+        "architecture": system.machine,
+    }
+
+
+def test_a_scheduler_tells_what_it_runs_on(recorder: Recorder) -> None:
+    with scheduler_process() as scheduler, Client(scheduler.address, timeout=30) as client:
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
+        there = client.run_on_scheduler(_what_runs_here)
+        there_by_dask = client.get_versions()["scheduler"]["packages"]
+    told = asdict(beat.cluster.environment)
+    packages = told.pop("packages")
+    assert told == there
+    assert {name: packages[name] for name in ("dask", "distributed")} == {
+        name: there_by_dask[name] for name in ("dask", "distributed")
+    }
+    assert beat.cluster.host == os.uname().nodename
+
+
+def test_a_local_cluster_has_its_objects_name_and_kind(recorder: Recorder) -> None:
+    with (
+        LocalCluster(name="wednesday", n_workers=0, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        # It tells the scheduler about itself, once a second.
+        recorder.wait_for(
+            lambda: (
+                (recorder.beats[-1].cluster.name, recorder.beats[-1].cluster.kind)
+                == ("wednesday", "LocalCluster")
+            ),
+            "its name and kind",
+        )
 
 
 def test_the_environment_is_not_read_on_the_event_loop(
