@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -70,6 +71,47 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture
+def collector() -> Iterator[Recorder]:
+    """A server beside the service's, for OTLP."""
+    with Recorder() as collector:
+        yield collector
+
+
+@pytest.fixture
+def sends_soon(_clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SDK send spans and log records ten times a second: its own pauses are of seconds."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+
+
+@pytest.fixture
+def closes_before_servers(
+    client: Client, recorder: Recorder, collector: Recorder
+) -> Iterator[None]:
+    """Close the plugin before the servers go: they would be missed, and that warned of."""
+    yield
+    close_plugin(client)
+
+
+def close_plugin(client: Client) -> None:
+    """Close the plugin, as the scheduler does: what waits is sent."""
+    assert client.cluster is not None
+    plugin = client.cluster.scheduler.plugins.pop(NAME, None)
+    if plugin is not None:
+        client.sync(plugin.close)
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What we, the SDK, and what it sends with have warned of."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+        and record.name.startswith(("daskscope", "opentelemetry", "urllib3"))
+    ]
+
+
 def wait_for_worker_logs(client: Client) -> None:
     """Wait until the workers send what they log."""
 
@@ -90,3 +132,17 @@ def register(client: Client, recorder: Recorder) -> Register:
         return registration
 
     return register
+
+
+@pytest.fixture(params=["setting", "OTEL_SDK_DISABLED"])
+def registered_without_otlp(
+    request: pytest.FixtureRequest, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> daskscope.Registration:
+    """Registered with OTLP switched off, in each way there is."""
+    if request.param == "setting":
+        return register(otlp__enabled=False)
+    monkeypatch.setenv(request.param, "true")
+    registration = register()
+    # The SDK of whoever submits, which is in this process too, is not switched off.
+    monkeypatch.delenv(request.param)
+    return registration

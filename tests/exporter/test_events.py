@@ -17,11 +17,7 @@ from tests.exporter.recorder import Recorder
 
 MARKER = "mark" + "er7"
 
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The default of the OpenTelemetry SDK is 5 seconds: too long for a test to wait.
-    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+pytestmark = pytest.mark.usefixtures("sends_soon")
 
 
 # --- Dask's own failures --------------------------------------------------------------------------

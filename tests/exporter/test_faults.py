@@ -235,9 +235,7 @@ def warnings() -> Iterator[Warnings]:
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+def _soon(sends_soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     monkeypatch.setattr(sender, "TIMEOUT", (1.0, 1.0))
 

@@ -27,13 +27,7 @@ from tests.exporter.recorder import Recorder
 # Put together at run time, so that the markers stand in data and not in this file's own code.
 MARKER = "mark" + "er7"
 
-#: The default of the OpenTelemetry SDK is 5 seconds: too long for a test to wait.
-pytestmark = pytest.mark.usefixtures("_soon")
-
-
-@pytest.fixture
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+pytestmark = pytest.mark.usefixtures("sends_soon")
 
 
 def warn(text: str, number: int = 0) -> str:

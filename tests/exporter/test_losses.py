@@ -35,13 +35,7 @@ from tests.exporter.recorder import Recorder
 
 MARKER = "mark" + "er7"
 
-pytestmark = pytest.mark.own_cluster
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The default of the OpenTelemetry SDK is 5 seconds: too long for a test to wait.
-    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+pytestmark = [pytest.mark.own_cluster, pytest.mark.usefixtures("sends_soon")]
 
 
 def sleep_until_the_end(started: str, number: int) -> None:

@@ -216,19 +216,8 @@ def test_otlp_goes_where_the_environment_says_and_without_our_token(
         assert {request.path for request in recorder.requests} == {"/api/v1/heartbeats"}
 
 
-@pytest.mark.parametrize("how", ["setting", "OTEL_SDK_DISABLED"])
-def test_otlp_can_be_switched_off(
-    client: Client,
-    register: Register,
-    recorder: Recorder,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
-) -> None:
-    if how == "setting":
-        register(otlp__enabled=False)
-    else:
-        monkeypatch.setenv(how, "true")
-        register()
+@pytest.mark.usefixtures("registered_without_otlp")
+def test_otlp_can_be_switched_off(client: Client, recorder: Recorder) -> None:
     client.submit(sum, [1, 2]).result()
     recorder.computation()
     assert {request.path for request in recorder.requests} == {"/api/v1/heartbeats"}

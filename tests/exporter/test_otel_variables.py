@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import daskscope
 from daskscope import names
 from daskscope.plugin import NAME
-from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_otlp_environment import GRPC_REQUESTS, SIGNALS, Files, GrpcCollector
@@ -36,6 +35,8 @@ OTLP = "OTEL_EXPORTER_OTLP"
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 
+pytestmark = pytest.mark.usefixtures("sends_soon", "closes_before_servers")
+
 each_signal = pytest.mark.parametrize("signal", ["metrics", "traces", "logs"])
 
 
@@ -44,43 +45,20 @@ def counted(number: int) -> int:
 
 
 @pytest.fixture
-def collector() -> Iterator[Recorder]:
-    with Recorder() as collector:
-        yield collector
+def tell_of_one_task(client: Client, register: Register, recorder: Recorder) -> Callable[[], None]:
+    """Registers, runs a task, and closes the plugin: all that it told has been sent."""
 
+    def tell() -> None:
+        register()
+        client.submit(counted, 1, pure=False).result()
+        recorder.computation()
+        close_plugin(client)
 
-@pytest.fixture(autouse=True)
-def _soon(_clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the SDK send spans and log records ten times a second too."""
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
-
-
-@pytest.fixture(autouse=True)
-def _no_plugin_is_left(client: Client, recorder: Recorder, collector: Recorder) -> Iterator[None]:
-    yield
-    _close(client)
-
-
-def _close(client: Client) -> None:
-    """Close the plugin, as the scheduler does: what waits is sent."""
-    assert client.cluster is not None
-    plugin = client.cluster.scheduler.plugins.pop(NAME, None)
-    if plugin is not None:
-        client.sync(plugin.close)
+    return tell
 
 
 def _paths(recorder: Recorder) -> set[str]:
     return {request.path for request in list(recorder.requests)}
-
-
-def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [
-        record.getMessage()
-        for record in caplog.records
-        if record.levelno >= logging.WARNING
-        and record.name.startswith(("daskscope", "opentelemetry", "urllib3"))
-    ]
 
 
 # --- of one signal --------------------------------------------------------------------------------
@@ -104,8 +82,8 @@ def test_a_signals_own_timeout_wins(
     register()
     client.submit(counted, 1, pure=False).result()
     # At each beat it is looked whether there is a warning.
-    recorder.wait_for(lambda: _warnings(caplog), "the warning of what takes too long")
-    (told,) = _warnings(caplog)
+    recorder.wait_for(lambda: warnings_in(caplog), "the warning of what takes too long")
+    (told,) = warnings_in(caplog)
     assert told.startswith(f"daskscope: {signal} could not be sent")
     assert "no answer in time" in told
     collector.wait_for(lambda: _paths(collector) == SIGNALS - {path}, "the others")
@@ -146,7 +124,7 @@ def test_a_signals_own_certificates_win(
             own.wait_for(lambda: _paths(own) == {f"/v1/{signal}"}, signal)
             others = SIGNALS - {f"/v1/{signal}"}
             of_all.wait_for(lambda: _paths(of_all) == others, "the others")
-        _close(client)
+        close_plugin(client)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +140,7 @@ def test_a_signals_own_certificates_win(
     ids=str,
 )
 def test_over_grpc_an_address_without_a_scheme_is_in_clear_where_a_variable_says_so(
-    client: Client,
-    register: Register,
-    recorder: Recorder,
+    tell_of_one_task: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
     variables: dict[str, str],
     arrive: list[str],
@@ -175,10 +151,7 @@ def test_over_grpc_an_address_without_a_scheme_is_in_clear_where_a_variable_says
         monkeypatch.setenv(f"{OTLP}{whose}_INSECURE", value)
     with GrpcCollector() as collector:
         monkeypatch.setenv(f"{OTLP}_ENDPOINT", collector.url.removeprefix("http://"))
-        register()
-        client.submit(counted, 1, pure=False).result()
-        recorder.computation()
-        _close(client)
+        tell_of_one_task()
         collector.wait_for(arrive)
 
 
@@ -205,7 +178,7 @@ def test_over_grpc_the_addresss_scheme_goes_before_that_variable(
         register()
         client.submit(counted, 1, pure=False).result()
         collector.wait_for(GRPC_REQUESTS)
-        _close(client)
+        close_plugin(client)
 
 
 @each_signal
@@ -233,10 +206,10 @@ def test_a_signals_own_timeout_that_is_no_number_costs_a_warning_and_no_signal(
             over_grpc.wait_for(GRPC_REQUESTS)
         else:
             collector.wait_for(lambda: _paths(collector) == SIGNALS, "all signals")
-        _close(client)
+        close_plugin(client)
     # An empty one counts as not set.
     expected = [f"daskscope: {variable} is {value!r}; it must be a number of seconds."]
-    assert _warnings(caplog) == (expected if value else [])
+    assert warnings_in(caplog) == (expected if value else [])
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -256,7 +229,7 @@ def test_the_interval_of_metrics_is_the_environments(
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
     register(interval="1h")
     collector.wait_for(lambda: exports() >= 5, "metrics more often than beats")
-    _close(client)
+    close_plugin(client)
 
     collector.requests.clear()
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
@@ -264,7 +237,7 @@ def test_the_interval_of_metrics_is_the_environments(
     before = len(recorder.beats)
     recorder.wait_for(lambda: len(recorder.beats) > before + 5, "beats more often than metrics")
     assert exports() == 1
-    _close(client)
+    close_plugin(client)
     # The last ones are sent whenever it ends.
     assert exports() == 2
 
@@ -361,7 +334,7 @@ def test_totals_or_increments_as_wanted_and_none_is_lost_while_none_is_taken(
     collector.misbehave = lambda path: None
     work()
     collector.wait_for(lambda: told(30), "all thirty")
-    _close(client)
+    close_plugin(client)
     assert told(30)
 
     for metric, how in wanted.items():
@@ -382,7 +355,7 @@ def test_totals_or_increments_as_wanted_and_none_is_lost_while_none_is_taken(
     assert last is not None
     assert last.sum.aggregation_temporality == CUMULATIVE
     assert sum(point.as_double for point in last.sum.data_points) == 1
-    assert all("401" in warning for warning in _warnings(caplog))
+    assert all("401" in warning for warning in warnings_in(caplog))
 
 
 def test_increments_over_grpc(
@@ -395,7 +368,7 @@ def test_increments_over_grpc(
         register()
         client.submit(counted, 1, pure=False).result()
         collector.wait_for(GRPC_REQUESTS)
-        _close(client)
+        close_plugin(client)
         sent = [r for r in collector.requests if isinstance(r, ExportMetricsServiceRequest)]
     assert (
         sum(
@@ -430,7 +403,7 @@ def test_the_service_is_told_totals_whatever_the_preference_and_a_warning_says_s
         return [(how, point.as_double) for how, points in exports for point in points]
 
     recorder.wait_for(lambda: told().count((CUMULATIVE, 1.0)) >= 2, "the same total twice")
-    (warning,) = _warnings(caplog)
+    (warning,) = warnings_in(caplog)
     assert "TEMPORALITY_PREFERENCE is 'delta'" in warning
 
 
@@ -448,9 +421,7 @@ def test_the_service_is_told_totals_whatever_the_preference_and_a_warning_says_s
     ],
 )
 def test_what_cannot_be_followed_costs_one_warning_and_no_signal(
-    client: Client,
-    register: Register,
-    recorder: Recorder,
+    tell_of_one_task: Callable[[], None],
     collector: Recorder,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -459,12 +430,9 @@ def test_what_cannot_be_followed_costs_one_warning_and_no_signal(
 ) -> None:
     monkeypatch.setenv(f"{OTLP}_ENDPOINT", collector.url)
     monkeypatch.setenv(variable, value)
-    register()
-    client.submit(counted, 1, pure=False).result()
-    recorder.computation()
-    _close(client)
+    tell_of_one_task()
     assert _paths(collector) == SIGNALS
-    (warning,) = _warnings(caplog)
+    (warning,) = warnings_in(caplog)
     assert warning.startswith(f"daskscope: {variable} is {value!r}")
     for metric in (names.TASK_COMPLETED, names.TASK_DURATION):
         last = [r.body for r in collector.requests if r.path == "/v1/metrics"][-1]
@@ -493,7 +461,7 @@ def test_an_empty_one_counts_as_not_set(
     monkeypatch.setenv(variable, "")
     register()
     recorder.wait_for(lambda: len(recorder.points(names.WORKER_COUNT)) > 3, "metrics at each beat")
-    assert not _warnings(caplog)
+    assert not warnings_in(caplog)
 
 
 # --- the application's own ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import socketserver
 import ssl
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent import futures
 from pathlib import Path
 from typing import Any, Self
@@ -29,9 +29,11 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 from daskscope.plugin import NAME
 from daskscope.running import CLOSE_DEADLINE
-from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
 from tests.exporter.recorder import PATIENCE, Recorder
 from tests.service_process import free_port
+
+pytestmark = pytest.mark.usefixtures("sends_soon", "closes_before_servers")
 
 SIGNALS = {"/v1/metrics", "/v1/traces", "/v1/logs"}
 GRPC_REQUESTS: dict[str, Any] = {
@@ -65,47 +67,11 @@ class Files:
         return context
 
 
-@pytest.fixture
-def collector() -> Iterator[Recorder]:
-    with Recorder() as collector:
-        yield collector
-
-
-@pytest.fixture(autouse=True)
-def _no_plugin_is_left(client: Client, recorder: Recorder, collector: Recorder) -> Iterator[None]:
-    yield
-    _unregister(client)
-
-
 def _all_signals(collector: Recorder, client: Client) -> None:
     client.submit(sum, [1, 2]).result()
     collector.wait_for(
         lambda: {request.path for request in collector.requests} >= SIGNALS, "all signals"
     )
-
-
-def _unregister(client: Client) -> None:
-    """Before the servers go: they would be missed, and that warned of."""
-    assert client.cluster is not None
-    plugin = client.cluster.scheduler.plugins.pop(NAME, None)
-    if plugin is not None:
-        client.sync(plugin.close)
-
-
-def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [
-        record.getMessage()
-        for record in caplog.records
-        if record.levelno >= logging.WARNING
-        and record.name.startswith(("daskscope", "opentelemetry", "urllib3"))
-    ]
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the SDK send spans and log records ten times a second too."""
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
 
 
 def test_all_signals_go_to_the_endpoint_for_all_compressed(
@@ -200,7 +166,7 @@ def test_https_with_an_authority_of_ones_own_for_both_ways_out(
         registration = register(endpoint=service.url)
         assert registration.problem is None
         _all_signals(collector, client)
-        _unregister(client)
+        close_plugin(client)
 
 
 def test_a_certificate_that_is_not_trusted_is_told_once_for_each_way_out(
@@ -218,8 +184,8 @@ def test_a_certificate_that_is_not_trusted_is_told_once_for_each_way_out(
         assert "REQUESTS_CA_BUNDLE" in (registration.problem or "")
         assert client.submit(sum, [1, 2]).result() == 3
         _wait_for_warnings(caplog, 2)
-        told = _warnings(caplog)
-        _unregister(client)
+        told = warnings_in(caplog)
+        close_plugin(client)
     assert len([text for text in told if service.url in text]) == 1
     assert len([text for text in told if collector.url in text]) == 1
 
@@ -229,13 +195,13 @@ def _wait_for_warnings(caplog: pytest.LogCaptureFixture, number: int) -> None:
 
     class Watch(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if len(_warnings(caplog)) >= number:
+            if len(warnings_in(caplog)) >= number:
                 arrived.set()
 
     watch = Watch()
     logging.getLogger().addHandler(watch)
     try:
-        assert len(_warnings(caplog)) >= number or arrived.wait(PATIENCE), _warnings(caplog)
+        assert len(warnings_in(caplog)) >= number or arrived.wait(PATIENCE), warnings_in(caplog)
     finally:
         logging.getLogger().removeHandler(watch)
 
@@ -253,7 +219,7 @@ def test_values_that_make_no_sense_cost_a_warning_and_no_signal(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
     register()
     _all_signals(collector, client)
-    told = _warnings(caplog)
+    told = warnings_in(caplog)
     for value in ("soon", "zip", "http/json"):
         assert len([text for text in told if value in text]) == 1
     assert len(told) == 3
@@ -276,7 +242,7 @@ def test_a_certificate_file_that_is_not_there_costs_a_warning(
     client.submit(sum, [1, 2]).result()
     recorder.computation()
     _wait_for_warnings(caplog, 1)
-    (told,) = _warnings(caplog)
+    (told,) = warnings_in(caplog)
     assert "/no/such/file.pem" in told
 
 
@@ -393,7 +359,7 @@ def test_tls_goes_through_a_proxy_untouched(
             monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{tunnel.server_address[1]}")
             assert register(endpoint="https://daskscope.invalid").problem is None
             _all_signals(service, client)
-            _unregister(client)
+            close_plugin(client)
     assert {line.split()[1] for line in tunnel.asked_for} == {"daskscope.invalid:443"}
 
 
@@ -496,7 +462,7 @@ def test_grpc_where_the_environment_asks_for_it(
         client.submit(sum, [1, 2]).result()
         collector.wait_for(GRPC_REQUESTS)
         assert {metadata["x-team"] for metadata in collector.metadata} == {"a"}
-        _unregister(client)
+        close_plugin(client)
     assert {request.path for request in recorder.requests} == {"/api/v1/heartbeats"}
 
 
@@ -538,7 +504,7 @@ def test_over_grpc_a_collector_that_takes_nothing_costs_one_warning_and_holds_up
         assert not beat.drops.get("refused row")
         _close_within_its_deadline(client)
         assert recorder.beats[-1].phase == "stop"
-    (told,) = _warnings(caplog)
+    (told,) = warnings_in(caplog)
     assert cause in told
     assert urlsplit(url).netloc in told
     assert "only warning" in told
@@ -567,5 +533,5 @@ def test_without_the_package_for_grpc_it_is_http_and_a_warning_says_how_to_get_i
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     register()
     _all_signals(collector, client)
-    (told,) = _warnings(caplog)
+    (told,) = warnings_in(caplog)
     assert 'pip install "daskscope[grpc]"' in told

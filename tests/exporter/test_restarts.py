@@ -81,10 +81,10 @@ def _assert_none_ever_falls(recorder: Recorder) -> None:
     assert {what[0] for what in told} >= {"status", names.WORKER_TIME.name}
 
 
+@pytest.mark.usefixtures("sends_soon")
 def test_after_a_restart_of_the_workers_nothing_is_missing_and_no_total_has_fallen(
-    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    client: Client, register: Register, recorder: Recorder
 ) -> None:
-    monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
     identity = register().cluster_id
     wait_for_worker_logs(client)
     client.gather(client.map(inc, range(8), pure=False))

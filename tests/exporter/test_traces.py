@@ -679,21 +679,10 @@ def test_without_traces_there_are_none(
                     assert not any(record.trace_id for record in scope.log_records)
 
 
-@pytest.mark.parametrize("how", ["setting", "OTEL_SDK_DISABLED"])
+@pytest.mark.usefixtures("registered_without_otlp")
 def test_without_otlp_no_trace_is_begun_and_the_callers_goes_on(
-    client: Client,
-    register: Register,
-    recorder: Recorder,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
+    client: Client, recorder: Recorder
 ) -> None:
-    if how == "setting":
-        register(otlp__enabled=False)
-    else:
-        monkeypatch.setenv(how, "true")
-        register()
-        # The caller's SDK, which is in this process too, is not switched off.
-        monkeypatch.delenv(how)
     while not told_workers(client):
         pass
     # The span that it would be part of is never sent.
