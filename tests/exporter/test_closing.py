@@ -1,0 +1,128 @@
+"""What closing the plugin takes and loses while the other side does not do its part."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from daskscope.plugin import NAME
+from daskscope.running import CLOSE_DEADLINE
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.exporter.test_computations import inc
+
+pytestmark = pytest.mark.usefixtures("sends_soon")
+
+
+class Drip:
+    """An answer that comes a byte at a time, and does not end before it is told to."""
+
+    def __init__(self) -> None:
+        self.end = threading.Event()
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+        for byte in chain(head, repeat(ord(" "))):
+            if self.end.wait(0.2):
+                return
+            try:
+                handler.wfile.write(bytes([byte]))
+            except OSError:
+                return
+
+
+@pytest.fixture
+def drip() -> Iterator[Drip]:
+    drip = Drip()
+    yield drip
+    drip.end.set()
+
+
+def _plugin(client: Client) -> Any:
+    assert client.cluster is not None
+    return client.cluster.scheduler.plugins[NAME]
+
+
+def _wait_until_ended(running: Any) -> None:
+    """Wait for the threads that closing did not wait for."""
+    while not running._done():
+        time.sleep(0.01)
+
+
+def _wait_until_asked(server: Recorder) -> None:
+    server.wait_for(lambda: server.refused, "a request that is under way")
+
+
+@pytest.mark.parametrize("who", ["service", "collector", "both"])
+def test_an_answer_that_drips_in_does_not_hold_up_closing(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    drip: Drip,
+    who: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    register()
+    servers = {"service": [recorder], "collector": [collector], "both": [recorder, collector]}
+    for server in servers[who]:
+        server.misbehave = lambda path: drip
+    client.submit(inc, 1, pure=False).result()
+    for server in servers[who]:
+        _wait_until_asked(server)
+    plugin = _plugin(client)
+    running = plugin._running
+
+    async def close() -> None:
+        # A little more: this machine may be busy. What drips does so for longer.
+        await asyncio.wait_for(plugin.close(), 2 * CLOSE_DEADLINE)
+
+    client.sync(close)
+    assert not running._done()
+    # Who has an answer does what there is to do.
+    if who == "collector":
+        assert recorder.beats[-1].phase == "stop"
+    if who == "service":
+        assert collector.log_records("dask.cluster.stopped")
+    for server in servers[who]:
+        server.misbehave = lambda path: None
+    drip.end.set()
+    _wait_until_ended(running)
+
+
+@pytest.mark.parametrize("refused", [401, 503])
+def test_what_a_collector_did_not_take_is_counted_as_the_plugin_closes(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: int,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    register(logs__transmit=False, events__allow=["mine"])
+    collector.wait_for(lambda: collector.log_records("dask.cluster.started"), "the start")
+    collector.misbehave = lambda path: refused if path != "/v1/metrics" else None
+    client.submit(inc, 1, pure=False).result()
+    for number in range(10):
+        client.log_event("mine", number)
+    recorder.wait_for(lambda: len(recorder.events()) == 10, "all events, at the service")
+    recorder.computation()
+    plugin = _plugin(client)
+    running = plugin._running
+    client.sync(plugin.close)
+    _wait_until_ended(running)
+    # Of the computation, its group and its task; its start and end, the events, and the end.
+    assert plugin.drops == Counter({"unsent span": 3, "unsent log record": 2 + 10 + 1})
