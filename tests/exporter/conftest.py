@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 
 import daskscope
 from daskscope.plugin import NAME
-from tests.exporter.recorder import Recorder
+from tests.exporter.recorder import PATIENCE, Recorder
 
 TOKEN = "dsk_test_0123456789abcdef"
 
@@ -95,11 +95,17 @@ def closes_before_servers(
 
 
 def close_plugin(client: Client) -> None:
-    """Close the plugin, as the scheduler does: what waits is sent."""
+    """Close the plugin, as the scheduler does: what waits is sent. And wait for the threads that
+    closing does not wait for: what they warn of is not the next test's.
+    """
     assert client.cluster is not None
     plugin = client.cluster.scheduler.plugins.pop(NAME, None)
     if plugin is not None:
+        running = plugin._running
         client.sync(plugin.close)
+        ends = time.monotonic() + PATIENCE
+        while running is not None and not running._done() and time.monotonic() < ends:
+            time.sleep(0.01)
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
