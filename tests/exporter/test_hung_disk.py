@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from daskscope.observe import computations
-from daskscope.plugin import NAME
 from daskscope.report import sender, spool
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import PATIENCE, Recorder
-from tests.exporter.test_computations import inc
 
 
 class Disk:
@@ -136,29 +133,3 @@ def test_a_script_that_does_not_close_its_cluster_ends(recorder: Recorder, tmp_p
         timeout=60,
     )
     assert (done.stdout, done.returncode) == ("the end of the script\n", 0), done.stderr
-
-
-def test_computations_that_nobody_takes_are_bounded_and_counted(
-    cluster: LocalCluster,
-    client: Client,
-    register: Register,
-    recorder: Recorder,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    register(interval="1h")
-    scheduler: Any = cluster.scheduler
-    running = scheduler.plugins[NAME]._running
-    monkeypatch.setattr(computations, "MAX_WAITING", 3)
-    for number in range(5):
-        client.submit(inc, number, pure=False).result()
-        client.run_on_scheduler(_count)
-
-    assert running.observer._computations.waiting() == 3
-    cluster.sync(scheduler.plugins[NAME].close)
-    recorder.wait_for(lambda: recorder.beats[-1].phase == "stop", "the last beat")
-    assert len(recorder.computations()) == 3
-    assert recorder.beats[-1].drops["computation"] == 2
-
-
-def _count(dask_scheduler: Any) -> None:
-    dask_scheduler.plugins[NAME]._running.observer.transitions.count()

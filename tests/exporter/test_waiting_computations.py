@@ -1,0 +1,93 @@
+"""Computations that nobody takes, for a thread or what it waits for hangs: few of them wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dask.delayed import delayed
+from distributed import Client, Event, LocalCluster, wait
+
+import daskscope
+from daskscope.observe import computations
+from daskscope.plugin import NAME
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.exporter.test_computations import double, fail, hold, inc
+
+
+def test_computations_that_nobody_takes_are_bounded_and_counted(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register(interval="1h")
+    scheduler: Any = cluster.scheduler
+    running = scheduler.plugins[NAME]._running
+    monkeypatch.setattr(computations, "MAX_WAITING", 3)
+    for number in range(5):
+        client.submit(inc, number, pure=False).result()
+        client.run_on_scheduler(_count)
+
+    assert running.observer._computations.waiting() == 3
+    cluster.sync(scheduler.plugins[NAME].close)
+    recorder.wait_for(lambda: recorder.beats[-1].phase == "stop", "the last beat")
+    assert len(recorder.computations()) == 3
+    assert recorder.beats[-1].drops["computation"] == 2
+
+
+def test_one_that_runs_is_told_with_all_its_groups_however_many_come_after_it(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register(interval="1h")
+    scheduler: Any = cluster.scheduler
+    monkeypatch.setattr(computations, "MAX_WAITING", 3)
+    # The first group does not change again: its result is held.
+    first = delayed(double)(1)
+    held = client.compute([first, delayed(hold)(first, "runs")])
+    assert held[0].result() == 2
+    for number in range(5):
+        client.submit(inc, number, pure=False).result()
+        client.run_on_scheduler(_count)
+    Event("runs", client=client).set()
+    wait(held)
+    daskscope.explain(client)
+
+    computation = recorder.computation(lambda row: row.tasks == 2)
+    groups = recorder.groups(computation.id)
+    assert {name: group.completed for name, group in groups.items()} == {"double": 1, "hold": 1}
+    assert scheduler.plugins[NAME].drops["computation"] == 3
+
+
+def test_those_that_never_had_to_run_are_bounded_and_counted_too(
+    cluster: LocalCluster, client: Client, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where code is refused, what has another name comes from another line.
+    register(interval="1h", computation__code__transmit=False)
+    scheduler: Any = cluster.scheduler
+    monkeypatch.setattr(computations, "MAX_WAITING", 3)
+    failed = client.submit(fail, 1)
+    wait(failed)
+    for number in range(5):
+        wait(client.submit(_work(number), failed))
+        client.run_on_scheduler(_count)
+
+    ours = scheduler.plugins[NAME]._running.observer._computations
+    assert ours.waiting() == 3
+    assert scheduler.plugins[NAME].drops["computation"] == 3
+    assert len(ours._arrived) == 3
+
+
+def _work(number: int) -> Any:
+    """Return something with a name of its own, so that nothing joins another computation."""
+    return type(f"Work{number}", (), {"__call__": lambda self, x: x})()
+
+
+def _count(dask_scheduler: Any) -> None:
+    dask_scheduler.plugins[NAME]._running.observer.transitions.count()
