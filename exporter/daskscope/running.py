@@ -113,10 +113,7 @@ class Running:
             )
         self._ended = False
         self._timer = Timer(self._beat, settings.interval)
-        # A script may end without closing its cluster. In a thread, for a disk may hang.
-        self._keep: Background[None] = Background(
-            "daskscope-keep", lambda _: self.sender.keep(), lambda: None, drops
-        )
+        # A script may end without closing its cluster.
         atexit.register(self._keep_before_exit)
         self._more: asyncio.TimerHandle | None = None
         # The beat that is being taken, and the last snapshot that was handed on.
@@ -240,9 +237,7 @@ class Running:
             return False
 
     def _keep_before_exit(self) -> None:
-        self._keep.put(None)
-        self._keep.close()
-        self._keep.join(SPOOL_AFTER)
+        self.sender.keeper.keep_before_exit(SPOOL_AFTER)
 
     def _is_behind(self) -> bool:
         # What is not taken waits where it is: the observer is bounded, too.
@@ -258,7 +253,6 @@ class Running:
         self._ended = True
         self._timer.stop()
         atexit.unregister(self._keep_before_exit)
-        self._keep.close()
         for unwatch in self._unwatch:
             unwatch()
         if self._profile is not None:
@@ -302,11 +296,16 @@ class Running:
             self._emit.close()
         self._report.join(SPOOL_AFTER)
         if not self._report.done():
-            self.sender.abandon()
+            # The request that is under way hangs, and there is no time left.
+            self.sender.keeper.keep()
+        self.sender.keeper.close()
 
     def _done(self) -> bool:
         return (
-            self._clear.done() and self._report.done() and (self._emit is None or self._emit.done())
+            self._clear.done()
+            and self._report.done()
+            and self.sender.keeper.done()
+            and (self._emit is None or self._emit.done())
         )
 
 

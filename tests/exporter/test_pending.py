@@ -14,7 +14,7 @@ from daskscope.report import pending
 from daskscope.report.pending import Pending
 
 
-def _snapshot(**rows: Any) -> Any:
+def snapshot(**rows: Any) -> Any:
     none: dict[str, Any] = {kind.field: () for kind in pending._KINDS}
     told = {"code": (), "phase": "beat", "cluster": None, "status": None}
     return SimpleNamespace(**{**none, **told, **rows})
@@ -49,14 +49,14 @@ def _computation(code: str) -> protocol.Computation:
     )
 
 
-def _event(id: str, message: str) -> protocol.Event:
+def event(id: str, message: str) -> protocol.Event:
     return protocol.Event(id=id, at=1.0, topic="mine", message=message, cut=False)
 
 
 def test_code_that_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending, "_CODE", replace(pending._CODE, limit=2))
     drops: Counter[str] = Counter()
-    Pending(1, drops).add(_snapshot(code=_code("0", "1", "2", "3", "4")))
+    Pending(1, drops).add(snapshot(code=_code("0", "1", "2", "3", "4")))
     assert drops == {"unsent code": 3}
 
 
@@ -66,7 +66,7 @@ def test_code_that_the_service_has_is_none_that_is_missing(monkeypatch: pytest.M
     waiting = Pending(1, drops)
     for number in range(5):
         code = str(number)
-        waiting.add(_snapshot(computations=[_computation(code)], code=_code(code)))
+        waiting.add(snapshot(computations=[_computation(code)], code=_code(code)))
         waiting.acknowledge(waiting.beat(1.0), ["4"])
     assert not drops
     assert [code.hash for code in waiting.beat(2.0).code] == ["4"]
@@ -78,10 +78,10 @@ def test_what_is_in_the_spool_alone_is_delivered_from_there_code_too(
     monkeypatch.setattr(pending, "_CODE", replace(pending._CODE, limit=2))
     drops: Counter[str] = Counter()
     waiting = Pending(1, drops)
-    waiting.add(_snapshot(code=_code("0", "1")))
+    waiting.add(snapshot(code=_code("0", "1")))
     waiting.spooled(waiting.beat_to_spool(1.0))
     assert not waiting.overflowed
-    waiting.add(_snapshot(code=_code("2")))
+    waiting.add(snapshot(code=_code("2")))
     assert waiting.overflowed
     assert not drops
 
@@ -89,9 +89,9 @@ def test_what_is_in_the_spool_alone_is_delivered_from_there_code_too(
 def test_of_what_is_refused_only_what_is_not_sent_again() -> None:
     drops: Counter[str] = Counter()
     waiting = Pending(1, drops)
-    waiting.add(_snapshot(events=[_event("1", "a"), _event("2", "b")]))
+    waiting.add(snapshot(events=[event("1", "a"), event("2", "b")]))
     beat = waiting.beat(1.0)
-    waiting.add(_snapshot(events=[_event("2", "changed meanwhile")]))
+    waiting.add(snapshot(events=[event("2", "changed meanwhile")]))
     waiting.refuse(beat)
     assert drops == {"refused row": 1}
     assert [event.message for event in waiting.beat(2.0).events] == ["changed meanwhile"]

@@ -128,8 +128,8 @@ class _Rows:
         known = self._rows.get(key)
         return None if known is None else known[0]
 
-    def fresh_ones_press(self) -> bool:
-        return self.kind.press and bool(self._fresh)
+    def fresh_ones_press(self) -> int:
+        return len(self._fresh) if self.kind.press else 0
 
     def remove(self, rows: Iterable[Any]) -> int:
         """Remove ``rows``; return how many, for one that has changed meanwhile is another."""
@@ -195,6 +195,11 @@ class Pending:
     def __len__(self) -> int:
         return sum(map(len, self._kinds)) + len(self._wanted)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last snapshot told of the cluster's end."""
+        return self._last is not None and self._last.phase == "stop"
+
     def beat(self, now: float, share: float = 1.0) -> protocol.Heartbeat:
         """Return the next beat: the cluster's status and as many rows as one beat takes.
 
@@ -257,7 +262,11 @@ class Pending:
 
     def all_spooled(self) -> bool:
         """Return whether the spool holds every row that waits and presses."""
-        return not any(rows.fresh_ones_press() for rows in self._kinds)
+        return not self.unkept()
+
+    def unkept(self) -> int:
+        """Return how many rows that press wait in memory alone."""
+        return sum(rows.fresh_ones_press() for rows in self._kinds)
 
     def spool_is_gone(self) -> None:
         """What was in the spool has been delivered or is lost."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 import threading
 import time
@@ -16,6 +15,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.connection import MAX_ASKED, Session, asked_to_wait, kind_of, pause
 from daskscope.privacy import Cleared
+from daskscope.report.keeper import Keeper, body_of
 from daskscope.report.pending import Pending
 from daskscope.report.spool import Spool, directory
 from daskscope.version import __version__
@@ -30,10 +30,6 @@ SMALLEST_SHARE = 0.01
 PROBING_SHARE = 0.05
 #: Seconds that the last beat may take: whoever closes a cluster is waiting.
 LAST_TIMEOUT = (1.0, 2.0)
-#: Seconds after which a write to the spool is taken to hang.
-OVERDUE_WRITE = 10.0
-#: Seconds between two beats in the spool that tell of nothing but the cluster's status.
-SPOOLED_STATUS = 60.0
 
 #: What sending the same again would not change.
 _NEVER = (400, 413, 415, 422)
@@ -55,7 +51,8 @@ class Sender:
 
     ``first_answer`` is set once it is known whether the first beat was taken; ``problem`` says
     what is wrong and what to do, or is None while all is well. ``obey`` gets the commands of the
-    service's answers, in the thread that sends.
+    service's answers, in the thread that sends. What is not taken is handed to ``keeper``, which
+    the owner closes.
     """
 
     def __init__(
@@ -69,18 +66,16 @@ class Sender:
         self._obey = obey
         # Held for what is in memory, never for a request or a file: a disk may hang, too.
         self._lock = threading.Lock()
-        # Held for what is in files. Who holds both has taken this one first.
-        self._files = threading.RLock()
-        self._writing_since: float | None = None
         # A plugin that is registered anew on the same scheduler must count on above the last one.
         self._pending = Pending(int((_STARTED_AT + time.monotonic()) * 1000), drops)
-        self._spool = Spool(
+        spool = Spool(
             directory(settings.spool_directory),
             endpoint=settings.endpoint,
             token=settings.token,
             max_bytes=settings.spool_max_bytes,
             drops=drops,
         )
+        self.keeper = Keeper(spool, self._pending, self._lock, drops)
         self._session = Session(overdue=2 * sum(TIMEOUT))
         self._session.headers.update(
             {
@@ -91,9 +86,7 @@ class Sender:
             }
         )
         self._unheard = False
-        self._last = False
         self._look_for_others = True
-        self._next_status_to_spool = 0.0
         self._not_before = 0.0
         self._share = 1.0
         self._failed_in_a_row = 0
@@ -111,7 +104,6 @@ class Sender:
         with self._lock:
             self._pending.add(snapshot)
             self._unheard = True
-            self._last = snapshot.phase == "stop"
 
     def is_well(self) -> bool:
         """Return whether the service took the last beat."""
@@ -124,26 +116,7 @@ class Sender:
     def end_overdue(self) -> None:
         """End a request that takes too long, and warn of a disk that does."""
         self._session.end_overdue()
-        began = self._writing_since
-        if began is not None and time.monotonic() - began > OVERDUE_WRITE:
-            self._spool.hangs()
-
-    # Each of these waits for the disk, for as long as that takes.
-
-    def keep(self) -> None:
-        """Put what waits into the spool: the process may end at any moment."""
-        with self._lock:
-            rows_wait = self._pending.rows_wait()
-        if rows_wait:
-            self._to_spool()
-
-    def abandon(self) -> None:
-        """Put what waits into the spool, for the next plugin: the request that is under way hangs,
-        and there is no time left.
-        """
-        with self._files:
-            self._to_spool()
-            self._spool.close()
+        self.keeper.warn_if_overdue()
 
     # --- from the thread that sends ---------------------------------------------------------------
 
@@ -151,7 +124,7 @@ class Sender:
         """Send what waits; what cannot be sent now waits for the next call."""
         if not self._unheard:
             return  # it went with an earlier one
-        delivered = self._last or time.monotonic() >= self._not_before
+        delivered = self._pending.ended or time.monotonic() >= self._not_before
         while delivered:
             with self._lock:
                 self._unheard = False
@@ -162,63 +135,20 @@ class Sender:
         if delivered:
             self._deliver_spool()
         else:
-            self._to_spool()
+            self.keeper.keep()
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Let go of connections."""
         self._session.close()
-        with self._files:
-            self._spool.close()
-
-    def _to_spool(self) -> None:
-        """Write what is not in the spool yet."""
-        with self._files:
-            now = time.monotonic()
-            with self._lock:
-                if (
-                    self._pending.all_spooled()
-                    and not self._last
-                    and self._spool.is_used
-                    and now < self._next_status_to_spool
-                ):
-                    return
-            self._next_status_to_spool = now + SPOOLED_STATUS
-            all_spooled = False
-            while not all_spooled:
-                with self._lock:
-                    beat = self._pending.beat_to_spool(time.time())
-                if not self._append(_body(beat)):
-                    return
-                with self._lock:
-                    # What has changed meanwhile is not in it.
-                    self._pending.spooled(beat)
-                    all_spooled = self._pending.all_spooled()
-
-    def _append(self, body: bytes) -> bool:
-        self._writing_since = time.monotonic()
-        try:
-            return self._spool.append(body)
-        finally:
-            self._writing_since = None
 
     def _deliver_spool(self) -> None:
         """Deliver what is in files, until there is something new to send."""
-        with self._files:
-            if self._spool.is_used:
-                with self._lock:
-                    overflowed = self._pending.overflowed
-                    # First: what has to make room from now on is nowhere else.
-                    self._pending.spool_is_gone()
-                if overflowed:
-                    self._spool.deliver_own()
-                else:
-                    self._spool.discard()
-            if self._look_for_others:
-                self._look_for_others = False
-                self._spool.claim()
-        while not self._unheard and not self._last:
-            with self._files:
-                body = self._spool.next()
+        self.keeper.clear()
+        if self._look_for_others:
+            self._look_for_others = False
+            self.keeper.claim()
+        while not self._unheard and not self._pending.ended:
+            body = self.keeper.next()
             if body is None or not self._deliver_spooled(body):
                 return
 
@@ -231,13 +161,12 @@ class Sender:
         elif not response.ok or _reply(response, Counter()) is None:
             return self._refused(response)
         # Commands in that answer are for a cluster that has gone.
-        with self._files:
-            self._spool.taken()
+        self.keeper.taken()
         return True
 
     def _deliver(self, beat: protocol.Heartbeat) -> bool:
         """Send one beat. Return whether to go on with the next at once."""
-        response = self._post(_body(beat))
+        response = self._post(body_of(beat))
         if isinstance(response, _Problem):
             return self._failed(response)
         reply = _reply(response, self._drops)
@@ -266,7 +195,7 @@ class Sender:
             return self._session.post(
                 f"{endpoint}/api/v1/heartbeats",
                 data=body,
-                timeout=LAST_TIMEOUT if self._last else TIMEOUT,
+                timeout=LAST_TIMEOUT if self._pending.ended else TIMEOUT,
                 allow_redirects=False,  # the token is for this address
             )
         except Exception as error:  # whatever it is, nothing was delivered
@@ -336,10 +265,6 @@ class Sender:
         self.problem = problem.text
         self.first_answer.set()
         return False
-
-
-def _body(beat: protocol.Heartbeat) -> bytes:
-    return gzip.compress(protocol.encode(beat), 5)
 
 
 def _reply(response: requests.Response, drops: Counter[str]) -> protocol.Reply | None:

@@ -275,11 +275,10 @@ class Spool:
         os.close(descriptor)
         return None
 
-    def hangs(self) -> None:
-        """Warn of a disk that does not answer. From any thread."""
+    def hangs(self, outcome: str) -> None:
+        """Warn of a disk that does not answer, and of what comes of it. From any thread."""
         self._warn(
-            f"cannot keep what was not delivered in {self._folder} (its disk does not answer); it "
-            "waits in memory and is lost if the scheduler ends before the service is back. "
+            f"cannot use the spool in {self._folder} (its disk does not answer); {outcome}. "
             "daskscope.spool says where and how much"
         )
 
