@@ -7,16 +7,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import requests
 
 from daskscope import protocol
 from daskscope.config import Settings
-from daskscope.connection import MAX_ASKED, Session, asked_to_wait, kind_of, pause
+from daskscope.connection import MAX_ASKED, Session, asked_to_wait, pause
 from daskscope.privacy import Cleared
 from daskscope.report.keeper import Keeper, body_of
 from daskscope.report.pending import Pending
+from daskscope.report.problems import NEVER, Problem, refused, unreachable
 from daskscope.report.spool import Spool, directory
 from daskscope.version import __version__
 
@@ -31,19 +31,8 @@ PROBING_SHARE = 0.05
 #: Seconds that the last beat may take: whoever closes a cluster is waiting.
 LAST_TIMEOUT = (1.0, 2.0)
 
-#: What sending the same again would not change.
-_NEVER = (400, 413, 415, 422)
-
 # The wall clock as it was, counted on without its jumps.
 _STARTED_AT = time.time() - time.monotonic()
-
-
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """Why something was not delivered: ``text`` says what to do, too."""
-
-    kind: str
-    text: str
 
 
 class Sender:
@@ -154,9 +143,9 @@ class Sender:
 
     def _deliver_spooled(self, body: bytes) -> bool:
         response = self._post(body)
-        if isinstance(response, _Problem):
+        if isinstance(response, Problem):
             return self._failed(response)
-        if response.status_code in _NEVER:
+        if response.status_code in NEVER:
             self._drops["refused beat"] += 1
         elif not response.ok or _reply(response, Counter()) is None:
             return self._refused(response)
@@ -167,7 +156,7 @@ class Sender:
     def _deliver(self, beat: protocol.Heartbeat) -> bool:
         """Send one beat. Return whether to go on with the next at once."""
         response = self._post(body_of(beat))
-        if isinstance(response, _Problem):
+        if isinstance(response, Problem):
             return self._failed(response)
         reply = _reply(response, self._drops)
         if reply is not None:
@@ -177,7 +166,7 @@ class Sender:
             if reply.commands:
                 self._obey(reply.commands)
             return True
-        if response.status_code in _NEVER:
+        if response.status_code in NEVER:
             if self._share > SMALLEST_SHARE and self._pending.rows_wait():
                 # Too large, or one row among many is at fault: the fewer go along, the fewer are
                 # lost.
@@ -188,7 +177,7 @@ class Sender:
                 self._pending.refuse(beat)
         return self._refused(response)
 
-    def _post(self, body: bytes) -> requests.Response | _Problem:
+    def _post(self, body: bytes) -> requests.Response | Problem:
         """Return the answer, or why there is none."""
         endpoint = self._settings.endpoint
         try:
@@ -199,41 +188,11 @@ class Sender:
                 allow_redirects=False,  # the token is for this address
             )
         except Exception as error:  # whatever it is, nothing was delivered
-            return _unreachable(endpoint, error)
+            return unreachable(endpoint, error)
 
     def _refused(self, response: requests.Response) -> bool:
-        endpoint, status = self._settings.endpoint, response.status_code
-        detail = _detail(response)
-        if status in (401, 403):
-            problem = (
-                f"the service at {endpoint} refuses the token ({detail}); make one with "
-                "`daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
-            )
-        elif status == 413:
-            problem = (
-                f"the service at {endpoint} finds beats too large, however little is in them "
-                f"(413, {detail}); is there a proxy in between? Each takes up to "
-                f"{protocol.MAX_BEAT_BYTES >> 20} MiB"
-            )
-        elif status in _NEVER:
-            problem = (
-                f"the service at {endpoint} does not understand this version of daskscope, "
-                f"{__version__} ({detail}); install the same version on both sides"
-            )
-        elif response.is_redirect:
-            problem = (
-                f"{endpoint} answers that the service is elsewhere; set daskscope.endpoint to "
-                "where it is"
-            )
-        elif response.ok:
-            problem = (
-                f"{endpoint} answers, but is not a daskscope service; check daskscope.endpoint"
-            )
-        else:
-            problem = (
-                f"the service at {endpoint} answered {status} ({detail}); its own log says why"
-            )
-        return self._failed(_Problem(str(status), problem), asked_to_wait(response))
+        problem = refused(self._settings.endpoint, response)
+        return self._failed(problem, asked_to_wait(response))
 
     def _delivered(self, reply: protocol.Reply) -> None:
         if self.problem is not None:
@@ -246,7 +205,7 @@ class Sender:
         self.interval_wanted = min(reply.interval, MAX_ASKED)
         self.first_answer.set()
 
-    def _failed(self, problem: _Problem, asked: float = 0.0) -> bool:
+    def _failed(self, problem: Problem, asked: float = 0.0) -> bool:
         self.failures["heartbeats"] += 1
         self._failed_in_a_row += 1
         self._share = min(self._share, PROBING_SHARE)
@@ -274,29 +233,3 @@ def _reply(response: requests.Response, drops: Counter[str]) -> protocol.Reply |
         return protocol.decode_reply(response.content, drops)
     except ValueError:
         return None
-
-
-def _unreachable(endpoint: str, error: Exception) -> _Problem:
-    kind, words = kind_of(error)
-    hint = {
-        "header": "the token has characters that no token has; check daskscope.token",
-        "file": words,
-        "answer": "its answer cannot be read; is it a daskscope service?",
-        "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
-        "REQUESTS_CA_BUNDLE",
-        "proxy": "the proxy does not let it through; check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
-        "timeout": "no answer in time; is the address right, and the service well?",
-        "name": "its name is not known; check daskscope.endpoint",
-        "connection": f"no connection ({words}); does it run (`daskscope serve`), and is "
-        "daskscope.endpoint right?",
-    }[kind]
-    return _Problem(kind, f"cannot reach the service at {endpoint}: {hint}")
-
-
-def _detail(response: requests.Response) -> str:
-    """Return what a problem document says, or the bare status."""
-    try:
-        problem = response.json()
-        return str(problem.get("detail") or problem.get("title"))[:300]
-    except (ValueError, AttributeError):
-        return f"HTTP {response.status_code}"

@@ -1,0 +1,80 @@
+"""What keeps a beat from being delivered, in words that say what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import requests
+
+from daskscope import protocol
+from daskscope.connection import kind_of
+from daskscope.version import __version__
+
+#: What sending the same again would not change.
+NEVER = (400, 413, 415, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something was not delivered: ``text`` says what to do, too."""
+
+    kind: str
+    text: str
+
+
+def refused(endpoint: str, response: requests.Response) -> Problem:
+    """Return why an answer does not acknowledge a beat."""
+    status, detail = response.status_code, _detail(response)
+    if status in (401, 403):
+        text = (
+            f"the service at {endpoint} refuses the token ({detail}); make one with "
+            "`daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
+        )
+    elif status == 413:
+        text = (
+            f"the service at {endpoint} finds beats too large, however little is in them "
+            f"(413, {detail}); is there a proxy in between? Each takes up to "
+            f"{protocol.MAX_BEAT_BYTES >> 20} MiB"
+        )
+    elif status in NEVER:
+        text = (
+            f"the service at {endpoint} does not understand this version of daskscope, "
+            f"{__version__} ({detail}); install the same version on both sides"
+        )
+    elif response.is_redirect:
+        text = (
+            f"{endpoint} answers that the service is elsewhere; set daskscope.endpoint to "
+            "where it is"
+        )
+    elif response.ok:
+        text = f"{endpoint} answers, but is not a daskscope service; check daskscope.endpoint"
+    else:
+        text = f"the service at {endpoint} answered {status} ({detail}); its own log says why"
+    return Problem(str(status), text)
+
+
+def unreachable(endpoint: str, error: Exception) -> Problem:
+    """Return why there was no answer."""
+    kind, words = kind_of(error)
+    hint = {
+        "header": "the token has characters that no token has; check daskscope.token",
+        "file": words,
+        "answer": "its answer cannot be read; is it a daskscope service?",
+        "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
+        "REQUESTS_CA_BUNDLE",
+        "proxy": "the proxy does not let it through; check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
+        "timeout": "no answer in time; is the address right, and the service well?",
+        "name": "its name is not known; check daskscope.endpoint",
+        "connection": f"no connection ({words}); does it run (`daskscope serve`), and is "
+        "daskscope.endpoint right?",
+    }[kind]
+    return Problem(kind, f"cannot reach the service at {endpoint}: {hint}")
+
+
+def _detail(response: requests.Response) -> str:
+    """Return what a problem document says, or the bare status."""
+    try:
+        problem = response.json()
+        return str(problem.get("detail") or problem.get("title"))[:300]
+    except (ValueError, AttributeError):
+        return f"HTTP {response.status_code}"
