@@ -32,6 +32,7 @@ from daskscope.observe.weight import weight
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
 from daskscope.recent import Recent
+from daskscope.rehearsal import OwnNumbers
 from daskscope.report.sender import Sender
 from daskscope.shutdown.shutdowns import Shutdowns
 from daskscope.size import size_of
@@ -154,7 +155,13 @@ class Running:
         if observed is None:
             return Explanation(problem="no snapshot could be taken of this cluster")
         await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
-        return await asyncio.to_thread(explain, self._settings, self._recent.snapshot() or observed)
+        failures = {} if self._emitter is None else self._emitter.send_failures()
+        return await asyncio.to_thread(
+            explain,
+            self._settings,
+            self._recent.snapshot() or observed,
+            OwnNumbers(failures, self._waiting()),
+        )
 
     def tell_more_soon(self) -> None:
         """Tell what has changed before the next beat: a part of it, so that the loop breathes."""

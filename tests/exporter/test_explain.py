@@ -243,10 +243,7 @@ def test_of_otlp_every_field_is_shown(
     assert {name: shown["metrics"][name] for name in who} == who
     sent_metrics = {metric["name"]: metric for metric in metrics}
     # What a bound drops may have come since.
-    assert sent_metrics.keys() - shown["metrics"].keys() <= {
-        names.QUEUE_SIZE.name,
-        names.DROPPED.name,
-    }
+    assert sent_metrics.keys() - shown["metrics"].keys() <= {names.DROPPED.name}
     for name, told_metric in _without(shown["metrics"], *who).items():
         metric, kind = sent_metrics[name], told_metric["kind"]
         data = metric.pop(kind)
@@ -390,6 +387,30 @@ def test_sizes_and_totals_are_shown_as_the_environment_has_them(
     assert {
         point["attributes"][names.TASK_PREFIX]: point["count"] for point in durations["data_points"]
     } == {"inc": 1, "fail": 1}
+
+
+def test_what_the_plugin_counts_of_itself_is_shown(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    recorder.misbehave = lambda path: 401 if path == "/api/v1/heartbeats" else None
+    register()
+
+    def shown(metric: names.Metric) -> dict[str, float]:
+        told = daskscope.explain(client)["otlp.enabled"].sends["metrics"].get(metric.name)
+        points = [] if told is None else told["data_points"]
+        return {point["attributes"][metric.attributes[0]]: point["value"] for point in points}
+
+    assert set(shown(names.QUEUE_SIZE)) == {"clear", "report", "emit", "rows"}
+    failed = recorder.wait_for(lambda: _failed(recorder), "a failure that is told of")
+    assert shown(names.SEND_FAILURES)["heartbeats"] >= failed
+    client.run_on_scheduler(_end)
+
+
+def _failed(recorder: Recorder) -> float:
+    return max(
+        (values.get(("heartbeats",), 0) for values in recorder.points(names.SEND_FAILURES)),
+        default=0,
+    )
 
 
 def test_where_nobody_registered_it_says_so(client: Client) -> None:

@@ -112,6 +112,10 @@ class Emitter:
         if snapshot.phase == "stop":
             self._tell_cluster(logs, names.LOG_CLUSTER_STOPPED, "Cluster stopped", snapshot)
 
+    def send_failures(self) -> dict[str, int]:
+        """Return how many requests failed, by what was sent: the others' too."""
+        return {**self._others_failures(), **self._exporters.failures}
+
     def end_overdue(self) -> None:
         """End requests that take too long. From any thread."""
         self._exporters.end_overdue()
@@ -136,7 +140,7 @@ class Emitter:
                 self._exporters.metrics(),
                 who,
                 self._settings.interval,
-                lambda: {**self._others_failures(), **self._exporters.failures},
+                self.send_failures,
                 self._waiting,
                 cluster.prices,
             ),
