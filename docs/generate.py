@@ -14,7 +14,7 @@ from typing import Any
 
 from flask import Flask
 
-from daskscope import config, names
+from daskscope import defaults, names
 from daskscope.observe.events import MAX_TOPICS
 from daskscope.observe.failures import MAX_TYPES
 from daskscope.observe.naming import MAX_PREFIXES
@@ -33,16 +33,18 @@ _CONFIGURATION = """\
 
 In order of weight, the last one wins:
 
-1. Dask's configuration: below `daskscope:` in any of [its YAML
-   files](https://docs.dask.org/en/stable/configuration.html), or set with `dask.config.set`;
+1. below `daskscope:` in any of [Dask's YAML
+   files](https://docs.dask.org/en/stable/configuration.html);
 2. the environment variable in the table, which Dask reads as it is imported;
-3. an argument of `daskscope.register()`, or an option of `dask scheduler --preload daskscope`.
+3. what a program sets with `dask.config.set`;
+4. an argument of `daskscope.register()`, or an option of `dask scheduler --preload daskscope`.
 
 With `register()` the client's configuration counts, and travels to the scheduler; with a preload
 the scheduler's own. Arguments and options are named after the setting:
 `computation.code.max-bytes` is `computation__code__max_bytes=` and
-`--daskscope-computation-code-max-bytes`. `tags` has no option. A setting that makes no sense is an
-error in `register()`; in a preload it is one warning, and the cluster runs without daskscope.
+`--daskscope-computation-code-max-bytes`. `tags` and `prices` have no option. A setting that makes
+no sense, or that there is not, is an error in `register()`; in a preload it is one warning, and the
+cluster runs without daskscope: what may be a refusal is never passed over.
 
 {plugin}
 
@@ -218,7 +220,7 @@ def configuration() -> str:
     helps = dict(_comments())
     plugin = [
         (f"`{path}`", f"`{_yaml(default)}`", f"`{_variable(path)}`", helps[path])
-        for path, default in config.leaves()
+        for path, default in defaults.leaves()
     ]
     service = [
         (
@@ -329,7 +331,7 @@ def _comments() -> Iterator[tuple[str, str]]:
     """Yield (dotted path, the comment above it) for the keys of ``daskscope.yaml``."""
     path: list[str] = []
     comment: list[str] = []
-    file = Path(config.__file__).parent / "daskscope.yaml"
+    file = Path(defaults.__file__).parent / "daskscope.yaml"
     for line in file.read_text(encoding="utf-8").splitlines():
         text = line.strip()
         if text.startswith("#"):
@@ -341,7 +343,7 @@ def _comments() -> Iterator[tuple[str, str]]:
 
 
 def _variable(path: str) -> str:
-    return f"DASK_DASKSCOPE__{config.argument_name(path).upper()}"
+    return f"DASK_DASKSCOPE__{defaults.argument_name(path).upper()}"
 
 
 def _yaml(value: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daskscope.config import leaves
+from daskscope.defaults import leaves
 from daskscope.explanation import SWITCHES
 
 ROOT = Path(__file__).parents[1]

@@ -1,35 +1,25 @@
-"""Settings: from Dask's configuration to one immutable, checked value.
-
-``daskscope.yaml`` beside this file lists every setting with its default and its meaning.
-"""
+"""Settings: from Dask's configuration to one immutable, checked value."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import dask.config
-import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from daskscope import protocol
+from daskscope.defaults import argument_name, configured
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import MAX_NAME
 
 #: What can have a price for an hour of it.
 PRICED = ("cluster", "worker", "thread", "gpu", "gib")
-
-#: The defaults, as Dask's configuration holds them below ``daskscope``.
-DEFAULTS: dict[str, Any] = yaml.safe_load(
-    (Path(__file__).parent / "daskscope.yaml").read_text(encoding="utf-8")
-)["daskscope"]
-
-dask.config.update_defaults({"daskscope": DEFAULTS})
+#: Beyond it a price is a mistake.
+MAX_PRICE = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +67,10 @@ def settings(**overrides: Any) -> Settings:
     Raises
     ------
     ConfigurationError
-        A setting has the wrong type or makes no sense, or an override names no setting.
+        A setting has the wrong type or makes no sense, or something names no setting.
     """
-    known = {argument_name(path): path for path, _ in leaves()}
-    values = {path: dask.config.get(f"daskscope.{path}") for path in known.values()}
+    values = configured()
+    known = {argument_name(path): path for path in values}
     for name, value in overrides.items():
         if name not in known:
             raise ConfigurationError(
@@ -147,20 +137,6 @@ def in_force(chosen: Settings) -> dict[str, str]:
     }
 
 
-def leaves(tree: Mapping[str, Any] | None = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, default) of every setting in ``daskscope.yaml``."""
-    for key, value in (DEFAULTS if tree is None else tree).items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def argument_name(path: str) -> str:
-    """Return the name of a setting as a Python argument: ``computation__code__max_bytes``."""
-    return path.replace(".", "__").replace("-", "_")
-
-
 def _wrong(path: str, value: Any, right: str) -> ConfigurationError:
     return ConfigurationError(f"daskscope.{path} is {value!r}; it must be {right}")
 
@@ -170,8 +146,19 @@ def _endpoint(values: Mapping[str, Any]) -> str:
     right = "an http:// or https:// address, such as http://127.0.0.1:8690"
     if not isinstance(value, str):
         raise _wrong("endpoint", value, right)
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(value)
+        has_port = parts.port != 0  # to read it is to check it
+    except ValueError:
+        raise _wrong("endpoint", value, right) from None
+    if "@" in parts.netloc:
+        # Not the value itself: it is logged, and shown in notebooks.
+        raise ConfigurationError(
+            "daskscope.endpoint holds a user or a password; it must be the address alone: what "
+            "signs in is daskscope.token"
+        )
+    is_address = parts.scheme in ("http", "https") and parts.hostname and has_port
+    if not is_address or parts.query or parts.fragment or re.search(r"\s", value):
         raise _wrong("endpoint", value, right)
     return value.rstrip("/")
 
@@ -198,7 +185,7 @@ def _duration(values: Mapping[str, Any], path: str, least: float) -> float:
     right = f'a duration of {least:g} s to a day, such as "10s"'
     try:
         seconds = float(parse_timedelta(value))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise _wrong(path, value, right) from None
     if not least <= seconds <= 86_400:
         raise _wrong(path, value, right)
@@ -212,7 +199,7 @@ def _idle_timeout(values: Mapping[str, Any]) -> float | None:
     right = 'a duration of at least a second, such as "1h", or null'
     try:
         seconds = float(parse_timedelta(value))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise _wrong(path, value, right) from None
     if not 1.0 <= seconds < float("inf"):
         raise _wrong(path, value, right)
@@ -243,7 +230,7 @@ def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
         raise _wrong("prices", value, right)
     for what, price in given.items():
         number = isinstance(price, int | float) and not isinstance(price, bool)
-        if what not in PRICED or not number or not 0 <= price < float("inf"):
+        if what not in PRICED or not number or not 0 <= price < MAX_PRICE:
             raise _wrong("prices", value, right)
     return protocol.Prices(currency, {what: float(price) for what, price in given.items()})
 
@@ -265,10 +252,14 @@ def _count(values: Mapping[str, Any], path: str) -> int:
 
 def _bytes(values: Mapping[str, Any], path: str) -> int:
     value = values[path]
+    right = 'a size, such as "8 KiB"'
     try:
-        return int(parse_bytes(value))
-    except (ValueError, TypeError, AttributeError):
-        raise _wrong(path, value, 'a size, such as "8 KiB"') from None
+        size = int(parse_bytes(value))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        raise _wrong(path, value, right) from None
+    if size < 0:
+        raise _wrong(path, value, right)
+    return size
 
 
 def _tags(values: Mapping[str, Any]) -> dict[str, str]:
@@ -295,6 +286,6 @@ def _patterns(values: Mapping[str, Any], path: str) -> tuple[str, ...]:
     for pattern in patterns:
         try:
             re.compile(pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise _wrong(path, pattern, f"a regular expression ({error})") from None
     return patterns

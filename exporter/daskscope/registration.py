@@ -17,7 +17,8 @@ from distributed import Client, get_client
 from distributed.scheduler import Scheduler
 
 from daskscope.calling_code import send_calling_code, send_no_calling_code
-from daskscope.config import Settings, argument_name, leaves, settings
+from daskscope.config import Settings, settings
+from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import install_on_scheduler
 from daskscope.observe import environment

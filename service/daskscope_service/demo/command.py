@@ -25,7 +25,7 @@ import requests
 from distributed import Client, LocalCluster
 
 import daskscope
-from daskscope.config import DEFAULTS
+from daskscope.defaults import DEFAULTS
 from daskscope_service.accounts import sign_in, tokens
 from daskscope_service.db.engine import DEFAULT_WORKSPACE, open_database
 from daskscope_service.demo import workload

@@ -1,0 +1,102 @@
+"""The settings that there are, with their defaults, beside what users wrote below ``daskscope:``.
+
+``daskscope.yaml`` beside this file lists every setting with its default and its meaning.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import yaml
+
+from daskscope.errors import ConfigurationError
+
+#: The defaults, as Dask's configuration holds them below ``daskscope``.
+DEFAULTS: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parent / "daskscope.yaml").read_text(encoding="utf-8")
+)["daskscope"]
+
+
+def leaves(tree: Mapping[str, Any] = DEFAULTS, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, default) of every setting in ``daskscope.yaml``."""
+    for key, value in tree.items():
+        if _is_section(value):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def argument_name(path: str) -> str:
+    """Return the name of a setting as a Python argument: ``computation__code__max_bytes``."""
+    return path.replace(".", "__").replace("-", "_")
+
+
+def configured() -> dict[str, Any]:
+    """Return each setting's value in Dask's configuration, or its default, by its dotted path.
+
+    Raises
+    ------
+    ConfigurationError
+        Something there names no setting, or is a value where settings belong: it may be meant as a
+        refusal, and is not to be passed over.
+    """
+    return dict(_values(dask.config.get("daskscope", None), DEFAULTS, ""))
+
+
+def _values(told: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    if told is None:
+        yield from leaves(defaults, prefix)
+        return
+    if not isinstance(told, Mapping):
+        where = f"daskscope.{prefix}".rstrip(".")
+        # Not a text itself: it may be a token.
+        shown = repr(told) if isinstance(told, bool | int | float) else f"a {type(told).__name__}"
+        there = ", ".join(f"daskscope.{path}" for path, _ in leaves(defaults, prefix))
+        raise ConfigurationError(f"{where} is {shown}; it must hold settings: {there}")
+    values = {str(key).replace("_", "-"): value for key, value in told.items()}
+    for key in values:
+        if key not in defaults:
+            near = get_close_matches(key, defaults, n=1) or defaults
+            there = " or ".join(f"daskscope.{prefix}{name}" for name in near)
+            raise ConfigurationError(f"there is no setting daskscope.{prefix}{key}, but {there}")
+    for key, default in defaults.items():
+        if _is_section(default):
+            yield from _values(values.get(key), default, f"{prefix}{key}.")
+        else:
+            yield prefix + key, values.get(key, default)
+
+
+def _is_section(default: Any) -> bool:
+    # An empty mapping is a setting whose value is one.
+    return isinstance(default, Mapping) and bool(default)
+
+
+def _add_defaults() -> None:
+    """Add the defaults to Dask's configuration, where what users wrote stays."""
+    told = copy.deepcopy(dask.config.config.get("daskscope"))
+    dask.config.update_defaults({"daskscope": DEFAULTS})
+    # Dask lets a default that is a section replace a single value: ``logs: false`` would be gone.
+    if told is not None and not isinstance(told, Mapping):
+        dask.config.config["daskscope"] = told
+    elif told is not None:
+        _put_back(told, DEFAULTS, dask.config.config["daskscope"])
+
+
+def _put_back(told: Mapping[str, Any], defaults: Mapping[str, Any], config: dict[str, Any]) -> None:
+    for key, value in told.items():
+        section = defaults.get(str(key).replace("_", "-"))
+        if value is None or section is None or not _is_section(section):
+            continue
+        name = dask.config.canonical_name(str(key), config)
+        if isinstance(value, Mapping):
+            _put_back(value, section, config[name])
+        else:
+            config[name] = value
+
+
+_add_defaults()

@@ -1,0 +1,118 @@
+"""Settings that make no sense are errors that name them: a refusal is never passed over."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import pytest
+
+from daskscope.config import settings
+from daskscope.errors import ConfigurationError
+
+#: What Dask's configuration holds as daskscope is imported is not what it holds later.
+IMPORT = """
+import daskscope
+from daskscope.config import settings
+try:
+    print(settings())
+except daskscope.ConfigurationError as error:
+    print("refused:", error)
+"""
+
+
+def of_new_process(text: str, folder: Path, **variables: str) -> str:
+    """Return the settings of a process with that text in a configuration file, or what is wrong."""
+    (folder / "dask.yaml").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT],
+        env=os.environ | {"DASK_CONFIG": str(folder)} | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("daskscope: {logs: false}", "daskscope.logs is False"),
+        ("daskscope: {computation: {exceptions: no}}", "daskscope.computation.exceptions is False"),
+        ("daskscope: {events: []}", "daskscope.events is a list"),
+        ("daskscope: {spool: ''}", "daskscope.spool is a str"),
+        ("daskscope: false", "daskscope is False"),
+        (
+            "daskscope: {computation: {code: {transmitt: false}}}",
+            "there is no setting daskscope.computation.code.transmitt, but "
+            "daskscope.computation.code.transmit",
+        ),
+        ("daskscope: {max_spans: 1}", "no setting daskscope.max-spans, but"),
+    ],
+)
+def test_what_may_be_meant_as_a_refusal_in_a_file_is_not_passed_over(
+    text: str, told: str, tmp_path: Path
+) -> None:
+    output = of_new_process(text, tmp_path)
+    assert output.startswith("refused:")
+    assert told in output
+
+
+def test_what_may_be_meant_as_a_refusal_in_a_variable_is_not_passed_over(tmp_path: Path) -> None:
+    output = of_new_process("{}", tmp_path, DASK_DASKSCOPE__LOGS="false")
+    assert "daskscope.logs is False; it must hold settings: daskscope.logs.transmit" in output
+
+
+def test_sections_that_are_empty_or_written_with_underscores_are_well(tmp_path: Path) -> None:
+    text = "daskscope: {logs: , computation: {code: {max_bytes: 1 KiB}}, tags: {a: b}}"
+    output = of_new_process(text, tmp_path, DASK_DASKSCOPE__TRACES__TRANSMIT="false")
+    for told in ("code_max_bytes=1000", "traces_transmit=False", "logs_transmit=True", "'a': 'b'"):
+        assert told.replace("1000", "1024") in output
+
+
+def test_what_a_program_sets_counts_and_may_be_wrong_too() -> None:
+    with dask.config.set({"daskscope": {"interval": "3s"}}):
+        assert (settings().interval, settings().logs_transmit) == (3.0, True)
+    with (
+        dask.config.set({"daskscope.logs": False}),
+        pytest.raises(ConfigurationError, match=r"daskscope\.logs is False"),
+    ):
+        settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endpoint", "ftp://there"),
+        ("endpoint", "http://[::1"),
+        ("endpoint", "http://there:abc"),
+        ("endpoint", "http://there:99999"),
+        ("endpoint", "http://there/?a=b"),
+        ("endpoint", "http://over there"),
+        ("endpoint", "http://"),
+        ("scrub", ["a{9999999999}"]),
+        ("scrub", ["(" * 5_000]),
+        ("spool__max_bytes", "inf"),
+        ("spool__max_bytes", -1),
+        ("interval", "1e400s"),
+        ("idle__timeout", "1e400s"),
+        ("prices", {"currency": "USD", "thread": 10**400}),
+    ],
+)
+def test_values_that_make_no_sense_are_errors_that_name_the_setting(name: str, value: Any) -> None:
+    path = name.replace("__", ".").replace("_", "-")
+    with pytest.raises(ConfigurationError, match=re.escape(f"daskscope.{path} is ")):
+        settings(**{name: value})
+
+
+def test_an_endpoint_with_a_password_is_refused_without_a_word_of_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"daskscope\.endpoint holds") as refused:
+        settings(endpoint="http://ada:hunter22@there:8690")
+    assert "hunter22" not in str(refused.value)
+    assert refused.value.__cause__ is None
