@@ -109,10 +109,12 @@ class Plugin(SchedulerPlugin):
         if self._running is not None:
             await until(self._running.sender.first_answer.is_set, ANSWER_DEADLINE)
 
-    def client_is(self, registrant: Registrant) -> None:
-        """Remember whose client that is; Dask does not tell."""
+    def client_is(self, registrant: Registrant, settings: Settings) -> None:
+        """Remember whose client that is, and what its own ``settings`` refuse."""
         if self._running is not None and registrant.client is not None:
-            self._running.observer.client_is(registrant.client, registrant.user)
+            self._running.observer.client_is(
+                registrant.client, registrant.user, tells_code=settings.code_transmit
+            )
 
     def installed(self, settings: Settings, scheduler: Scheduler) -> Installed:
         """Return what a client with ``settings`` gets to know."""
@@ -202,7 +204,7 @@ async def install(
         dask_scheduler.add_plugin(plugin, name=NAME)
         await plugin.start(dask_scheduler)
     assert isinstance(plugin, Plugin)
-    plugin.client_is(registrant)
+    plugin.client_is(registrant, settings)
     await plugin.first_answer()
     return plugin.installed(settings, dask_scheduler)
 

@@ -122,11 +122,21 @@ def test_a_client_that_registers_again_has_its_source_looked_for_once_too(
         assert len(reads) == 1
 
 
-def test_other_clients_of_the_process_send_no_code(
-    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
+# Whoever has set it may look at it on Dask's dashboard, which keeps it on the cluster.
+@pytest.mark.parametrize("dasks_own_setting", [0, 2])
+def test_no_code_is_told_of_clients_that_did_not_register_or_refuse_it(
+    client: Client,
+    cluster: LocalCluster,
+    register: Register,
+    recorder: Recorder,
+    dasks_own_setting: int,
 ) -> None:
     register()
-    with Client(cluster) as other, Client(cluster) as refusing:
+    with (
+        dask.config.set({"distributed.diagnostics.computations.nframes": dasks_own_setting}),
+        Client(cluster) as other,
+        Client(cluster) as refusing,
+    ):
         daskscope.register(refusing, token=TOKEN, computation__code__transmit=False)
         for one in (other, refusing):
             one.submit(lambda: "of another client").result()

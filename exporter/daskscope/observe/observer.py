@@ -148,9 +148,9 @@ class Observer:
         self._failed_runs.stop()
         self._load.stop()
 
-    def client_is(self, client: str, user: str) -> None:
-        """Remember whose client that is; Dask does not tell."""
-        self._users.client_is(client, user)
+    def client_is(self, client: str, user: str, *, tells_code: bool) -> None:
+        """Remember whose client that is and what it refuses; Dask does not tell."""
+        self._users.client_is(client, user, tells_code=tells_code)
 
     # --- hooks ------------------------------------------------------------------------------------
 
@@ -177,7 +177,9 @@ class Observer:
             [task for task in map(find, keys) if task is not None],
             client=client,
             user=lambda: self._users.user_of(client, self._users_running),
-            frames=() if graph is None else self._code.frames(graph.code),
+            frames=self._code.frames(graph.code)
+            if graph is not None and self._users.tells_code(client)
+            else (),
             graph=graph,
             count_first=self.transitions.count,
         )

@@ -1,4 +1,4 @@
-"""Whose client a client is. Dask knows clients by their ids alone, and no users."""
+"""Whose client a client is, and what it refuses. Dask knows clients by their ids, and no users."""
 
 from __future__ import annotations
 
@@ -35,25 +35,34 @@ class Users:
         """``of_scheduler`` is who runs the scheduler if the plugin was preloaded, else None."""
         self._of_scheduler = of_scheduler
         self._drops = drops
-        self._users: OrderedDict[str, str] = OrderedDict()
+        # Of each client its user, and whether its code may be told.
+        self._clients: OrderedDict[str, tuple[str, bool]] = OrderedDict()
         # Who registered from the scheduler's own process.
         self._here: str | None = None
 
-    def client_is(self, client: str, user: str) -> None:
-        """Remember whose client that is."""
+    def client_is(self, client: str, user: str, *, tells_code: bool) -> None:
+        """Remember whose client that is, and whether it refuses to tell its code."""
         if _is_here(client):
             self._here = user
-        self._users[client] = user
-        self._users.move_to_end(client)
-        if len(self._users) > MAX_CLIENTS:
-            self._users.popitem(last=False)
+        self._clients[client] = user, tells_code
+        self._clients.move_to_end(client)
+        if len(self._clients) > MAX_CLIENTS:
+            self._clients.popitem(last=False)
             self._drops["user of a client"] += 1
+
+    def tells_code(self, client: str) -> bool:
+        """Return whether that client has registered and has not refused to tell its code.
+
+        Any client may send it: Dask has a setting for that, ``nframes``.
+        """
+        _, tells_code = self._clients.get(client, ("", False))
+        return tells_code
 
     def user_of(self, client: str, running: Callable[[], Collection[str]]) -> str:
         """Return whose client that is; ``running`` tells the users whose computations run now."""
-        user = self._users.get(client)
-        if user is not None:
-            return user
+        known = self._clients.get(client)
+        if known is not None:
+            return known[0]
         if client.startswith(_OF_A_TASK) and len(users := running()) == 1:
             return next(iter(users))
         if self._of_scheduler is not None:
