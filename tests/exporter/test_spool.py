@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import dask.config
 import pytest
 from distributed import Client, LocalCluster
 
@@ -308,8 +307,8 @@ def test_what_a_killed_scheduler_could_not_deliver_arrives_from_the_next_one(
         with (
             worker_process(first.address),
             Client(first.address, timeout=30) as client,
-            dask.config.set({"distributed.diagnostics.computations.nframes": 1}),
         ):
+            daskscope.register(client, token=TOKEN)
             for number in range(5):
                 assert client.submit(inc, number, pure=False).result(timeout=30) == number + 1
             _eventually(

@@ -7,6 +7,7 @@ here, is counted if it is lost, and warned of once for each reason.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -59,6 +60,7 @@ class Delivery:
         self._warning = threading.Lock()
         self._closing = threading.Event()
         self._gone: set[Signal] = set()
+        self._process = os.getpid()
 
     def close(self) -> None:
         """Try once what waits, and keep nothing any more."""
@@ -66,6 +68,8 @@ class Delivery:
 
     def send_totals(self, export: Callable[[], Any]) -> bool:
         """Send metrics now or, if they are not wanted now, not at all."""
+        if self._is_a_copy():
+            return False
         wanted = time.monotonic() >= self._not_before.get("metrics", 0.0)
         return (wanted or self._closing.is_set()) and self._try("metrics", export)
 
@@ -77,6 +81,8 @@ class Delivery:
         export: Callable[[Sequence[Any]], Any],
     ) -> bool:
         """Send items, again and again if that may help; else count them as dropped ``what``."""
+        if self._is_a_copy():
+            return False
         given_up = time.monotonic() + GIVE_UP_AFTER
         while signal not in self._gone:
             self._closing.wait(self._not_before.get(signal, 0.0) - time.monotonic())
@@ -93,6 +99,10 @@ class Delivery:
                 break
         self._drops[what] += len(items)
         return False
+
+    def _is_a_copy(self) -> bool:
+        # In a process that was forked the SDK starts its threads anew. The scheduler is not there.
+        return os.getpid() != self._process
 
     def _try(self, signal: Signal, export: Callable[[], Any]) -> bool:
         """Send once, and keep the SDK silent meanwhile. Return whether it was taken."""

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakSet
 
 try:
     import fcntl
@@ -105,6 +106,10 @@ class _File:
             os.close(self.descriptor)
 
 
+#: All there are, for whoever forks this process.
+_spools: WeakSet[Spool] = WeakSet()
+
+
 class Spool:
     """What one plugin could not deliver, and what others left behind. Not thread-safe.
 
@@ -130,6 +135,7 @@ class Spool:
         self._records: Iterator[bytes] | None = None
         self._next: bytes | None = None
         self._warned = False
+        _spools.add(self)
 
     @property
     def is_used(self) -> bool:
@@ -305,3 +311,13 @@ def _lock(descriptor: int) -> bool:
         # A file system without locks: at worst a beat is delivered twice, which is harmless.
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
+
+
+def _let_go_in_a_copy() -> None:
+    # A process that was forked holds the locks, too: nobody could deliver while it lives.
+    for spool in tuple(_spools):
+        spool.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_a_copy)
