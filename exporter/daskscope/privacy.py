@@ -22,10 +22,9 @@ from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.scrubbing import (
-    SCRUBBED,
     Scrubber,
-    names_a_secret,
     shortened,
+    without_code,
     without_source_lines,
 )
 
@@ -94,8 +93,18 @@ class Privacy:
         """Return ``text`` without secrets, and no longer than ``protocol.MAX_TEXT``."""
         return self._scrubber.scrub(text, protocol.MAX_TEXT)
 
+    def _prose(self, text: str) -> str:
+        """Return what a user wrote or logged, also if a traceback was."""
+        return self.scrub(self._allowed(text))
+
+    def _allowed(self, text: str) -> str:
+        return text if self._settings.code_transmit else without_code(text)
+
+    def _scrub_code(self, text: str) -> str:
+        return self._scrubber.scrub(text, protocol.MAX_TEXT, code=True)
+
     def _code(self, code: protocol.Code) -> protocol.Code:
-        text = self.scrub(code.text)
+        text = self._scrub_code(code.text)
         clean = protocol.code_hash(code.file, code.first_line, code.cut, text)
         self._hashes[code.hash] = clean
         if len(self._hashes) > 2 * MAX_CODE:
@@ -116,10 +125,7 @@ class Privacy:
         return {name: self._short(text) for name, text in cluster.settings.items()}
 
     def _named(self, texts: Mapping[str, str]) -> dict[str, str]:
-        return {
-            self._short(name): SCRUBBED if names_a_secret(name) else self._short(text)
-            for name, text in texts.items()
-        }
+        return self._scrubber.scrub_named(texts)
 
     def _short(self, text: str) -> str:
         return self._scrubber.scrub(text, protocol.MAX_NAME)
@@ -149,13 +155,13 @@ class Privacy:
             message = message and message.partition(", (")[0] + ", …)"
         return dataclasses.replace(
             failure,
-            message=None if message is None else self.scrub(message),
-            traceback=None if traceback is None else self.scrub(traceback),
+            message=None if message is None else self._prose(message),
+            traceback=None if traceback is None else self._scrub_code(traceback),
         )
 
     def _loss(self, loss: protocol.WorkerLoss) -> protocol.WorkerLoss:
         log = loss.log if self._settings.logs_transmit else None
-        return dataclasses.replace(loss, log=None if log is None else tuple(map(self.scrub, log)))
+        return dataclasses.replace(loss, log=None if log is None else tuple(map(self._prose, log)))
 
     def _log(self, record: LogRecord) -> LogRecord:
         # Source lines were never read, and texts of exceptions were left out where they are refused
@@ -164,9 +170,10 @@ class Privacy:
         exception, traceback = (record.exception, record.traceback) if told else (None, None)
         return dataclasses.replace(
             record,
-            text=self.scrub(record.text),
-            exception=None if exception is None else self.scrub(exception),
-            traceback=None if traceback is None else self.scrub(traceback),
+            text=self._prose(record.text),
+            exception=None if exception is None else self._prose(exception),
+            # An exception of another process has that one's traceback for its text.
+            traceback=None if traceback is None else self._scrub_code(self._allowed(traceback)),
         )
 
     def _shutdown(self, shutdown: protocol.Shutdown) -> protocol.Shutdown:
@@ -180,7 +187,7 @@ class Privacy:
         if line.text is None or not self._settings.code_transmit:
             return None
         # Cut last: half a secret is not known for one.
-        return shortened(self.scrub(line.text), MAX_SOURCE_LINE)
+        return shortened(self._scrub_code(line.text), MAX_SOURCE_LINE)
 
     def _topics(self, counts: Mapping[str, int]) -> dict[str, int]:
         clean: Counter[str] = Counter()

@@ -8,6 +8,7 @@ import importlib
 import logging
 import re
 import warnings
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,11 @@ class Registration:
         if self.url is None:
             return f"<daskscope: not registered: {self.problem}>"
         return f"<daskscope: {self.url}{self._notes('; ')}>"
+
+    def __await__(self) -> Generator[None, None, Registration]:
+        """Return itself: an asynchronous program awaits it, also where daskscope is off."""
+        return self
+        yield  # which makes a generator of this
 
     def _repr_html_(self) -> str:
         """Return the same as a link, for a notebook."""

@@ -8,56 +8,94 @@ time in proportion to its length, whatever is in it: what a pattern looks for is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from daskscope.protocol import MAX_NAME
 
 SCRUBBED = "[scrubbed]"
 
 _NAMES = (
-    r"passw(?:or)?d|passphrase|(?<![a-z])pass(?![a-z])|(?<![a-z])pwd|secret|token(?!i[sz])"
-    r"|(?:api|access|account|auth|private|shared|encryption)[_-]?key|credential|authorization"
+    # Not of a tokenizer, and no numbers of tokens.
+    r"passw(?:or)?d|passphrase|passcode|(?<![a-z])pass(?![a-z])|(?<![a-z])pwd?(?![a-z])"
+    r"|(?<=[a-z])pwd|secret|token(?!i[sz]|s\s{0,8}[:=]\s{0,8}\d{1,9}(?!\w))|credential"
+    r"|authorization|(?<![a-z])cookie"
+    r"|(?:api|access|account|auth|private|shared|encryption|subscription|storage|signing|master"
+    r"|consumer|fernet|license)[_-]?key"
 )
 
-# Each keeps what its group ``keep`` matched; the rest of the match is replaced.
-_PATTERNS = (
+# A bare value behind such a name. Code is full of names: there it must look made up.
+_MADE_UP = r"""(?= [^\s"'(),;]{0,200}? [\d/+!@$%^*-] ) (?! [\w.]{1,100} \( ) (?! \[scrubbed )
+    [^\s"'(),;\\]{6,}+"""
+_ANY = r"""(?! \[scrubbed | (?: none|null|true|false ) \b ) [^\s"'(),;\\]{4,}+"""
+
+# Of a key in PEM, of which the beginning may have been cut off, a line.
+_BASE64 = r"""[^\S\n]{0,40}["']?[A-Za-z0-9+/]{%s}={0,2}(?:\\n)?["']?[^\S\n]{0,4}"""
+
+
+def _named(bare: str) -> str:
     # password = "…", api_key: …, os.environ["TOKEN"] = '…', password: str = "…", also escaped
-    # inside of JSON. A quoted value counts in any case, also one that was cut; a bare one only if
-    # it looks made up, for code is full of names.
-    rf"""(?ix) (?P<keep>
+    # inside of JSON. A quoted value counts in any case, also one that was cut.
+    return rf"""(?ix) (?P<keep>
         (?: {_NAMES} ) [\w.-]{{0,40}} (?: \\?["'] )? \]?
         (?: \s{{0,8}} : \s{{0,8}} [\w.\[\]|]{{1,40}} (?= \s{{0,8}} = ) )?
         \s{{0,8}} (?: [:=!]= | => | [:=] ) \s{{0,8}}
         (?: (?: bearer|basic|token ) \s )? )
-        (?: [rbfu]{{0,2}} (?P<quote> \\? (?: \"\"\" | ''' | ["'] ) )
+        (?: [rbfu]{{0,2}} (?P<lines> \"\"\" | ''' )
+            (?: (?! (?P=lines) ) (?s: . ) ){{0,8000}}+ (?: (?P=lines) | \Z )
+          | [rbfu]{{0,2}} (?P<quote> \\? ["'] )
             (?: (?! (?P=quote) ) (?: \\. | [^\\\n] ) )++
             (?: (?P=quote) | (?= \\? (?: \n | \Z ) ) )
-          | (?= [^\s"'(),;]{{0,200}}? [\d/+!@$%^*-] ) (?! [\w.]{{1,100}} \( ) (?! \[scrubbed )
-            [^\s"'(),;\\]{{6,}}+ )""",
+          | {bare} )"""
+
+
+# Each keeps what its group ``keep`` matched; the rest of the match is replaced.
+_PATTERNS = (
+    # Authorization: SCHEME …, in a header and in code that sets one.
+    r"""(?ix) (?P<keep> \b (?: proxy- )? authorization (?: \\?["'] )? \]? \s{0,8}
+        (?: : \s{0,8} (?: \\?["'] )? | = \s{0,8} [rbfu]{0,2} \\?["'] )
+        [a-z] [\w-]{2,20} \s{1,4} ) (?! \[scrubbed ) [^\n"'\\]{6,}+""",
+    _named(_MADE_UP),
     # --token … on a command line.
-    r"""(?ix) (?P<keep> --[\w-]{0,40} (?: password|secret|token|key ) [\ =] ["']? )
-        [^\s"']{3,}+""",
+    r"""(?ix) (?P<keep> (?<! [\w-] ) -- (?= \w ) [\w-]{0,40} (?: password|secret|token|key )
+        [\ =] ["']? ) [^\s"']{3,}+""",
     # ?token=…&sig=… in an address.
     rf"""(?ix) (?P<keep> [?&] [\w.-]{{0,40}} (?: {_NAMES} | sig(?:nature)? ) [\w.-]{{0,40}} = )
         [^&\s"'\#]{{3,}}+""",
-    # Authorization headers wherever they stand. "Basic" is a word, too.
+    # Bearer headers wherever they stand. "Basic" is a word, too.
     r"(?P<keep>\b(?i:bearer)\s{1,8})[A-Za-z0-9._~+/=-]{8,}+",
     r"(?P<keep>\b(?i:basic)\s{1,8})(?=[a-z]{0,200}[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+",
-    # Addresses with credentials: scheme://user:password@host, scheme://token@host.
-    r"""(?P<keep>\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://)"""
-    r"""(?:[^\s/@:"']{0,200}:[^\s/"']{1,500}|[^\s/@:"']{8,500})(?=@)""",
+    # Addresses with credentials: scheme://user:password@host, scheme://token@host. A password may
+    # have a slash in it, unlike a port.
+    r"""(?P<keep>\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://)(?:[^\s/@:"']{0,200}:"""
+    r"""(?!//|\d{1,5}(?:[/\s]|\Z))(?:(?!://)[^\s"']){1,500}|[^\s/@:"']{8,500})(?=@)""",
     # Tokens that can be told by their form: daskscope, GitHub, GitLab, Slack, AWS, Google, OpenAI,
-    # Stripe, Hugging Face, Databricks, npm, PyPI, JSON Web Tokens.
+    # Stripe, Hugging Face, Databricks, npm, PyPI, SendGrid, Vault, Grafana, Docker, JSON Web
+    # Tokens, keys in PEM.
     r"(?P<keep>)\b(?:dsk_[a-z0-9]{2,20}_[0-9a-f]{8,}+|gh[pousr]_\w{20,}+|github_pat_\w{20,}+"
     r"|glpat-[\w-]{16,}+|xox[abeprs]-[\w-]{10,}+|A(?:KIA|SIA)[A-Z0-9]{16}|AIza[\w-]{30,}+"
     r"|sk-[\w-]{20,}+|[sr]k_(?:live|test)_\w{16,}+|hf_\w{30,}+|dapi[0-9a-f]{32}|npm_\w{36}"
-    r"|pypi-[\w-]{50,}+|eyJ[\w-]{5,2000}+\.[\w-]{5,8000}+\.[\w-]++)",
-    r"(?s)(?P<keep>-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).+?(?=-----END|\Z)",
+    r"|pypi-[\w-]{50,}+|SG\.[\w-]{16,100}+\.[\w-]{16,}+|ya29\.[\w-]{20,}+|hv[sb]\.[\w-]{20,}+"
+    r"|glsa_\w{20,}+|dckr_pat_[\w-]{20,}+)",
+    r"(?P<keep>\bhooks\.slack\.com/services/)[\w/]{10,}+",
+    r"(?P<keep>)(?<![\w-])eyJ[\w-]{5,2000}+\.[\w-]{5,8000}+\.[\w-]++",
+    r"(?s)(?P<keep>-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----).+?(?=-----END|\Z)",
+    rf"(?m)(?P<keep>)(?:^{_BASE64 % '48,76'}\n){{3,}}+(?:^{_BASE64 % '1,76'}$)?",
+    rf"(?m)(?P<keep>)(?:^{_BASE64 % '1,76'}\n){{1,3}}(?=[^\S\n]{{0,40}}[\"']?-----END )",
 )
 
 _SECRETS = tuple(re.compile(pattern) for pattern in _PATTERNS)
+_BARE = re.compile(_named(_ANY))
 _NAME = re.compile(_NAMES, re.IGNORECASE)
 
 # A frame of a traceback. Source lines, and marks below them, are indented further.
 _FRAME = re.compile(r"(?m)^  (?:File \".+\", line \d+, in .+|\[Previous line repeated .+)\n?")
+
+# The same in any text, also where line ends are escaped; with what stands below it.
+_FRAME_IN_TEXT = re.compile(
+    r"""(?P<frame>(?:\A|\n|\\n)(?P<margin>[ \t|]{0,40})File \\?"[^"\n]{1,1000}", line \d+"""
+    r"""(?:, in (?:(?!\\n)[^\n]){1,1000})?)"""
+    r"""(?:(?:\n|\\n)(?P=margin)[ \t]++(?!File \\?")(?:(?!\\n)[^\n])*+)+"""
+)
 
 
 class Scrubber:
@@ -66,19 +104,31 @@ class Scrubber:
     def __init__(self, users_own: Iterable[str] = ()) -> None:
         self._users_own = tuple(re.compile(pattern) for pattern in users_own)
 
-    def scrub(self, text: str, limit: int) -> str:
-        """Return ``text`` without secrets, no longer than ``limit``."""
+    def scrub(self, text: str, limit: int, *, code: bool = False) -> str:
+        """Return ``text`` without secrets, no longer than ``limit``.
+
+        In ``code``, names stand for values: there, what is bare must look like a secret.
+        """
         # Nothing that is cut off below needs to be searched; but a secret that the cut goes
         # through would not be known for one, so its last word goes.
         if len(text) > 2 * limit:
             text = text[: 2 * limit]
             text = text[: max(text.rfind(" "), text.rfind("\n"), len(text) - 1_000)]
-        for pattern in _SECRETS:
+        for pattern in _SECRETS if code else (*_SECRETS, _BARE):
             text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
         for pattern in self._users_own:
             text = pattern.sub(SCRUBBED, text)
         # Neither JSON nor OTLP can hold a lone surrogate, of a file name that is no UTF-8.
         return shortened(text.encode(errors="replace").decode(), limit)
+
+    def scrub_named(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Return short ``texts`` and their names without secrets: nothing of one that names one."""
+        return {
+            self.scrub(name, MAX_NAME): SCRUBBED
+            if names_a_secret(name)
+            else self.scrub(text, MAX_NAME)
+            for name, text in texts.items()
+        }
 
 
 def names_a_secret(name: str) -> bool:
@@ -89,6 +139,11 @@ def names_a_secret(name: str) -> bool:
 def without_source_lines(traceback: str) -> str:
     """Return a traceback's lines that name files, lines and functions, and no other."""
     return "".join(_FRAME.findall(traceback))
+
+
+def without_code(text: str) -> str:
+    """Return ``text`` without the source lines of tracebacks that are in it."""
+    return _FRAME_IN_TEXT.sub(r"\g<frame>", text) if ", line " in text else text
 
 
 def shortened(text: str, limit: int) -> str:

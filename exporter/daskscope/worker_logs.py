@@ -15,6 +15,7 @@ told, and numbers. So nothing needs to be known about what they say.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -47,6 +48,10 @@ MAX_TEXT = 4_000
 MAX_TRACEBACK = 8_000
 #: The text of one exception in a traceback.
 MAX_LAST_LINE = 1_000
+#: Of what an exception was made of, values that are looked for in messages, each for texts in it;
+#: and characters of one that is taken out wherever it stands.
+MAX_TEXTS = 100
+MIN_TEXT = 4
 #: Exceptions of a chain, and frames of each, the innermost ones.
 MAX_CHAIN = 5
 MAX_FRAMES = 30
@@ -182,18 +187,22 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
 
 def _texts_of(error: BaseException) -> list[str]:
     """Return what of ``error`` may be part of a message, the longest first."""
-    texts = {str(error), repr(error), *_texts_in(error.args)}
+    files = getattr(error, "filename", None), getattr(error, "filename2", None)
+    texts = {str(error), repr(error), *_texts_in((*error.args, *files), depth=2)}
     # And as Python and JSON write it: a quote, or the end of a line, is another text there.
     texts |= {repr(text)[1:-1] for text in texts} | {json.dumps(text)[1:-1] for text in texts}
     return sorted(filter(None, texts), key=len, reverse=True)
 
 
-def _texts_in(args: tuple[Any, ...]) -> Iterator[str]:
-    for arg in args:
-        if isinstance(arg, str):
-            yield arg
-        elif isinstance(arg, tuple):  # where a SyntaxError has its line
-            yield from filter(lambda inner: isinstance(inner, str), arg)
+def _texts_in(values: Any, depth: int) -> Iterator[str]:
+    for value in itertools.islice(values, MAX_TEXTS):
+        if isinstance(value, str):
+            if depth == 2 or len(value) >= MIN_TEXT:
+                yield value
+        elif depth and isinstance(value, dict):
+            yield from _texts_in(value.values(), depth - 1)
+        elif depth and isinstance(value, (tuple, list, set)):  # where a SyntaxError has its line
+            yield from _texts_in(value, depth - 1)
 
 
 def _literal_text(record: logging.LogRecord) -> str:

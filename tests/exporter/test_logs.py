@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -19,6 +21,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 import daskscope
 from daskscope import names
+from daskscope.observe.naming import MIN_KEY
 from daskscope.plugin import NAME
 from daskscope.worker_logs import RECORDS, describe
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
@@ -60,6 +63,18 @@ def log_an_exception(text: str) -> None:
         logger.error("second: %s", error)
         logger.error(f"third: {error!r}")
         logger.error(error)  # fourth
+
+
+def log_of_what_it_was_made() -> None:
+    logger = logging.getLogger("mine")
+    try:
+        raise KeyError({"row": f"nested-{MARKER}"}, [f"listed-{MARKER}"])
+    except KeyError as error:
+        logger.error("%s and %s", error.args[0]["row"], error.args[1][0])
+    try:
+        os.stat(f"/no/such/{MARKER}")
+    except OSError as error:
+        logger.error("no %s", error.filename)
 
 
 def fail(text: str) -> None:
@@ -204,6 +219,20 @@ def test_texts_of_refused_exceptions_are_in_no_record(
     assert MARKER.encode() not in recorder.bytes
 
 
+def test_nor_is_what_they_were_made_of(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded(computation__exceptions__transmit=False, computation__code__transmit=False)
+    client.submit(log_of_what_it_was_made).result()
+
+    found = records(recorder, of("mine"), 2)
+    assert {record.body.string_value for record in found} == {
+        "[refused] and [refused]",
+        "no [refused]",
+    }
+    assert MARKER.encode() not in recorder.bytes
+
+
 def test_an_exception_comes_with_its_traceback_and_never_a_source_line(
     client: Client, boarded: Callable[..., None], recorder: Recorder
 ) -> None:
@@ -227,6 +256,61 @@ def test_the_key_of_the_task_that_logs_it_is_left_out(
     (record,) = records(recorder, of("mine"))
     assert record.body.string_value == "this is (key)"
     assert MARKER.encode() not in recorder.bytes
+
+
+@pytest.mark.parametrize("key", ["8675309", ("patient", 7654321), "Smith", "Smith-and-sons"])
+def test_a_key_is_left_out_wherever_it_stands(
+    client: Client, boarded: Callable[..., None], recorder: Recorder, key: Any
+) -> None:
+    boarded(computation__code__transmit=False)
+    last = key[-1] if isinstance(key, tuple) else key
+    client.submit(warn_around, str(last), key=key).result()
+
+    (record,) = records(recorder, lambda record: "wrote" in record.body.string_value)
+    if len(str(last)) < MIN_KEY:
+        # It may be a part of any word, but is no word by itself.
+        assert record.body.string_value == f"wrote (key), /data/{last}_part, x{last}"
+    else:
+        assert record.body.string_value == "wrote (key), /data/(key)_part, x(key)"
+        assert attributes(record)[names.LOGGER] == "jobs.(key)"
+        assert str(last).encode() not in recorder.bytes
+
+
+def warn_around(word: str) -> None:
+    logging.getLogger(f"jobs.{word}").warning("wrote %s, /data/%s_part, x%s", word, word, word)
+
+
+def test_with_code_refused_no_source_line_is_in_a_text_that_was_made_of_a_traceback(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded(computation__code__transmit=False)
+    client.submit(log_a_formatted_traceback).result()
+
+    found = records(recorder, of("mine"), 2)
+    texts = sorted(record.body.string_value for record in found)
+    assert texts[0] == "another process: (told)"
+    assert re.fullmatch(
+        r'failed:\nTraceback \(most recent call last\):\n  File ".+", line \d+, in '
+        r"log_a_formatted_traceback\nValueError: a text\n",
+        texts[1],
+    )
+    told = attributes(next(r for r in found if r.body.string_value == texts[0]))
+    assert "in log_a_formatted_traceback" in told[names.EXCEPTION_STACKTRACE]
+    assert b"this_line_of_code" not in recorder.bytes
+
+
+def log_a_formatted_traceback() -> None:
+    logger = logging.getLogger("mine")
+    try:
+        raise ValueError("a text")  # this_line_of_code
+    except ValueError:
+        text = traceback.format_exc()
+        logger.error("failed:\n%s", text)
+        try:
+            # As multiprocessing has it of a process that failed.
+            raise RuntimeError("told") from RuntimeError(f'\n"""\n{text}"""')
+        except RuntimeError as error:
+            logger.exception("another process: (%s)", error)
 
 
 def warn_of_key() -> None:

@@ -250,9 +250,12 @@ def test_the_users_own_attributes_and_service_name_go_along(
     client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team.name=blue,dask.cluster.id=mine")
+    monkeypatch.setenv(
+        "OTEL_RESOURCE_ATTRIBUTES",
+        "team.name=blue,dask.cluster.id=mine,db.password=hunter22,customer=CUST-4711",
+    )
     monkeypatch.setenv("OTEL_SERVICE_NAME", "my-dask")
-    identity = register().cluster_id
+    identity = register(scrub=[r"CUST-\d+"]).cluster_id
     _all_signals(collector, client)
     sent = metrics_service_pb2.ExportMetricsServiceRequest()
     sent.ParseFromString(next(r.body for r in collector.requests if r.path == "/v1/metrics"))
@@ -262,6 +265,7 @@ def test_the_users_own_attributes_and_service_name_go_along(
     assert attributes["team.name"] == "blue"
     assert attributes["service.name"] == "my-dask"
     assert attributes["dask.cluster.id"] == identity
+    assert (attributes["db.password"], attributes["customer"]) == ("[scrubbed]", "[scrubbed]")
 
 
 def test_an_applications_own_providers_stay_as_they_are(

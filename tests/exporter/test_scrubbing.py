@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskscope.messages import is_dasks, json_safe, of_dask
-from daskscope.scrubbing import SCRUBBED, Scrubber, without_source_lines
+from daskscope.scrubbing import SCRUBBED, Scrubber, without_code, without_source_lines
 
 LIMIT = 20_000
 SECRET = "s3cr3t-W0rd+4711"
@@ -48,6 +48,11 @@ def scrub(text: str) -> str:
         "https://host/x?sv=1&sig={}",
         "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\n{}",
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\n{}",
+        'password = """one\n{}\nthree"""',
+        "Authorization: ApiKey {}",
+        'headers["Authorization"] = "SharedKey account:{}"',
+        "s3://AKIA:abc/{}/x@bucket",
     ],
 )
 def test_what_is_named_or_placed_as_a_secret_is_scrubbed(text: str) -> None:
@@ -74,6 +79,12 @@ def test_what_is_named_or_placed_as_a_secret_is_scrubbed(text: str) -> None:
         "dapi" + "0a" * 16,
         "npm_" + "a1" * 18,
         "pypi-" + "a1" * 30,
+        "xoxp-1234567890-abc",
+        "SG." + "a1" * 11 + "." + "a1" * 20,
+        "ya29." + "a1" * 15,
+        "hvs." + "a1" * 15,
+        "glsa_" + "a1" * 16,
+        "dckr_pat_" + "a1" * 12,
         "eyJhbGciOi." + "eyJzdWIiOiIx." + "c2lnbmF0dXJl",
     ],
 )
@@ -96,8 +107,42 @@ def test_tokens_are_known_by_their_form(token: str) -> None:
         "dsk_optimized_for_everyone = dsk",
     ],
 )
-def test_plain_code_and_prose_are_left_alone(text: str) -> None:
+def test_plain_code_is_left_alone(text: str) -> None:
+    assert Scrubber().scrub(text, LIMIT, code=True) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokenizer: bert-base",
+        "max_tokens=4096, tokens: 120",
+        "see https://example.org/a:b",
+        "http://host:8690/users/@me",
+        "a basic question of bearers",
+        "token=None, password: null",
+        "----- a table -----",
+    ],
+)
+def test_plain_prose_is_left_alone(text: str) -> None:
     assert scrub(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user=etl password={}",
+        "PGPASSWORD={}",
+        "client_secret={}",
+        "Password={};",
+        "password: {}",
+        "subscription-key: {}",
+        "Cookie: {}; x",
+    ],
+)
+def test_in_prose_any_word_behind_such_a_name_is_scrubbed(text: str) -> None:
+    assert scrub(f"before {text.format('swordfish')} after") == (
+        f"before {text.format(SCRUBBED)} after"
+    )
 
 
 # Pieces of what the patterns look for, so that chance puts together what is nearly one.
@@ -139,12 +184,36 @@ def test_a_text_is_never_longer_than_it_may_be(text: str, limit: int) -> None:
         *("password=", 'password="', "token='x\\", "token=a1b2c3(", "token" + "-" * 40, "a.", "a:"),
         *("--", "--token", "bearer ", "basic a", "https://", "https://a:", "x://a", "?token", "&a"),
         *("eyJ", "eyJabcdefgh-", "eyJabcdefgh.", "-----BEGIN PRIVATE KEY-----", "pass", " ", "\\"),
+        *(
+            "-",
+            "eyJ-",
+            "authorization: abc ",
+            "A" * 60 + "\n",
+            "x://a:b",
+            "cookie",
+            "SG.aaaaaaaaaaaaaaaa",
+        ),
         *("xoxb-", "sk-", "pypi-", "password: a ", "[scrubbed]", '"', '"""'),
     ],
 )
 def test_no_text_takes_long(piece: str) -> None:
     """A megabyte of each: what is not in proportion to the length would run into the timeout."""
     assert Scrubber().scrub(piece * (1_000_000 // len(piece)), 1_000_000)
+
+
+@pytest.mark.parametrize("kept", [0, 2, 4])
+def test_of_a_private_key_no_line_is_told_wherever_it_was_cut(kept: int) -> None:
+    lines = [
+        *["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"] * 4,
+        "s3cr3tEnd==",
+    ]
+    for code in (True, False):
+        for indent in ("", "    "):
+            end = [*lines[kept:], "-----END PRIVATE KEY-----", "after()"]
+            told = Scrubber().scrub("\n".join(indent + line for line in end), LIMIT, code=code)
+            assert "s3cr3t" not in told
+            assert kept > 2 or "MIIE" not in told
+            assert "after()" in told
 
 
 def test_what_a_cut_goes_through_is_not_told_in_half() -> None:
@@ -169,6 +238,34 @@ def test_of_a_traceback_only_its_frames_are_left() -> None:
         f"        1 + 2\n             ^^^\n    )\n{frames[1]}{frames[2]}"
     )
     assert without_source_lines(traceback) == "".join(frames)
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+@pytest.mark.parametrize("margin", ["", "    ", "  | "])
+def test_in_any_text_a_traceback_loses_its_source_lines(margin: str, escaped: bool) -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/a b/c.py", line 3, in f',
+        '    secret = "s3cr3t"',
+        "             ^^^^^^^^",
+        '  File "/a b/d.py", line 4, in g',
+        "    s3cr3t()",
+        "ValueError: bad",
+        '  File "<string>", line 1',
+        "    s3cr3t(",
+        "SyntaxError: bad",
+    ]
+    text = "it failed:\n" + "\n".join(margin + line for line in lines)
+    kept = "it failed:\n" + "\n".join(margin + lines[number] for number in (0, 1, 4, 6, 7, 9))
+    if escaped:
+        text, kept = repr(text), repr(kept)
+    assert without_code(text) == kept
+    assert without_code("on line 3, in f\n    indented") == "on line 3, in f\n    indented"
+
+
+def test_no_text_takes_long_to_look_for_source_lines() -> None:
+    for piece in ('File "', 'File "a", line 1', 'File "a", line 1, in f\n    ', "\n    ", "\\n   "):
+        assert without_code(piece * (300_000 // len(piece)) + ", line ")
 
 
 # --- messages -------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from daskscope.emit.providers import Who
 from daskscope.emit.traces import Traces
 from daskscope.observe.logs import LogRecord
 from daskscope.privacy import Cleared
+from daskscope.scrubbing import Scrubber
 
 #: Computations of which it is known what the log was told; beyond it the oldest are forgotten.
 MAX_TOLD = 5_000
@@ -130,7 +131,7 @@ class Emitter:
             self._parts.metrics.shutdown(timeout=10)
 
     def _start(self, cluster: protocol.Cluster) -> _Parts:
-        who = Who(cluster)
+        who = Who(cluster, Scrubber(self._settings.scrub))
         traces = None
         if self._settings.traces_transmit:
             traces = Traces(self._exporters.spans(), who, self._settings, self._drops)

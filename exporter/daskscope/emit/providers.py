@@ -9,6 +9,7 @@ from __future__ import annotations
 from opentelemetry.sdk.resources import Attributes, OTELResourceDetector, Resource
 
 from daskscope import names, protocol
+from daskscope.scrubbing import Scrubber
 
 #: Attributes of every span and log record are few; the SDK's defaults suffice.
 SCOPE = "daskscope"
@@ -21,14 +22,14 @@ class Who(Resource):
     told of it: what is sent from then on goes by :attr:`name`.
     """
 
-    def __init__(self, cluster: protocol.Cluster) -> None:
+    def __init__(self, cluster: protocol.Cluster, scrubber: Scrubber) -> None:
         environment = OTELResourceDetector().detect().attributes
         super().__init__(
             {
                 names.SERVICE_NAME: "dask",
                 names.SERVICE_NAMESPACE: cluster.workspace or "default",
                 names.HOST_NAME: cluster.host,
-                **{key: str(value) for key, value in environment.items()},
+                **scrubber.scrub_named({key: str(value) for key, value in environment.items()}),
                 # Whatever the environment says: another instance would be another series at every
                 # start.
                 names.SERVICE_INSTANCE_ID: cluster.id,

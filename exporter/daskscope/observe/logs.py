@@ -196,11 +196,11 @@ def _ignore(**_: Any) -> None:
 
 def _without_key(described: Described, key: Key) -> Described:
     # A task may log what it is called.
-    at, level, logger, *texts = described
-    text, exception_type, exception, traceback = (
+    at, level, *texts = described
+    logger, text, exception_type, exception, traceback = (
         None if text is None else without_key(text, key) for text in texts
     )
-    return at, level, logger, text or "", exception_type, exception, traceback
+    return at, level, logger or "", text or "", exception_type, exception, traceback
 
 
 def _line(described: Described) -> str:

@@ -157,15 +157,40 @@ class Naming:
         return f"{prefix[: MAX_NAME - 9]}-{digest}"
 
 
+#: Characters of a key, or a part of one, that is taken out also where it is a part of a word.
+MIN_KEY = 6
+#: Digits of a number in a key that is taken out; a shorter one is an index, and tells nothing.
+MIN_DIGITS = 4
+
+
 def without_key(text: str, key: Key) -> str:
     """Return ``text`` without a task's ``key``: exceptions may name the task that raised them."""
     parts = (key, *key) if isinstance(key, tuple) else (key,)
     # Also as Python writes it inside of quotes.
     written = {form for part in parts for form in (str(part), repr(part).strip("'\""))}
     for form in sorted(written, key=len, reverse=True):
-        if form in text and form and not form.isdigit():
-            text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "(key)", text)
+        if form in text and (len(form) >= MIN_DIGITS or not form.isdigit()):
+            text = _without(text, form)
     return text
+
+
+def _without(text: str, form: str) -> str:
+    # What is short may be a part of another word. A pattern for each key would have to be compiled.
+    if len(form) >= MIN_KEY:
+        return text.replace(form, "(key)")
+    if not form:
+        return text
+    told, at = "", 0
+    while (found := text.find(form, at)) >= 0:
+        end = found + len(form)
+        alone = not (_is_of_word(text[found - 1 : found]) or _is_of_word(text[end : end + 1]))
+        told += text[at:found] + ("(key)" if alone else form)
+        at = end
+    return told + text[at:]
+
+
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def kind_of(task: TaskState) -> tuple[str, str] | None:
