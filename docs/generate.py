@@ -187,7 +187,8 @@ _TELEMETRY = """\
 What the plugin sends over OTLP. Everything comes from one scheduler, so that nothing has to be
 scraped and no worker is touched.
 
-Every metric, span and log record carries the resource attributes {resource}.
+Every metric, span and log record carries the resource attributes {resource},
+and those that `OTEL_RESOURCE_ATTRIBUTES` in the scheduler's environment adds.
 `service.name` is `dask` and `service.namespace` the workspace, unless `OTEL_*` variables say
 otherwise; `service.instance.id` and `dask.cluster.id` are the same, one per scheduler.
 

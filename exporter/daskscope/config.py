@@ -15,6 +15,7 @@ from daskscope import protocol
 from daskscope.defaults import argument_name, configured
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import MAX_NAME
+from daskscope.scrubbing import repeats_a_repeat
 
 #: What can have a price for an hour of it.
 PRICED = ("cluster", "worker", "thread", "gpu", "gib")
@@ -286,6 +287,10 @@ def _patterns(values: Mapping[str, Any], path: str) -> tuple[str, ...]:
     for pattern in patterns:
         try:
             re.compile(pattern)
+            slow = repeats_a_repeat(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             raise _wrong(path, pattern, f"a regular expression ({error})") from None
+        if slow:
+            right = "a regular expression without a repeat in a repeat, which may search for ever"
+            raise _wrong(path, pattern, f"{right}; make the outer one possessive: ++ or *+")
     return patterns

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from re import _parser  # how Python reads a pattern, itself
+from typing import Any
 
 from daskscope.protocol import MAX_NAME
 
@@ -83,6 +85,9 @@ _PATTERNS = (
     rf"(?m)(?P<keep>)(?:^{_BASE64 % '1,76'}\n){{1,3}}(?=[^\S\n]{{0,40}}[\"']?-----END )",
 )
 
+# How often something may be repeated, at most, that takes no long time within another repeat.
+_MANY = 10
+
 _SECRETS = tuple(re.compile(pattern) for pattern in _PATTERNS)
 _BARE = re.compile(_named(_ANY))
 _NAME = re.compile(_NAMES, re.IGNORECASE)
@@ -134,6 +139,38 @@ class Scrubber:
 def names_a_secret(name: str) -> bool:
     """Return whether what goes by ``name`` is a secret."""
     return _NAME.search(name[:1_000]) is not None
+
+
+def repeats_a_repeat(pattern: str) -> bool:
+    """Return whether ``pattern`` repeats what is itself repeated, as in ``(\\w+ ?)+``.
+
+    On a text that nearly matches, that may take for ever; and while Python searches, all of its
+    process waits. What a possessive quantifier (``++``) or an atomic group has matched stays so.
+    """
+    return _nests(_parser.parse(pattern), repeated=False)
+
+
+def _nests(parsed: Any, *, repeated: bool) -> bool:
+    for operation, argument in parsed:
+        name = str(operation)
+        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            least, most, inner = argument
+            many = most > _MANY and least != most
+            if repeated and many and name != "POSSESSIVE_REPEAT":
+                return True
+            if _nests(inner, repeated=name != "POSSESSIVE_REPEAT" and (repeated or many)):
+                return True
+        elif name == "ATOMIC_GROUP":
+            if _nests(argument, repeated=False):
+                return True
+        elif name == "BRANCH":
+            if any(_nests(branch, repeated=repeated) for branch in argument[1]):
+                return True
+        elif name in ("SUBPATTERN", "ASSERT", "ASSERT_NOT") and _nests(
+            argument[-1], repeated=repeated
+        ):
+            return True
+    return False
 
 
 def without_source_lines(traceback: str) -> str:

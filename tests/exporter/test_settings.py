@@ -98,6 +98,9 @@ def test_what_a_program_sets_counts_and_may_be_wrong_too() -> None:
         ("endpoint", "http://"),
         ("scrub", ["a{9999999999}"]),
         ("scrub", ["(" * 5_000]),
+        ("scrub", [r"CUST(\w+ ?)+-\d+"]),
+        ("scrub", [r"x(?:a|(b*)c)*"]),
+        ("scrub", [r"(?=(?:a{2,50}b){3,}?)"]),
         ("spool__max_bytes", "inf"),
         ("spool__max_bytes", -1),
         ("interval", "1e400s"),
@@ -109,6 +112,14 @@ def test_values_that_make_no_sense_are_errors_that_name_the_setting(name: str, v
     path = name.replace("__", ".").replace("_", "-")
     with pytest.raises(ConfigurationError, match=re.escape(f"daskscope.{path} is ")):
         settings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"CUST-\d{6}", r"(?i)project[ -]aurora", r"(\w+ ?)++-\d+", r"(?>(a*)b)*", r"(?:ab?){1,9}c+d*"],
+)
+def test_patterns_that_take_no_long_time_are_well(pattern: str) -> None:
+    assert settings(scrub=[pattern]).scrub == (pattern,)
 
 
 def test_an_endpoint_with_a_password_is_refused_without_a_word_of_it() -> None:
