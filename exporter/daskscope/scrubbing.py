@@ -7,9 +7,9 @@ time in proportion to its length, whatever is in it: what a pattern looks for is
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Mapping
-from re import _parser  # how Python reads a pattern, itself
 from typing import Any
 
 from daskscope.protocol import MAX_NAME
@@ -85,6 +85,8 @@ _PATTERNS = (
     rf"(?m)(?P<keep>)(?:^{_BASE64 % '1,76'}\n){{1,3}}(?=[^\S\n]{{0,40}}[\"']?-----END )",
 )
 
+# How Python itself reads a pattern.
+_parser: Any = importlib.import_module("re._parser")
 # How often something may be repeated, at most, that takes no long time within another repeat.
 _MANY = 10
 
