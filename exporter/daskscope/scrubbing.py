@@ -16,13 +16,38 @@ from daskscope.protocol import MAX_NAME
 
 SCRUBBED = "[scrubbed]"
 
+_KEYS = (
+    *("api", "access", "account", "auth", "private", "shared", "encryption", "subscription"),
+    *("storage", "signing", "master", "consumer", "fernet", "license"),
+)
 _NAMES = (
     # Not of a tokenizer, and no numbers of tokens.
     r"passw(?:or)?d|passphrase|passcode|(?<![a-z])pass(?![a-z])|(?<![a-z])pwd?(?![a-z])"
     r"|(?<=[a-z])pwd|secret|token(?!i[sz]|s\s{0,8}[:=]\s{0,8}\d{1,9}(?!\w))|credential"
-    r"|authorization|(?<![a-z])cookie"
-    r"|(?:api|access|account|auth|private|shared|encryption|subscription|storage|signing|master"
-    r"|consumer|fernet|license)[_-]?key"
+    rf"|authorization|(?<![a-z])cookie|(?:{'|'.join(_KEYS)})[_-]?key"
+)
+# Of which one is in every text that has such a name in it.
+_WORDS = (
+    *("pass", "pw", "secret", "token", "credential", "authorization", "cookie"),
+    *(f"{name}{dash}key" for name in _KEYS for dash in ("", "_", "-")),
+)
+
+_BEGINNINGS = (
+    *(
+        "dsk_",
+        "gho_",
+        "ghp_",
+        "ghr_",
+        "ghs_",
+        "ghu_",
+        "github_pat_",
+        "glpat-",
+        "xox",
+        "akia",
+        "asia",
+    ),
+    *("aiza", "sk-", "k_live_", "k_test_", "hf_", "dapi", "npm_", "pypi-", "sg.", "ya29.", "hvs."),
+    *("hvb.", "glsa_", "dckr_pat_"),
 )
 
 # A bare value behind such a name. Code is full of names: there it must look made up.
@@ -50,39 +75,62 @@ def _named(bare: str) -> str:
           | {bare} )"""
 
 
-# Each keeps what its group ``keep`` matched; the rest of the match is replaced.
+# What a text must contain, one of them and in small letters, for a pattern to be searched for: to
+# search takes long, and while Python does, all of its process waits. Each pattern keeps what its
+# group ``keep`` matched; the rest of the match is replaced.
 _PATTERNS = (
     # Authorization: SCHEME …, in a header and in code that sets one.
-    r"""(?ix) (?P<keep> \b (?: proxy- )? authorization (?: \\?["'] )? \]? \s{0,8}
+    (
+        ("authorization",),
+        r"""(?ix) (?P<keep> \b (?: proxy- )? authorization (?: \\?["'] )? \]? \s{0,8}
         (?: : \s{0,8} (?: \\?["'] )? | = \s{0,8} [rbfu]{0,2} \\?["'] )
         [a-z] [\w-]{2,20} \s{1,4} ) (?! \[scrubbed ) [^\n"'\\]{6,}+""",
-    _named(_MADE_UP),
+    ),
+    (_WORDS, _named(_MADE_UP)),
     # --token … on a command line.
-    r"""(?ix) (?P<keep> (?<! [\w-] ) -- (?= \w ) [\w-]{0,40} (?: password|secret|token|key )
+    (
+        ("--",),
+        r"""(?ix) (?P<keep> (?<! [\w-] ) -- (?= \w ) [\w-]{0,40} (?: password|secret|token|key )
         [\ =] ["']? ) [^\s"']{3,}+""",
+    ),
     # ?token=…&sig=… in an address.
-    rf"""(?ix) (?P<keep> [?&] [\w.-]{{0,40}} (?: {_NAMES} | sig(?:nature)? ) [\w.-]{{0,40}} = )
+    (
+        (*_WORDS, "sig"),
+        rf"""(?ix) (?P<keep> [?&] [\w.-]{{0,40}} (?: {_NAMES} | sig(?:nature)? ) [\w.-]{{0,40}} = )
         [^&\s"'\#]{{3,}}+""",
+    ),
     # Bearer headers wherever they stand. "Basic" is a word, too.
-    r"(?P<keep>\b(?i:bearer)\s{1,8})[A-Za-z0-9._~+/=-]{8,}+",
-    r"(?P<keep>\b(?i:basic)\s{1,8})(?=[a-z]{0,200}[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+",
+    (("bearer",), r"(?P<keep>\b(?i:bearer)\s{1,8})[A-Za-z0-9._~+/=-]{8,}+"),
+    (("basic",), r"(?P<keep>\b(?i:basic)\s{1,8})(?=[a-z]{0,200}[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+"),
     # Addresses with credentials: scheme://user:password@host, scheme://token@host. A password may
     # have a slash in it, unlike a port.
-    r"""(?P<keep>\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://)(?:[^\s/@:"']{0,200}:"""
-    r"""(?!//|\d{1,5}(?:[/\s]|\Z))(?:(?!://)[^\s"']){1,500}|[^\s/@:"']{8,500})(?=@)""",
+    (
+        ("://",),
+        r"""(?P<keep>\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://)(?:[^\s/@:"']{0,200}:"""
+        r"""(?!//|\d{1,5}(?:[/\s]|\Z))(?:(?!://)[^\s"']){1,500}|[^\s/@:"']{8,500})(?=@)""",
+    ),
     # Tokens that can be told by their form: daskscope, GitHub, GitLab, Slack, AWS, Google, OpenAI,
     # Stripe, Hugging Face, Databricks, npm, PyPI, SendGrid, Vault, Grafana, Docker, JSON Web
     # Tokens, keys in PEM.
-    r"(?P<keep>)\b(?:dsk_[a-z0-9]{2,20}_[0-9a-f]{8,}+|gh[pousr]_\w{20,}+|github_pat_\w{20,}+"
-    r"|glpat-[\w-]{16,}+|xox[abeprs]-[\w-]{10,}+|A(?:KIA|SIA)[A-Z0-9]{16}|AIza[\w-]{30,}+"
-    r"|sk-[\w-]{20,}+|[sr]k_(?:live|test)_\w{16,}+|hf_\w{30,}+|dapi[0-9a-f]{32}|npm_\w{36}"
-    r"|pypi-[\w-]{50,}+|SG\.[\w-]{16,100}+\.[\w-]{16,}+|ya29\.[\w-]{20,}+|hv[sb]\.[\w-]{20,}+"
-    r"|glsa_\w{20,}+|dckr_pat_[\w-]{20,}+)",
-    r"(?P<keep>\bhooks\.slack\.com/services/)[\w/]{10,}+",
-    r"(?P<keep>)(?<![\w-])eyJ[\w-]{5,2000}+\.[\w-]{5,8000}+\.[\w-]++",
-    r"(?s)(?P<keep>-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----).+?(?=-----END|\Z)",
-    rf"(?m)(?P<keep>)(?:^{_BASE64 % '48,76'}\n){{3,}}+(?:^{_BASE64 % '1,76'}$)?",
-    rf"(?m)(?P<keep>)(?:^{_BASE64 % '1,76'}\n){{1,3}}(?=[^\S\n]{{0,40}}[\"']?-----END )",
+    (
+        _BEGINNINGS,
+        r"(?P<keep>)\b(?:dsk_[a-z0-9]{2,20}_[0-9a-f]{8,}+|gh[pousr]_\w{20,}+|github_pat_\w{20,}+"
+        r"|glpat-[\w-]{16,}+|xox[abeprs]-[\w-]{10,}+|A(?:KIA|SIA)[A-Z0-9]{16}|AIza[\w-]{30,}+"
+        r"|sk-[\w-]{20,}+|[sr]k_(?:live|test)_\w{16,}+|hf_\w{30,}+|dapi[0-9a-f]{32}|npm_\w{36}"
+        r"|pypi-[\w-]{50,}+|SG\.[\w-]{16,100}+\.[\w-]{16,}+|ya29\.[\w-]{20,}+|hv[sb]\.[\w-]{20,}+"
+        r"|glsa_\w{20,}+|dckr_pat_[\w-]{20,}+)",
+    ),
+    (("hooks.slack",), r"(?P<keep>\bhooks\.slack\.com/services/)[\w/]{10,}+"),
+    (("eyj",), r"(?P<keep>)(?<![\w-])eyJ[\w-]{5,2000}+\.[\w-]{5,8000}+\.[\w-]++"),
+    (
+        ("-----begin",),
+        r"(?s)(?P<keep>-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----).+?(?=-----END|\Z)",
+    ),
+    (("\n",), rf"(?m)(?P<keep>)(?:^{_BASE64 % '48,76'}\n){{3,}}+(?:^{_BASE64 % '1,76'}$)?"),
+    (
+        ("-----end ",),
+        rf"(?m)(?P<keep>)(?:^{_BASE64 % '1,76'}\n){{1,3}}(?=[^\S\n]{{0,40}}[\"']?-----END )",
+    ),
 )
 
 # How Python itself reads a pattern.
@@ -90,8 +138,8 @@ _parser: Any = importlib.import_module("re._parser")
 # How often something may be repeated, at most, that takes no long time within another repeat.
 _MANY = 10
 
-_SECRETS = tuple(re.compile(pattern) for pattern in _PATTERNS)
-_BARE = re.compile(_named(_ANY))
+_SECRETS = tuple((words, re.compile(pattern)) for words, pattern in _PATTERNS)
+_BARE = (_WORDS, re.compile(_named(_ANY)))
 _NAME = re.compile(_NAMES, re.IGNORECASE)
 
 # A frame of a traceback. Source lines, and marks below them, are indented further.
@@ -121,8 +169,10 @@ class Scrubber:
         if len(text) > 2 * limit:
             text = text[: 2 * limit]
             text = text[: max(text.rfind(" "), text.rfind("\n"), len(text) - 1_000)]
-        for pattern in _SECRETS if code else (*_SECRETS, _BARE):
-            text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
+        lower = text.lower()
+        for words, pattern in _SECRETS if code else (*_SECRETS, _BARE):
+            if any(word in lower for word in words):
+                text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
         for pattern in self._users_own:
             text = pattern.sub(SCRUBBED, text)
         # Neither JSON nor OTLP can hold a lone surrogate, of a file name that is no UTF-8.
