@@ -117,7 +117,7 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
 
 def wanted(record: logging.LogRecord, level: int) -> bool:
     """Return whether a record is serious enough, and not our own."""
-    if _of_framework(record.name):
+    if of_framework(record.name):
         # What is sent makes Dask log below that level: it would go on for ever.
         level = max(level, logging.INFO)
     return record.levelno >= level and record.name.split(".", 1)[0] != "daskscope"
@@ -128,10 +128,10 @@ def describe(record: logging.LogRecord, exceptions: bool) -> Described:
 
     Without ``exceptions`` neither text nor traceback of an exception is in it.
     """
-    of_framework = _of_framework(record.name)
+    literal = of_framework(record.name)
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    text = _literal_text(record) if of_framework else _users_text(record, exceptions)
-    told = exceptions and not of_framework
+    text = _literal_text(record) if literal else _users_text(record, exceptions)
+    told = exceptions and not literal
     return (
         float(record.created),
         int(record.levelno),
@@ -143,13 +143,14 @@ def describe(record: logging.LogRecord, exceptions: bool) -> Described:
     )
 
 
-def _of_framework(name: str) -> bool:
+def of_framework(name: str) -> bool:
+    """Return whether a logger of that name is of Dask, or of what it runs on."""
     return name.split(".", 1)[0] in FRAMEWORKS
 
 
 def _names_keys(error: BaseException) -> bool:
     # Most of Dask's exceptions do.
-    return _of_framework(type(error).__module__)
+    return of_framework(type(error).__module__)
 
 
 def shortened(text: str, limit: int) -> str:

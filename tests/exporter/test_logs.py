@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -502,6 +503,23 @@ def test_in_one_process_each_record_is_told_once_by_the_cluster_that_it_belongs_
         expected = {f"it says {number}": worker for number, worker in workers.items()}
         assert told == {**expected, "of the scheduler": None}
         assert len(found) == 5
+
+
+def test_an_asynchronous_programs_own_records_are_not_its_schedulers(recorder: Recorder) -> None:
+    async def program() -> None:
+        async with (
+            LocalCluster(
+                n_workers=1, processes=False, dashboard_address=":0", asynchronous=True
+            ) as cluster,
+            Client(cluster, asynchronous=True) as client,
+        ):
+            await daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+            logging.getLogger("mine").warning("of the program")
+            logging.getLogger("distributed.scheduler").warning("of Dask's own")
+            await asyncio.to_thread(records, recorder, of("distributed.scheduler"))
+
+    asyncio.run(program())
+    assert b"of the program" not in recorder.bytes
 
 
 def test_the_users_own_logging_is_left_as_it_was(

@@ -2,7 +2,8 @@
 
 Of the scheduler's process, what is logged in the thread of the scheduler's event loop counts as the
 cluster's: of a ``LocalCluster`` that is the scheduler and the nannies, and not the user's own
-script, other clusters or our threads, which share the process.
+script, other clusters or our threads, which share the process. Of an asynchronous ``LocalCluster``
+it is the script's thread, too: there only Dask's own loggers count.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from distributed.scheduler import Scheduler, TaskState
 
 from daskscope import worker_logs
 from daskscope.config import Settings
+from daskscope.observe.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
-from daskscope.worker_logs import OP, Described, Records, shortened, tap
+from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
 
 # Read while this is imported: not on an event loop.
 _TEXT = inspect.getsource(worker_logs)
@@ -129,10 +131,17 @@ def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable
     """Give ``logs`` what is logged from now on, here and on all workers. Return what ends it."""
     level, exceptions = settings.logs_level, settings.exceptions_transmit
     loop = threading.get_ident()
+    in_main_thread = threading.current_thread() is threading.main_thread()
     records = Records(level, exceptions)
 
+    def is_the_schedulers(record: logging.LogRecord) -> bool:
+        if threading.get_ident() != loop:
+            return False
+        # An asynchronous program that has a cluster runs in the thread of the scheduler's loop.
+        return of_framework(record.name) or not (in_main_thread and manager_of(scheduler))
+
     def take(record: logging.LogRecord) -> None:
-        if threading.get_ident() == loop and records.wants(record):
+        if records.wants(record) and is_the_schedulers(record):
             described = records.describe(record)
             if described is not None:
                 logs.of_scheduler(described)
