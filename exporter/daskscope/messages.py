@@ -33,7 +33,8 @@ _DASKS = re.compile(
     r"all|scheduler|stealing|transitions|p2p|print|warn|forwarded-log-record"
     r"|worker-(?:client|get-client|fail-hard|restart-memory)|transition-counter-max-exceeded"
     r"|invalid-(?:worker-)?(?:transition|task-states?)"
-    r"|[\w+.-]+://.*|(?:Client|Worker|Nanny|Scheduler)-.*",
+    # Addresses; clients, workers and others, with what they may be called before their id.
+    r"|[\w+.-]+://.*|\w+-(?:.*-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
     re.DOTALL,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 from collections import Counter
 from typing import Any
@@ -89,8 +90,22 @@ def test_an_edit_elsewhere_another_folder_and_another_library_do_not_matter() ->
     moved = ("C:\\Users\\bob\\load.py", 25, "load")
     newer = ("/usr/lib/python3.13/site-packages/pandas/io/other.py", 5, "read_fast")
     assert fingerprint("KeyError", "load", _traceback(moved, newer)) == one
+    compiled = ("pyarrow/array.pxi", 5, "pyarrow.lib.Array.cast")
+    assert fingerprint("KeyError", "load", _traceback(moved, compiled)) == one
     pythons_own = ("C:\\Python312\\Lib\\json\\decoder.py", 5, "decode")
     assert fingerprint("KeyError", "load", _traceback(moved, pythons_own)) == one
+
+
+def test_an_edit_of_a_cell_in_a_notebook_does_not_matter() -> None:
+    cells = [(f"/tmp/ipykernel_{process}/{process * 7}.py", 1, "load") for process in (12, 3456)]
+    one, other = (fingerprint("KeyError", "load", _traceback(cell)) for cell in cells)
+    assert one == other != fingerprint("KeyError", "load", _traceback(("/tmp/12/84.py", 1, "load")))
+
+
+def test_of_what_cannot_be_pickled_pythons_own_types_are_told() -> None:
+    unpicklable = serialized(to_serialize(pickle.dumps(Exception("told"))))
+    assert exception_type("RecursionError('maximum …')", unpicklable) == "RecursionError"
+    assert exception_type("SECRET('maximum …')", unpicklable) == "Exception"
 
 
 @pytest.mark.parametrize(

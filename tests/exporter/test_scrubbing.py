@@ -327,12 +327,19 @@ def test_of_dasks_messages_numbers_states_and_addresses_are_told() -> None:
     }
 
 
+ID = "b3c1d0f2-e8bc-11f1-9324-02fc00000001"
+
+
 @pytest.mark.parametrize(
     ("topic", "dasks"),
     [
         *((topic, True) for topic in ("all", "stealing", "invalid-worker-task-state", "print")),
-        *((topic, True) for topic in ("tcp://127.0.0.1:1", "inproc://1/2/3", "Client-abc")),
-        *((topic, False) for topic in ("mine", "all-mine", "quality", "invalid")),
+        *((topic, True) for topic in ("tcp://127.0.0.1:1", "inproc://1/2/3")),
+        *(
+            (f"{name}-{ID}", True)
+            for name in ("Client", "Client-worker", "Client-my own", "Worker")
+        ),
+        *((topic, False) for topic in ("mine", "all-mine", "quality", "invalid", "Client-stats")),
     ],
 )
 def test_topics_of_dask_are_told_from_the_users_own(topic: str, dasks: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import ntpath
 import pickletools
@@ -32,16 +33,25 @@ MAX_TYPES = 50
 #: Failures that have made room and whose counts are remembered.
 MAX_COUNTED = 5_000
 
+_BUILTINS = frozenset(
+    name
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+)
 _TYPE = re.compile(r"[A-Za-z_][\w.]*(?=\(|$)")
 # Operations, and bytes, of a pickle among which the class of what is pickled is named.
 _MAX_OPERATIONS, _MAX_BYTES = 100, 4_096
 # Modules of what wraps exceptions and classes in pickles.
 _WRAPPERS = frozenset({"tblib", "cloudpickle", "copyreg"})
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
-# Python's own library lies in lib/python3.x or, on Windows, in Lib.
+# Python's own library lies in lib/python3.x or, on Windows, in Lib. Compiled libraries tell of
+# files that were where they were built.
 _NOT_THE_USERS = re.compile(
     r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]|\\Lib\\"
+    r"|^(?![\\/]|[A-Za-z]:).*\.(?:pyx|pxi|pxd)$|^<(?:frozen|__array_function__) "
 )
+# A notebook's cell is a file whose name changes with its text.
+_CELL = re.compile(r".*[\\/]ipykernel_\d+[\\/]\d+\.py")
 
 # What Dask's scheduler itself gives a task up for.
 _DASKS_OWN = {
@@ -231,7 +241,8 @@ def exception_type(text: str, exception: Any) -> str:
 
     ``text`` is its repr, which may begin with whatever its author likes: with what may not leave.
     So it only tells which of the classes that the pickle names is meant. Of an exception that
-    cannot be pickled Dask sends an ``Exception``, to whoever asks for the result as well.
+    cannot be pickled Dask sends an ``Exception``, to whoever asks for the result as well: of these
+    only Python's own classes are told.
     """
     match = _TYPE.match(text)
     shown = match[0].rpartition(".")[2] if match else None
@@ -242,7 +253,7 @@ def exception_type(text: str, exception: Any) -> str:
         # What makes it need not be its class: a function, which by convention begins otherwise.
         if found == "Exception" and name.lstrip("_")[:1].isupper():
             found = name
-    return found
+    return shown if found == "Exception" and shown in _BUILTINS else found
 
 
 def _classes(exception: Any) -> Iterator[str]:
@@ -291,9 +302,13 @@ def fingerprint(kind: str, function: str, traceback: str) -> str:
     """
     frames = [(match["file"], match["function"]) for match in _FRAME.finditer(traceback)]
     own = [frame for frame in frames if not _NOT_THE_USERS.search(frame[0])]
-    names = [f"{ntpath.basename(file)}:{called}" for file, called in own or frames]
+    names = [f"{_file_name(file)}:{called}" for file, called in own or frames]
     parts = [kind, function, *names]
     return "v1-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _file_name(file: str) -> str:
+    return "<cell>" if _CELL.fullmatch(file) else ntpath.basename(file)
 
 
 def _by_dask(exception: Any) -> tuple[str, str]:
