@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from distributed.metrics import time
 from distributed.scheduler import TaskGroup as DaskTaskGroup
@@ -113,15 +113,7 @@ class Arrivals:
         if counted:
             computation = self._computations.running_from(line)
         if computation is None:
-            computation = Computation(
-                line,
-                user(),
-                frames,
-                time(),
-                sampled=self._sampled,
-                caller=caller,
-                places=self._places,
-            )
+            computation = self._computation(line, user(), frames, caller)
             self._computations.arrived(computation)
         computation.joined_by(graph, examples[-1])
         again = self._take_over(again, computation)
@@ -134,6 +126,42 @@ class Arrivals:
                 self._loops.remember(client, task, graph, computation, ours)
         if computation.handed_on is not None:
             hand_on(computation.handed_on, tasks)
+
+    def of_no_task(
+        self,
+        *,
+        client: str,
+        user: str,
+        frames: tuple[protocol.CodeFrame, ...],
+        graph: Graph | None,
+        cancelled: bool,
+    ) -> str:
+        """Take in a graph that Dask made no task of: what is in it cannot be loaded or, if it is
+        ``cancelled``, it needs what is gone. Return the computation's id.
+        """
+        caller = self._caller((), graph) if self._sampled else None
+        computation = self._computation((client, frames), user, frames, caller)
+        computation.joined_by(graph, None)
+        computation.ends_unbegun(cancelled=cancelled)
+        self._computations.ended(computation)
+        return computation.id
+
+    def _computation(
+        self,
+        line: Hashable,
+        user: str,
+        frames: tuple[protocol.CodeFrame, ...],
+        caller: TraceContext | None,
+    ) -> Computation:
+        return Computation(
+            line,
+            user,
+            frames,
+            time(),
+            sampled=self._sampled,
+            caller=caller,
+            places=self._places,
+        )
 
     def _new_of(self, tasks: Iterable[TaskState]) -> _New:
         new = _New()

@@ -83,6 +83,12 @@ class Computations:
         """Add one whose first graph arrives now."""
         self._arrived[computation.line] = computation
 
+    def ended(self, computation: Computation) -> None:
+        """Add one that has ended without a task."""
+        if self._changed_groups >= MAX_WAITING:
+            self._make_room()
+        self._changed.append(computation)
+
     def settle(self, tasks: Iterable[TaskState]) -> None:
         """How ``tasks`` ended stays as it is: when they run again, it is under another."""
         for task in tasks:

@@ -296,10 +296,12 @@ class Computation:
                 group = self.rest
         return group
 
-    def joined_by(self, graph: Graph | None, newest: TaskState) -> None:
-        """Take over what came along with one of its graphs, and one of that one's tasks."""
+    def joined_by(self, graph: Graph | None, newest: TaskState | None) -> None:
+        """Take over what came along with one of its graphs, and one of that one's tasks, if Dask
+        made any of it.
+        """
         # What it is to run may be large, and Dask may forget it any time.
-        self._newest = ref(newest)
+        self._newest = None if newest is None else ref(newest)
         if graph is None or graph.nbytes is None or self.graph_bytes is None:
             self.graph_bytes = None
         else:
@@ -328,6 +330,11 @@ class Computation:
             self.ended_at = now
         self.stopped_at = self.ended_at
         self.done = self.done or not self.let_go
+
+    def ends_unbegun(self, *, cancelled: bool) -> None:
+        """Note that Dask could make no task of its graph, or was to make none any more."""
+        self.stopped_at = self.started_at
+        self.stuck, self.let_go = (0, 1) if cancelled else (1, 0)
 
     @property
     def status(self) -> protocol.ComputationStatus:

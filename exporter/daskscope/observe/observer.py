@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from dask.typing import Key
+from distributed.core import error_message
 from distributed.metrics import time
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
@@ -42,6 +44,8 @@ from daskscope.observe.workers import Workers
 #: Rows that go along with the totals, in rows of groups. What is left goes by itself, some at a
 #: time, so that the event loop breathes.
 FEW_ROWS, SOME_ROWS = 50, 100
+#: What goes for the function where there is no task: what it is that failed.
+NO_TASK = "(graph)"
 #: Rows of failures that make as much work as one of a group.
 FAILURES_PER_ROW = 2
 
@@ -177,13 +181,31 @@ class Observer:
             [task for task in map(find, keys) if task is not None],
             client=client,
             user=lambda: self._users.user_of(client, self._users_running),
-            frames=self._code.frames(graph.code)
-            if graph is not None and self._users.tells_code(client)
-            else (),
+            frames=self._frames(client, graph),
             graph=graph,
             count_first=self.transitions.count,
         )
         return self._computations.waiting() >= MANY
+
+    def _frames(self, client: str, graph: Graph | None) -> tuple[protocol.CodeFrame, ...]:
+        tells = graph is not None and self._users.tells_code(client)
+        return self._code.frames(graph.code) if graph is not None and tells else ()
+
+    def _no_task_of_graph(self, client: str, *, cancelled: bool) -> None:
+        """Dask made no task of the graph that has just arrived. To be called as it finds that."""
+        graph = self._graphs.current()
+        computation = self._arrivals.of_no_task(
+            client=client,
+            user=self._users.user_of(client, self._users_running),
+            frames=self._frames(client, graph),
+            graph=graph,
+            cancelled=cancelled,
+        )
+        error = sys.exception()
+        if error is not None and not cancelled:
+            # Dask's own words for it are in what was raised from the user's.
+            details = error_message(error.__cause__ or error)
+            self._failures.add(computation, NO_TASK, "", details)
 
     def _users_running(self) -> Collection[str]:
         self.transitions.count()
@@ -242,6 +264,11 @@ class Observer:
         if worker is not None:
             # It may have been paused, which takes no task from it and so makes no transition.
             self._workers.look_closely(worker)
+        elif topic != "scheduler" and type(message) is dict:
+            # Dask tells of each graph under its client's id, too.
+            status = message.get("status")
+            if status in ("error", "cancelled") and message.get("action") == "update-graph":
+                self._no_task_of_graph(topic, cancelled=status == "cancelled")
         self._losses.event(topic, message)
         self._events.add(topic, message)
 
