@@ -17,7 +17,7 @@ from daskscope.config import Settings
 from daskscope.observe.call_tree import MAX_SOURCE_LINE
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
-from daskscope.observe.failures import OWN_WORDS
+from daskscope.observe.exception_types import OWN_WORDS
 from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot

@@ -11,7 +11,8 @@ import pytest
 from distributed.core import error_message
 from distributed.protocol.serialize import Serialized, serialize, to_serialize
 
-from daskscope.observe.failures import Failures, exception_type, fingerprint
+from daskscope.observe.exception_types import exception_type
+from daskscope.observe.failures import Failures, fingerprint
 
 
 class Unpicklable(Exception):

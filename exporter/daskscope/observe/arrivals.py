@@ -16,6 +16,7 @@ from daskscope.observe.groups import Computation, Group
 from daskscope.observe.loops import Loops
 from daskscope.observe.membership import Membership, Whole, is_single
 from daskscope.observe.naming import Naming
+from daskscope.observe.new_tasks import NewTasks, new_of, to_run
 from daskscope.observe.prefixes import Prefixes
 from daskscope.observe.trace_context import TraceContext, caller_of, hand_on, take_back
 
@@ -91,13 +92,13 @@ class Arrivals:
         is called once if that matters: if the graph has to do with tasks that are known already.
         Most have not.
         """
-        new = self._new_of(tasks)
+        new = new_of(tasks, self._members)
         counted = bool(new.known) or new.replaced
         if counted:
             count_first()
             # Of those that were known Dask may have forgotten some by then.
-            new = self._new_of(tasks)
-        again = _to_run(new.known, tasks) if new.known else []
+            new = new_of(tasks, self._members)
+        again = to_run(new.known, tasks) if new.known else []
         # Of each group one of its tasks, which tells how they may be called.
         firsts = [*new.groups.values(), *new.singles]
         if not (firsts or again):
@@ -163,27 +164,6 @@ class Arrivals:
             places=self._places,
         )
 
-    def _new_of(self, tasks: Iterable[TaskState]) -> _New:
-        new = _New()
-        wholes, singles = self._members.wholes, self._members.singles
-        for task in tasks:
-            dasks, key = task.group, task.key
-            if type(key) is not tuple or dasks.name == dasks.prefix.name:  # as is_single
-                if task.state == "released":
-                    (new.known if key in singles else new.singles).append(task)
-            elif dasks in new.groups:
-                continue
-            elif dasks.name not in wholes:
-                if dasks.states["released"] == len(dasks):
-                    new.groups[dasks] = task
-            elif wholes[dasks.name].dasks is not dasks:
-                # A name may come back as another group.
-                new.replaced = True
-                new.groups[dasks] = task
-            elif task.state == "released":
-                new.known.append(task)
-        return new
-
     def _caller(self, tasks: Iterable[TaskState], graph: Graph | None) -> TraceContext | None:
         found = caller_of(task.annotations for task in tasks)
         # Dask annotates none of those that it knows.
@@ -200,7 +180,9 @@ class Arrivals:
         self._computations.settle(taken)
         return taken
 
-    def _count_under(self, computation: Computation, new: _New, again: Iterable[TaskState]) -> None:
+    def _count_under(
+        self, computation: Computation, new: NewTasks, again: Iterable[TaskState]
+    ) -> None:
         """Count what is ``new`` under ``computation``, and what is to run ``again``."""
         wholes, singles = self._members.wholes, self._members.singles
         firsts: list[tuple[TaskState, Group]] = []
@@ -275,33 +257,3 @@ class Arrivals:
                 name = " / ".join(map(str, span.get("name", ())))[: protocol.MAX_NAME]
                 if name and name != "default":
                     computation.in_span(name)
-
-
-class _New:
-    """What there is to count in a graph.
-
-    ``groups``, each with one of its tasks; ``singles``, tasks of shared groups; and tasks that are
-    ``known``, or whose group is, and that have no result now. ``replaced`` is whether some group is
-    called as one that is known.
-    """
-
-    __slots__ = ("groups", "known", "replaced", "singles")
-
-    def __init__(self) -> None:
-        self.groups: dict[DaskTaskGroup, TaskState] = {}
-        self.singles: list[TaskState] = []
-        self.known: list[TaskState] = []
-        self.replaced = False
-
-
-def _to_run(known: Iterable[TaskState], tasks: Iterable[TaskState]) -> list[TaskState]:
-    """Return those of the ``known`` that the graph of ``tasks`` has Dask run."""
-    # As Dask will find them: what is asked for and has no result, and what that needs.
-    found = {task for task in tasks if task.who_wants and task.state == "released"}
-    stack = list(found)
-    while stack:
-        for needed in stack.pop().dependencies:
-            if needed.state == "released" and needed not in found:
-                found.add(needed)
-                stack.append(needed)
-    return [task for task in known if task in found]

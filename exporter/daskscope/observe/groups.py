@@ -16,7 +16,7 @@ from distributed.scheduler import ALL_TASK_STATES, TaskState
 
 from daskscope import protocol
 from daskscope.names import DURATION_BOUNDS, OTHER
-from daskscope.observe.failures import type_of_failed
+from daskscope.observe.exception_types import type_of_failed
 from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.samples import Outcome, Samples, TaskSample

@@ -1,0 +1,121 @@
+"""Of which type an exception is: read off its pickle, without unpickling it."""
+
+from __future__ import annotations
+
+import builtins
+import pickletools
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from distributed.scheduler import Scheduler
+
+from daskscope import protocol
+
+_BUILTINS = frozenset(
+    name
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+)
+_TYPE = re.compile(r"[A-Za-z_][\w.]*(?=\(|$)")
+# Operations, and bytes, of a pickle among which the class of what is pickled is named.
+_MAX_OPERATIONS, _MAX_BYTES = 100, 4_096
+# Modules of what wraps exceptions and classes in pickles.
+_WRAPPERS = frozenset({"tblib", "cloudpickle", "copyreg"})
+
+# What Dask's scheduler itself gives a task up for.
+_DASKS_OWN = {
+    "KilledWorker": "The workers that ran this task died, more often than Dask allows.",
+    "NoWorkerError": "No worker came to run this task for as long as Dask waits for one "
+    "(distributed.scheduler.no-workers-timeout).",
+    "NoValidWorkerError": "No worker that this task may run on came for as long as Dask waits for "
+    "one (distributed.scheduler.no-workers-timeout).",
+    "MemoryError": "What this task needs does not fit into the memory of a worker.",
+}
+_LOST_ACTOR = "The worker that held this actor was lost."
+# Of older Dask this is the type that the client gets.
+_LOST_ACTORS_TYPE = (
+    "RuntimeError" if hasattr(Scheduler, "_transition_memory_erred") else "ValueError"
+)
+
+#: What there is to say where Dask has no text. It names no key.
+OWN_WORDS = frozenset(_DASKS_OWN.values())
+
+
+def type_of_failed(details: Mapping[str, Any]) -> str:
+    """Return the type of an exception; ``details`` are those of Dask's transition."""
+    text, exception = details.get("exception_text"), details.get("exception")
+    if text:
+        return exception_type(text, exception)[: protocol.MAX_NAME]
+    return by_dask(exception)[0]
+
+
+def exception_type(text: str, exception: Any) -> str:
+    """Return the name of the class of an ``exception`` as a worker sends it: pickled.
+
+    ``text`` is its repr, which may begin with whatever its author likes: with what may not leave.
+    So it only tells which of the classes that the pickle names is meant. Of an exception that
+    cannot be pickled Dask sends an ``Exception``, to whoever asks for the result as well: of these
+    only Python's own classes are told.
+    """
+    match = _TYPE.match(text)
+    shown = match[0].rpartition(".")[2] if match else None
+    found = "Exception"
+    for name in _classes(exception):
+        if name == shown:
+            return name
+        # What makes it need not be its class: a function, which by convention begins otherwise.
+        if found == "Exception" and name.lstrip("_")[:1].isupper():
+            found = name
+    return shown if found == "Exception" and shown in _BUILTINS else found
+
+
+def _classes(exception: Any) -> Iterator[str]:
+    """Yield names of what a pickle is made by, its class first. It is not unpickled.
+
+    ``exception`` is Dask's wrapper of it, from the wire or from a worker in the same process.
+    """
+    parts = [getattr(exception, "data", None) or b"", *getattr(exception, "frames", ())]
+    # Arrays that it holds are not copied.
+    pickled = b"".join(bytes(memoryview(part)[:_MAX_BYTES]) for part in parts[:2])
+    names: list[Any] = []  # the strings of late, None for whatever else
+    memo: list[Any] = []
+    by_value = 0  # the class is no module's: its metaclass comes next (2), then its name (1)
+    with suppress(Exception):  # of what is no pickle nothing is known
+        for operation, argument, _ in islice(pickletools.genops(pickled), _MAX_OPERATIONS):
+            what = operation.name
+            if what == "MEMOIZE":
+                memo.append(names[-1] if names else None)
+            elif what in ("SHORT_BINUNICODE", "BINUNICODE"):
+                names.append(argument)
+                if by_value == 1:
+                    by_value = 0
+                    yield str(argument)
+            elif what in ("BINGET", "LONG_BINGET"):
+                names.append(memo[argument or 0])
+            elif what == "STACK_GLOBAL":
+                module, name = names[-2:]
+                names.append(None)
+                if by_value == 2:
+                    by_value = 1
+                elif name == "_make_skeleton_class":
+                    by_value = 2
+                elif module.partition(".")[0] not in _WRAPPERS:
+                    yield name.rpartition(".")[2]
+            elif what not in ("PROTO", "FRAME", "MARK"):
+                names.append(None)
+
+
+def by_dask(exception: Any) -> tuple[str, str]:
+    """Return type and text of an exception that Dask's scheduler made, pickled, or else an actor's.
+
+    It is not unpickled: its class is named right at the start.
+    """
+    if not isinstance(exception, bytes):
+        return _LOST_ACTORS_TYPE, _LOST_ACTOR
+    for _, name, _ in islice(pickletools.genops(exception), 12):
+        if name in _DASKS_OWN:
+            return name, _DASKS_OWN[name]
+    return "Exception", "Dask gave this task up."
