@@ -62,7 +62,8 @@ def test_one_that_runs_is_told_with_all_its_groups_however_many_come_after_it(
     computation = recorder.computation(lambda row: row.tasks == 2)
     groups = recorder.groups(computation.id)
     assert {name: group.completed for name, group in groups.items()} == {"double": 1, "hold": 1}
-    assert scheduler.plugins[NAME].drops["computation"] == 3
+    # The one that runs has two groups of the three that may wait, and one other has the third.
+    assert scheduler.plugins[NAME].drops["computation"] == 4
 
 
 def test_those_that_never_had_to_run_are_bounded_and_counted_too(
@@ -82,6 +83,50 @@ def test_those_that_never_had_to_run_are_bounded_and_counted_too(
     assert ours.waiting() == 3
     assert scheduler.plugins[NAME].drops["computation"] == 3
     assert len(ours._arrived) == 3
+
+
+def _run(client: Client, number: int) -> list[Any]:
+    """Run two groups of one task each; return what holds their results."""
+    first = delayed(double)(number)
+    held = client.compute([first, delayed(inc)(first)])
+    wait(held)
+    client.run_on_scheduler(_count)
+    return list(held)
+
+
+def test_as_many_go_as_have_the_groups_that_are_too_many(
+    cluster: LocalCluster, client: Client, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(interval="1h")
+    scheduler: Any = cluster.scheduler
+    monkeypatch.setattr(computations, "MAX_WAITING", 6)
+    for number in range(5):
+        _run(client, number)
+    assert scheduler.plugins[NAME]._running.observer.rows_wait()
+    assert scheduler.plugins[NAME]._running.observer._computations.waiting() == 3
+    assert scheduler.plugins[NAME].drops["computation"] == 2
+
+
+def test_one_that_had_to_go_and_is_told_after_all_is_told_with_all_its_groups(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(interval="1h")
+    monkeypatch.setattr(computations, "MAX_WAITING", 2)
+    first, second = _run(client, 1)
+    _run(client, 2)
+    # What is let go has changed. The other group has not.
+    second.release()
+    recorder.wait_for(
+        lambda: client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 1,
+        "Dask to forget all but one task",
+    )
+    client.run_on_scheduler(_count)
+    daskscope.explain(client)
+
+    told = recorder.computation(lambda row: row.states.get("forgotten") == 1)
+    groups = recorder.groups(told.id)
+    assert {name: group.completed for name, group in groups.items()} == {"double": 1, "inc": 1}
+    assert first.result() == 2
 
 
 def _work(number: int) -> Any:

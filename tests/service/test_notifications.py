@@ -112,7 +112,10 @@ def test_what_happens_together_is_told_together_with_links_and_once(
     ):
         assert line in said["message"]
     assert "before" not in said["message"]
-    assert shown(workspace)["sent_at"] is not None
+    # It is noted once the answer has come.
+    deadline = time.monotonic() + 20
+    while shown(workspace)["sent_at"] is None:
+        assert time.monotonic() < deadline
     # What is told already is not told again, by no one.
     workspace.beat(**news)
     let_time_pass(workspace)
