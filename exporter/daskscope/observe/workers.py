@@ -148,7 +148,7 @@ class Workers:
         so far is added. A worker's metrics are read as they came: its ``memory`` property costs
         five times as much, too much for a thousand workers.
         """
-        now = time()
+        now, at = time(), monotonic()
         first = self._looked_at == self._began_at
         count = len(workers)
         threads = limit = 0
@@ -165,7 +165,7 @@ class Workers:
         for number, worker in enumerate(workers):
             if number and not number % WORKERS_AT_ONCE:
                 yield
-                now = time()
+                now, at = time(), monotonic()
             nthreads = worker.nthreads
             threads += nthreads
             limit += worker.memory_limit or 0
@@ -180,13 +180,15 @@ class Workers:
                 self.look_closely(worker)
             if worker.executing:
                 since = max(now - worker.last_seen, 0.0)
-                most = monotonic() - self._began_at
+                most = at - self._began_at
                 for task, took in worker.executing.items():
                     # One that has ended since the worker's last beat is told in its next.
                     if task.processing_on is worker:
+                        took += since
+                        if first:
+                            self._from_before[task] = worker, took - most
                         if took > most:
-                            self._from_before.setdefault(task, (worker, took + since - most))
-                        took = min(took + since, most)
+                            took = most
                         executing += took
                         in_threads[task.key] = took
                     else:
