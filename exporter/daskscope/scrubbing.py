@@ -50,10 +50,15 @@ _BEGINNINGS = (
     *("hvb.", "glsa_", "dckr_pat_"),
 )
 
+# What stands between such a name and its value: a type, a sign, a scheme.
+_TYPE, _SIGN = r"[\w.\[\]|]{1,40}", r"\s{0,8} (?> [:=!]= | => | [:=] ) \s{0,8}"
+_SCHEME = r"(?: (?: bearer|basic|token ) \s )?"
+
 # A bare value behind such a name. Code is full of names: there it must look made up.
-_MADE_UP = r"""(?= [^\s"'(),;]{0,200}? [\d/+!@$%^*-] ) (?! [\w.]{1,100} \( ) (?! \[scrubbed )
-    [^\s"'(),;\\]{6,}+"""
-_ANY = r"""(?! \[scrubbed | (?: none|null|true|false ) \b ) [^\s"'(),;\\]{4,}+"""
+_NOT_YET = rf"(?! (?: {_TYPE} {_SIGN} )? {_SCHEME} \[scrubbed )"
+_MADE_UP = rf"""{_NOT_YET} (?= [^\s"'(),;]{{0,200}}? [\d/+!@$%^*-] ) (?! [\w.]{{1,100}} \( )
+    [^\s"'(),;\\]{{6,}}+"""
+_ANY = rf"""{_NOT_YET} (?! (?: none|null|true|false ) \b ) [^\s"'(),;\\]{{4,}}+"""
 
 # Of a key in PEM, of which the beginning may have been cut off, a line.
 _BASE64 = r"""[^\S\n]{0,40}["']?[A-Za-z0-9+/]{%s}={0,2}(?:\\n)?["']?[^\S\n]{0,4}"""
@@ -64,9 +69,7 @@ def _named(bare: str) -> str:
     # inside of JSON. A quoted value counts in any case, also one that was cut.
     return rf"""(?ix) (?P<keep>
         (?: {_NAMES} ) [\w.-]{{0,40}} (?: \\?["'] )? \]?
-        (?: \s{{0,8}} : \s{{0,8}} [\w.\[\]|]{{1,40}} (?= \s{{0,8}} = ) )?
-        \s{{0,8}} (?: [:=!]= | => | [:=] ) \s{{0,8}}
-        (?: (?: bearer|basic|token ) \s )? )
+        (?: \s{{0,8}} : \s{{0,8}} {_TYPE} (?= \s{{0,8}} = ) )? {_SIGN} {_SCHEME} )
         (?: [rbfu]{{0,2}} (?P<lines> \"\"\" | ''' )
             (?: (?! (?P=lines) ) (?s: . ) ){{0,8000}}+ (?: (?P=lines) | \Z )
           | [rbfu]{{0,2}} (?P<quote> \\? ["'] )
@@ -169,14 +172,15 @@ class Scrubber:
         if len(text) > 2 * limit:
             text = text[: 2 * limit]
             text = text[: max(text.rfind(" "), text.rfind("\n"), len(text) - 1_000)]
+        # Neither JSON nor OTLP can hold a lone surrogate, of a file name that is no UTF-8.
+        text = text.encode(errors="replace").decode()
         lower = text.lower()
         for words, pattern in _SECRETS if code else (*_SECRETS, _BARE):
             if any(word in lower for word in words):
                 text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
         for pattern in self._users_own:
             text = pattern.sub(SCRUBBED, text)
-        # Neither JSON nor OTLP can hold a lone surrogate, of a file name that is no UTF-8.
-        return shortened(text.encode(errors="replace").decode(), limit)
+        return shortened(text, limit)
 
     def scrub_named(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Return short ``texts`` and their names without secrets: nothing of one that names one."""

@@ -161,16 +161,21 @@ def test_what_is_remembered_is_bounded_and_holds_no_task(
     monkeypatch.setattr(loops, "MAX_LOOPS", 2)
     register(interval="1h")
     remembered = observer_of(cluster)._arrivals._loops._loops
-    client.submit(inc, 1, pure=False).result()
+    futures = [client.submit(inc, 1, pure=False)]
+    futures[0].result()
     assert len(remembered) == 1
-    client.submit(inc, 2, pure=False).result()
-    client.submit(inc, 3, pure=False).result()
+    futures.append(client.submit(inc, 2, pure=False))
+    futures[1].result()
+    futures.append(client.submit(inc, 3, pure=False))
+    futures[2].result()
     assert len(remembered) == 1
 
+    keys = {future.key for future in futures}
+    del futures
     gc.collect()
     client.run_on_scheduler(forgotten)
     tasks = (thing for thing in gc.get_objects() if type(thing) is TaskState)
-    assert not [task for task in tasks if task.prefix.name == "inc"]
+    assert not [task for task in tasks if task.key in keys]
 
 
 def test_nor_is_much_code_kept_for_it_or_annotations(
