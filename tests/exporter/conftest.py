@@ -12,6 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskscope
+from daskscope.observe import groups
 from daskscope.plugin import NAME
 from tests.exporter.recorder import PATIENCE, Recorder
 
@@ -83,6 +84,12 @@ def sends_soon(_clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> Non
     """Let the SDK send spans and log records ten times a second: its own pauses are of seconds."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "100")
+
+
+@pytest.fixture
+def loops_never_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is submitted stop as soon as its tasks have ended: it does not go on then."""
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 0)
 
 
 @pytest.fixture

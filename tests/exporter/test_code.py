@@ -69,6 +69,7 @@ def test_the_calling_line_is_always_among_what_is_kept_and_never_more_than_allow
 SCRIPT = (
     """\
 import sys
+from dask.delayed import delayed
 from distributed import Client
 import daskscope
 
@@ -79,7 +80,7 @@ daskscope.register(client, endpoint=sys.argv[2], token=sys.argv[3], interval="10
     + "".join(f"# just before, {number}\n" for number in range(20))
     + """\
 for number in range(2):
-    client.submit(sum, [number]).result()  # the call
+    delayed(sum)([number]).compute()  # the call
 """
     + "".join(f"# just after, {number}\n" for number in range(20))
     + "".join(f"# far after, {number}\n" for number in range(30))

@@ -7,6 +7,7 @@ from typing import Any
 
 import dask.array as da
 import pytest
+from dask.delayed import delayed
 from distributed import Client, Event, LocalCluster, span, wait
 
 from daskscope import protocol
@@ -97,7 +98,7 @@ def test_computing_the_same_again_is_another_computation(
 ) -> None:
     register()
     for _ in range(2):
-        assert client.submit(inc, 1, pure=True).result() == 2
+        assert delayed(inc)(1, dask_key_name="inc-again").compute() == 2
         recorder.wait_for(
             lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)),
             "Dask to forget the task",

@@ -57,7 +57,9 @@ def _work(client: Client) -> None:
 
 
 @pytest.fixture
-def explanation(client: Client, register: Register, recorder: Recorder) -> Iterator[Any]:
+def explanation(
+    client: Client, register: Register, recorder: Recorder, loops_never_pause: None
+) -> Iterator[Any]:
     register(
         events__allow=["mine"],
         tags={"project": "a_tag"},
@@ -202,7 +204,7 @@ def test_what_is_shown_is_what_is_sent(
 
 
 def test_of_otlp_every_field_is_shown(
-    client: Client, register: Register, recorder: Recorder
+    client: Client, register: Register, recorder: Recorder, loops_never_pause: None
 ) -> None:
     register(interval="1h")
     wait_for_worker_logs(client)

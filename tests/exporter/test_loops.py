@@ -13,7 +13,7 @@ from distributed.client import SourceCode
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.observe import loops
+from daskscope.observe import computations, groups, loops
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, hold, inc
@@ -128,6 +128,95 @@ def test_a_cell_that_was_changed_is_another_computation(
     snapshot = observer_of(cluster).snapshot("beat")
     assert sorted(row.tasks for row in snapshot.computations) == [1, 2]
     assert sorted(code.text for code in snapshot.code) == ["go(1)", "go(2)"]
+
+
+def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    register(interval="1h")
+    observer = observer_of(cluster)
+    for number in range(3):
+        client.submit(inc, number, pure=False).result()
+        snapshot = observer.snapshot("beat")
+        (row,) = snapshot.computations
+        assert (row.status, row.stopped_at, row.completed) == ("running", None, number + 1)
+        # What is traced of it is told once, when it has stopped.
+        assert not snapshot.traced[row.id].samples
+
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 0)
+    snapshot = observer.snapshot("beat")
+    (last,) = snapshot.computations
+    assert (last.id, last.status, last.completed) == (row.id, "finished", 3)
+    assert last.stopped_at == pytest.approx(snapshot.task_groups[0].stopped_at, abs=1)
+    assert len(snapshot.traced[row.id].samples["inc"]) == 3
+    assert not observer.snapshot("beat").computations
+
+
+def test_a_loop_whose_pause_was_too_long_is_another_computation(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    register(interval="1h")
+    for number in range(2):
+        client.submit(inc, number, pure=False).result()
+        monkeypatch.setattr(groups, "LOOP_PAUSE", 0)
+
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert [(row.status, row.tasks) for row in rows] == [("finished", 1), ("finished", 1)]
+
+
+def test_a_map_in_batches_is_one_computation(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    register(interval="1h")
+    wait(client.map(inc, range(4), batch_size=1, pure=False))
+
+    (row,) = observer_of(cluster).snapshot("beat").computations
+    assert (row.tasks, row.completed) == (4, 4)
+
+
+def test_each_call_of_compute_is_a_computation_however_soon_the_next_one_comes(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    register(interval="1h")
+    for number in range(3):
+        delayed(inc)(number).compute()
+
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert [(row.status, row.tasks) for row in rows] == [("finished", 1)] * 3
+
+
+def test_nor_does_compute_go_on_with_what_was_submitted(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    # What is called alike comes from one line, then.
+    register(interval="1h", computation__code__transmit=False)
+    client.submit(inc, 1, pure=False).result()
+    delayed(inc)(2).compute()
+
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert [row.tasks for row in rows] == [1, 1]
+
+
+def test_lines_that_may_go_on_are_bounded(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computations, "MAX_ENDED", 1)
+    register(interval="1h")
+    observer = observer_of(cluster)
+    client.submit(inc, 1, pure=False).result()
+    (first,) = observer.snapshot("beat").computations
+    client.submit(double, 1, pure=False).result()
+
+    told = {row.id: row.status for row in observer.snapshot("beat").computations}
+    assert len(told) == 2
+    assert told.pop(first.id) == "finished"
+    assert list(told.values()) == ["running"]
 
 
 @pytest.mark.own_cluster

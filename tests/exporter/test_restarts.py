@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from dask.base import annotate
+from dask.delayed import delayed
 from distributed import Client, Event
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -150,7 +151,7 @@ def test_a_scheduler_that_comes_back_at_its_address_is_a_cluster_of_its_own(
                 client.submit(inc, 1).result(timeout=30)
                 recorder.wait_for(lambda: _finished(recorder) == 1, "the first computation")
                 recorder.misbehave = lambda path: 503
-                client.submit(twice, 1).result(timeout=30)
+                delayed(twice)(1).compute()
                 _wait_for_spooled(tmp_path, '"prefix":"twice"')
                 first.process.send_signal(signal.SIGKILL)
                 first.process.wait(PATIENCE)

@@ -21,6 +21,8 @@ from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
 
+pytestmark = pytest.mark.usefixtures("loops_never_pause")
+
 
 def fail() -> None:
     raise ValueError
@@ -235,19 +237,6 @@ def test_nor_does_any_once_all_tasks_from_before_daskscope_came_are_gone(
     counted.clear()
     wait(client.map(inc, range(3), pure=False))
     assert not counted
-
-
-def test_a_loop_that_waits_for_each_of_its_tasks_makes_a_computation_of_each(
-    client: Client, cluster: LocalCluster, register: Register
-) -> None:
-    register(interval="1h")
-    futures = []
-    for number in range(3):
-        futures.append(client.submit(inc, number, pure=False))
-        wait(futures)
-
-    rows = observer_of(cluster).snapshot("beat").computations
-    assert [(row.status, row.tasks, row.completed) for row in rows] == [("finished", 1, 1)] * 3
 
 
 @pytest.mark.own_cluster

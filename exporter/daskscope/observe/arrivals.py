@@ -24,6 +24,8 @@ from daskscope.observe.trace_context import TraceContext, caller_of, hand_on, ta
 class Arrivals:
     """Opens a computation for each graph, or has it join the running one from the same line.
 
+    What is submitted joins one that has just ended, too: a loop may be slower than its tasks.
+
     Runs on the event loop, while another thread may be counting transitions. What is counted waits
     until the graph's place among them has come: ``added`` notes that some tasks are in a group.
 
@@ -86,7 +88,7 @@ class Arrivals:
         graph: Graph | None,
         count_first: Callable[[], None],
     ) -> None:
-        """Take what a graph sets going into a computation, its own or the running one it joins.
+        """Take what a graph sets going into a computation, its own or the one it joins.
 
         ``user`` tells whose client that is. ``count_first`` counts the transitions until now, and
         is called once if that matters: if the graph has to do with tasks that are known already.
@@ -112,7 +114,9 @@ class Arrivals:
             count_first()
             counted = True
         if counted:
-            computation = self._computations.running_from(line)
+            computation = self._computations.joined_from(
+                line, submitted=graph is not None and graph.submitted
+            )
         if computation is None:
             computation = self._computation(line, user(), frames, caller)
             self._computations.arrived(computation)

@@ -31,6 +31,10 @@ MANY = 1_000
 #: do not run go, and are counted.
 MAX_WAITING = 10_000
 
+#: Lines of code whose last computation may go on though its tasks have ended; beyond it, the one
+#: that ended first does not.
+MAX_ENDED = 100
+
 #: States of a task that was given up, or is not needed any more.
 GONE = frozenset({"released", "forgotten"})
 
@@ -76,6 +80,8 @@ class Computations:
         self._joinable: dict[Hashable, Computation] = {}
         # Likewise, those of whose tasks none was seen at work yet.
         self._arrived: dict[Hashable, Computation] = {}
+        # Likewise, those whose tasks have ended, and that may go on.
+        self._ended: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
         self._changed_groups = 0
 
@@ -94,17 +100,24 @@ class Computations:
         for task in tasks:
             self._ends.pop(task.key, None)
 
-    def running_from(self, line: Hashable) -> Computation | None:
-        """Return the one that runs, and that a graph from that line joins.
+    def joined_from(self, line: Hashable, *, submitted: bool) -> Computation | None:
+        """Return the one that a graph from that line joins: it runs, or what is ``submitted`` has
+        it go on.
 
         To be called when all transitions until now are counted.
         """
-        return self._joinable.get(line)
+        running = self._joinable.get(line)
+        if running is not None or not submitted:
+            return running
+        ended = self._ended.get(line)
+        return ended if ended is not None and ended.may_go_on(time()) else None
 
     def last_from(self, line: Hashable) -> Computation | None:
-        """Return the one that ran, or had arrived, by what is counted of another thread by now."""
-        # In this order: when its first task is seen at work, it goes from one to the other.
-        return self._arrived.get(line) or self._joinable.get(line)
+        """Return the last one by what is counted of another thread by now: it has arrived, or ran,
+        or had ended.
+        """
+        # In this order, in which it goes from one to the next.
+        return self._arrived.get(line) or self._joinable.get(line) or self._ended.get(line)
 
     def count(self, steps: Iterable[Step], ends: Iterator[End], ahead: float) -> None:
         """Count transitions of some time ago; Dask may have forgotten their tasks meanwhile.
@@ -180,8 +193,9 @@ class Computations:
             if not computation.done:
                 computation.let_go += computation.active
             computation.active = 0
-            self._stop(computation, now, given_up=True)
-            self._note_change(next(iter(computation.groups.values())))
+            self._rest(computation, now, given_up=True)
+            self._note_any_change(computation)
+        self._stop_ended(lambda _: True)
         self._arrived.clear()
         self._members.clear()
         self._ends.clear()
@@ -199,6 +213,8 @@ class Computations:
         A computation goes with all its groups that have changed. At most the work of ``most`` rows
         of groups, each some 10 µs; but with ``any_row`` there is always one computation.
         """
+        now = time()
+        self._stop_ended(lambda computation: not computation.may_go_on(now))
         computations: list[protocol.Computation] = []
         rows: list[protocol.TaskGroup] = []
         traced: dict[str, Traced] = {}
@@ -249,9 +265,8 @@ class Computations:
     def _take_oldest(self) -> list[Group]:
         """Take out the one that waits longest. Return its groups that have changed."""
         computation = self._changed.popleft()
-        # None of its tasks had to run: all were known, or failed with what they needed.
-        if not computation.active and computation.stopped_at is None:
-            computation.stopped_at = computation.started_at
+        if not computation.active and computation.ended_at is None:
+            computation.stop()
             self._arrived.pop(computation.line, None)
         changed, computation.changed = computation.changed, []
         self._changed_groups -= len(changed)
@@ -267,14 +282,41 @@ class Computations:
         # Only now: a graph that arrives meanwhile, on the loop, has to find it: see last_from.
         self._arrived.pop(computation.line, None)
 
-    def _stop(self, computation: Computation, now: float, *, given_up: bool) -> None:
-        computation.stop(now, given_up=given_up)
+    def _rest(self, computation: Computation, now: float, *, given_up: bool) -> None:
+        """Its tasks have ended."""
+        computation.tasks_ended(now, given_up=given_up)
         del self._running[computation]
         self.users_running[computation.user] -= 1
         if not self.users_running[computation.user]:
             del self.users_running[computation.user]
-        if self._joinable.get(computation.line) is computation:
-            del self._joinable[computation.line]
+        line = computation.line
+        if given_up or not computation.submitted:
+            computation.stop()
+        else:
+            before = self._ended.pop(line, None)
+            if before is None and len(self._ended) >= MAX_ENDED:
+                before = self._ended.pop(next(iter(self._ended)))
+            if before is not None and before is not computation:
+                self._stop_for_good(before)
+            self._ended[line] = computation
+        if self._joinable.get(line) is computation:
+            del self._joinable[line]
+
+    def _stop_ended(self, which: Callable[[Computation], bool]) -> None:
+        """Note of ``which`` of those whose tasks have ended that they do not go on; some have."""
+        for line, computation in [*self._ended.items()]:
+            if which(computation):
+                del self._ended[line]
+                self._stop_for_good(computation)
+
+    def _stop_for_good(self, computation: Computation) -> None:
+        if not computation.active and computation.stopped_at is None:
+            computation.stop()
+            if not computation.dropped:
+                self._note_any_change(computation)
+
+    def _note_any_change(self, computation: Computation) -> None:
+        self._note_change(next(iter(computation.groups.values())))
 
     def _erred(self, key: Key, start: str, group: Group, details: Mapping[str, Any]) -> bool:
         """Count a task that erred. Return False if that was told before."""
@@ -318,7 +360,7 @@ class Computations:
             computation.let_go += 1
             self._ends[key] = _LET_GO
         if not computation.active:
-            self._stop(computation, at, given_up=finish not in ("memory", "erred"))
+            self._rest(computation, at, given_up=finish not in ("memory", "erred"))
 
     def _add(self, group: Group, count: int) -> None:
         group.tasks += count

@@ -17,6 +17,10 @@ MAX_VALUES = 20
 #: Of one annotation, before it is scrubbed and cut to what may leave.
 MAX_CHARACTERS = 1_000
 
+# What submit and map tell of how much time may be between calls that have the same priority. What
+# sends a graph as a whole (compute, persist, get) says 60 s.
+_OF_SUBMIT = "100 ms"
+
 #: Told elsewhere (a span's names, the trace), and meant for programs.
 _NOT_TOLD = frozenset({"span", "traceparent", "tracestate", "baggage"})
 
@@ -25,13 +29,14 @@ class Graph(NamedTuple):
     """What came along with a graph. ``nbytes`` is its size on the wire, None if not known.
 
     ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first. ``caller`` is what
-    says where its trace goes on from.
+    says where its trace goes on from. ``submitted`` tells calls of submit and map from others.
     """
 
     code: Sequence[Any]
     annotations: dict[str, str]
     nbytes: int | None
     caller: Mapping[str, Any]
+    submitted: bool
 
 
 def read_graph(message: Mapping[str, Any]) -> Graph:
@@ -42,6 +47,7 @@ def read_graph(message: Mapping[str, Any]) -> Graph:
         annotations=_texts(annotations),
         nbytes=_size(message),
         caller={name: annotations[name] for name in (ANNOTATION, STATE) if name in annotations},
+        submitted=message.get("fifo_timeout") == _OF_SUBMIT,
     )
 
 

@@ -33,6 +33,8 @@ MAX_TYPES = 10
 MAX_DEPENDENCIES = 100
 #: Span names that a computation keeps.
 MAX_SPANS = 50
+#: Seconds for which a loop may do something else before it submits its next task.
+LOOP_PAUSE = 1.0
 
 
 class Group:
@@ -198,9 +200,9 @@ def _finite(value: float) -> float | None:
 class Computation:
     """One computation: its groups, how many of its tasks are still at it, and how it ended.
 
-    ``line`` tells which further graphs join it while it runs. ``caller`` is where its trace goes on
-    from; ``sampled`` tells whether that of an id is kept, if there is no caller. ``places`` is how
-    many samples of each sort are kept of a group's tasks.
+    ``line`` tells which further graphs join it while it runs, or goes on. ``caller`` is where its
+    trace goes on from; ``sampled`` tells whether that of an id is kept, if there is no caller.
+    ``places`` is how many samples of each sort are kept of a group's tasks.
     """
 
     __slots__ = (
@@ -225,6 +227,7 @@ class Computation:
         "started_at",
         "stopped_at",
         "stuck",
+        "submitted",
         "tasks",
         "trace_id",
         "user",
@@ -256,6 +259,8 @@ class Computation:
         self.line = line
         # A task of the last graph that joined it, as one is about to.
         self._newest: ref[TaskState] | None = None
+        #: Whether the last graph that joined it was one of submit or map.
+        self.submitted = False
         self.user = user
         self.frames = frames
         self.spans: dict[str, None] = {}  # an ordered set
@@ -263,7 +268,7 @@ class Computation:
         self.graph_bytes: int | None = 0
         self.started_at = now
         self.stopped_at: float | None = None
-        # Stays when lost results set it going again.
+        # When its last task ended. Stays when lost results set it going again.
         self.ended_at: float | None = None
         self.groups: dict[str, Group] = {}
         #: The group that joins those beyond the bound; as all others it is one of its groups.
@@ -302,6 +307,7 @@ class Computation:
         """
         # What it is to run may be large, and Dask may forget it any time.
         self._newest = None if newest is None else ref(newest)
+        self.submitted = graph is not None and graph.submitted
         if graph is None or graph.nbytes is None or self.graph_bytes is None:
             self.graph_bytes = None
         else:
@@ -316,20 +322,30 @@ class Computation:
         newest = None if self._newest is None else self._newest()
         return newest is not None and newest.state in ACTIVE
 
+    def may_go_on(self, now: float) -> bool:
+        """Return whether it has not stopped though its tasks have ended: a loop may submit more."""
+        if self.stopped_at is not None or self.active or self.ended_at is None:
+            return False
+        return abs(now - self.ended_at) < LOOP_PAUSE  # a clock may be set
+
     def in_span(self, name: str) -> None:
         """Note that tasks of it are in the user's span of that name."""
         if len(self.spans) < MAX_SPANS:
             self.spans[name] = None
 
-    def stop(self, now: float, *, given_up: bool) -> None:
+    def tasks_ended(self, now: float, *, given_up: bool) -> None:
         """Note that none of its tasks has anything left to do.
 
         ``given_up``: the last one that had was given up.
         """
         if not (self.done and given_up):
             self.ended_at = now
-        self.stopped_at = self.ended_at
         self.done = self.done or not self.let_go
+
+    def stop(self) -> None:
+        """Note that it does not go on."""
+        # None of its tasks had to run, if none ended: all were known, or failed with their needs.
+        self.stopped_at = self.started_at if self.ended_at is None else self.ended_at
 
     def ends_unbegun(self, *, cancelled: bool) -> None:
         """Note that Dask could make no task of its graph, or was to make none any more."""
