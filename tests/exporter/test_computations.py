@@ -220,6 +220,33 @@ def test_a_failure_that_is_retried_by_hand_is_forgiven(
     )
     rows = recorder.computations().values()
     assert sorted((row.erred, row.retried, row.completed) for row in rows) == [(0, 0, 1), (0, 1, 1)]
+    (failure,) = recorder.failures()
+    assert (failure.computation, failure.count, failure.retried) == (erred.id, 1, 1)
+
+
+def test_each_retry_by_hand_is_told_with_what_failed_before_it(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    once = client.submit(_fail_once, "other-by-hand")
+    always = client.map(fail, range(3))
+    wait([once, *always])
+    for _ in range(2):
+        always[0].retry()
+        wait(always[0])
+    once.retry()
+    assert once.result() == 1
+
+    told = recorder.wait_for(
+        lambda: (
+            {row.function: (row.count, row.retried) for row in recorder.failures()}
+            if all(row.retried for row in recorder.failures())
+            else None
+        ),
+        "both failures",
+    )
+    assert told == {"fail": (5, 2), "_fail_once": (1, 1)}
+    assert sum(row.retried for row in recorder.computations().values()) == 3
 
 
 def _fail_once(name: str, after: str | None = None) -> int:

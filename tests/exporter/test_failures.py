@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from dask.typing import Key
 from distributed.core import error_message
 from distributed.protocol.serialize import Serialized, serialize, to_serialize
 
@@ -125,8 +126,8 @@ def test_another_type_function_or_frame_is_another_failure(
     assert fingerprint(kind, function, _traceback(*frames)) != one
 
 
-def _add(failures: Failures, name: str) -> None:
-    failures.add("a computation", name, "a-key", {"exception_text": "ValueError('x')"})
+def _add(failures: Failures, name: str, key: Key = "a-key") -> None:
+    failures.add("a computation", name, key, {"exception_text": "ValueError('x')"})
 
 
 def test_those_that_are_not_seen_for_longest_make_room_and_go_on_from_their_count(
@@ -144,3 +145,19 @@ def test_those_that_are_not_seen_for_longest_make_room_and_go_on_from_their_coun
     again = {row.function: row for row in failures.changed(10)}["often"]
     assert again.count == 3
     assert again.first_at == told["often"].first_at
+
+
+def test_retries_that_are_not_told_with_what_failed_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("daskscope.observe.failures.MAX_FAILURES", 1)
+    monkeypatch.setattr("daskscope.observe.failures.MAX_RAISED", 2)
+    drops: Counter[str] = Counter()
+    failures = Failures(drops)
+    for name, key in (("a", "forgotten"), ("made-room", ("x", 1)), ("told", "y")):
+        _add(failures, name, key)
+    for task in ("forgotten", ("x", 1), "y"):
+        failures.runs_again(task)
+    (row,) = failures.changed(10)
+    assert (row.function, row.retried) == ("told", 1)
+    assert drops["retry"] == 2

@@ -54,7 +54,8 @@ _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 class Computations:
     """All computations that the scheduler still holds tasks of, the ``members`` of their groups.
 
-    ``find`` returns the task of a key, if Dask has it.
+    ``find`` returns the task of a key, if Dask has it. ``runs_again`` is told the key of one that
+    raised and is to run again, in whichever thread counts.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class Computations:
         drops: Counter[str],
         *,
         find: Callable[[Key], TaskState | None],
+        runs_again: Callable[[Key], None],
     ) -> None:
         self._find = find
+        self._runs_again = runs_again
         self._members = members
         self._prefixes = prefixes
         self._naming = naming
@@ -338,7 +341,7 @@ class Computations:
         group.computation.stuck += 1
         return True
 
-    def _begins(self, key: Hashable, group: Group) -> None:
+    def _begins(self, key: Key, group: Group) -> None:
         """Count a task that has something to do from now on."""
         computation = group.computation
         if self._ends:
@@ -349,6 +352,7 @@ class Computations:
                 computation.stuck -= 1
                 if end == _RAISED:
                     group.forgiven()
+                    self._runs_again(key)
         if not computation.active:
             self._set_going(computation)
         computation.active += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import ntpath
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +29,10 @@ MAX_TYPES = 50
 
 #: Failures that have made room and whose counts are remembered.
 MAX_COUNTED = 5_000
+
+#: Tasks that raised last, of which it is known what failed; of others it is not told that they were
+#: run again, but how many they are.
+MAX_RAISED = 10_000
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
 # Python's own library lies in lib/python3.x or, on Windows, in Lib. Compiled libraries tell of
@@ -69,6 +73,10 @@ class Failures:
         self._failures: dict[tuple[str | None, str], _Totals] = {}
         # Of those that made room: how often, how often retried, and since when.
         self._counted: dict[tuple[str | None, str], tuple[int, int, float]] = {}
+        # What failed with the tasks that raised last, by the hashes of their keys: a key may be
+        # long, and goes when Dask forgets the task. And the hashes of those that run again.
+        self._raised: dict[int, tuple[str | None, str]] = {}
+        self._again: deque[int] = deque()
         self._characters = 0
         self._changed: dict[_Totals, None] = {}  # an ordered set
         self._types = Bounded(Count, MAX_TYPES, "exception type", drops)
@@ -86,6 +94,7 @@ class Failures:
 
         ``details`` are the keyword arguments of Dask's transition.
         """
+        self._note_retries()
         text = details.get("exception_text") or ""
         traceback = details.get("traceback_text") or ""
         kind = type_of_failed(details)
@@ -109,6 +118,30 @@ class Failures:
         failure.last_at = now
         failure.worker = details.get("worker")
         self._changed[failure] = None
+        if not retried:
+            self._raised[hash(task)] = key
+            if len(self._raised) > MAX_RAISED:
+                del self._raised[next(iter(self._raised))]
+
+    def runs_again(self, task: Key) -> None:
+        """Note that the task of that key, which raised, is to run again, for someone asked for it.
+
+        In any thread, after :meth:`add` of it and before the next.
+        """
+        if hash(task) in self._raised:
+            self._again.append(hash(task))
+        else:
+            self._drops["retry"] += 1
+
+    def _note_retries(self) -> None:
+        while self._again:
+            key = self._raised.pop(self._again.popleft(), None)
+            failure = None if key is None else self._failures.get(key)
+            if failure is None:  # it has made room meanwhile
+                self._drops["retry"] += 1
+            else:
+                failure.retried += 1
+                self._changed[failure] = None
 
     def _let_go_of_oldest(self) -> None:
         key = next(iter(self._failures))
@@ -128,10 +161,12 @@ class Failures:
 
     def waiting(self) -> int:
         """Return how many rows have changed since they were told."""
+        self._note_retries()
         return len(self._changed)
 
     def changed(self, most: int) -> list[protocol.Failure]:
         """Return at most ``most`` rows that have changed since they were told, the oldest first."""
+        self._note_retries()
         changed = list(islice(self._changed, most))
         for failure in changed:
             del self._changed[failure]

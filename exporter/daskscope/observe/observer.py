@@ -78,10 +78,15 @@ class Observer:
         self._naming = Naming(self._drops)
         self._prefixes = Prefixes(self._naming)
         members = Membership()
-        self._computations = Computations(
-            members, self._prefixes, self._naming, self._drops, find=scheduler.tasks.get
-        )
         self._failures = Failures(self._drops)
+        self._computations = Computations(
+            members,
+            self._prefixes,
+            self._naming,
+            self._drops,
+            find=scheduler.tasks.get,
+            runs_again=self._failures.runs_again,
+        )
         self._events = Events(settings.events_allow, self._drops)
         self._workers = Workers()
         self._versions = Versions(scheduler)
