@@ -15,9 +15,11 @@ from typing import cast
 from daskscope import messages, protocol
 from daskscope.config import Settings
 from daskscope.observe.call_tree import MAX_SOURCE_LINE
+from daskscope.observe.causes import Causes
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
 from daskscope.observe.exception_types import OWN_WORDS
+from daskscope.observe.failures import RawFailure
 from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
@@ -29,10 +31,13 @@ from daskscope.scrubbing import (
 )
 
 #: What may leave.
-Cleared = Snapshot[protocol.Event]
+Cleared = Snapshot[protocol.Event, protocol.Failure]
 
 #: The longest an event's message may be, as JSON text.
 MAX_EVENT = 2_000
+
+#: The longest that the text of an exception may be that led to another.
+MAX_CAUSE = 1_000
 
 #: Exceptions of Dask's own whose texts name keys of tasks.
 _NAME_KEYS = frozenset(
@@ -53,6 +58,14 @@ _NAME_KEYS = frozenset(
 #: Exceptions whose texts show a source line, after what is wrong with it and where it is.
 _SHOW_SOURCE_LINES = frozenset({"SyntaxError", "IndentationError", "TabError"})
 
+#: Between tracebacks, as Python writes it: whether the second was raised from the first.
+_LED_TO = {
+    True: "The above exception was the direct cause of the following exception:",
+    False: "During handling of the above exception, another exception occurred:",
+}
+_TRACEBACK = "Traceback (most recent call last):"
+_NOT_TOLD = "[what led to this, if anything did, is not told]"
+
 
 class Privacy:
     """Clears snapshots to leave, by the settings of whoever registered."""
@@ -69,7 +82,7 @@ class Privacy:
         # First the code: its hashes change with its text, and the computations refer to them.
         code = tuple(map(self._code, snapshot.code)) if self._settings.code_transmit else ()
         return dataclasses.replace(
-            cast(Cleared, snapshot),  # true once its events are replaced
+            cast(Cleared, snapshot),  # true once its events and failures are replaced
             cluster=dataclasses.replace(
                 snapshot.cluster, tags=self._tags, settings=self._in_force(snapshot.cluster)
             ),
@@ -142,21 +155,41 @@ class Privacy:
             dataclasses.replace(frame, code=self._hashes.get(frame.code or "")) for frame in frames
         )
 
-    def _failure(self, failure: protocol.Failure) -> protocol.Failure:
+    def _failure(self, failure: RawFailure) -> protocol.Failure:
+        row = failure.row
         if not self._settings.exceptions_transmit:
-            return dataclasses.replace(failure, message=None, traceback=None)
-        traceback = failure.traceback
-        if traceback is not None and not self._settings.code_transmit:
-            traceback = without_source_lines(traceback)
-        message = failure.message
-        if failure.type in _NAME_KEYS and message not in OWN_WORDS:
-            message = f"{failure.type}(…)"
-        if not self._settings.code_transmit and failure.type in _SHOW_SOURCE_LINES:
-            message = message and message.partition(", (")[0] + ", …)"
-        return dataclasses.replace(
-            failure,
-            message=None if message is None else self._prose(message),
-            traceback=None if traceback is None else self._scrub_code(traceback),
+            return dataclasses.replace(row, message=None, traceback=None)
+        traceback = row.traceback
+        if traceback is not None:
+            if not self._settings.code_transmit:
+                traceback = without_source_lines(traceback)
+            traceback = self._with_causes(self._scrub_code(traceback), failure.causes)
+        message = row.message and self._message_of(row.type, row.message)
+        return dataclasses.replace(row, message=message, traceback=traceback)
+
+    def _message_of(self, kind: str, message: str) -> str:
+        if kind in _NAME_KEYS and message not in OWN_WORDS:
+            message = f"{kind}(…)"
+        if not self._settings.code_transmit and kind in _SHOW_SOURCE_LINES:
+            message = message.partition(", (")[0] + ", …)"
+        return self._prose(message)
+
+    def _with_causes(self, traceback: str, causes: Causes) -> str:
+        """Return a traceback below those of what led to it, as far as there is room."""
+        above, cut = "", causes.cut
+        room = protocol.MAX_TEXT - len(traceback) - len(_NOT_TOLD) - len(_TRACEBACK) - len("\n\n\n")
+        for cause in causes.told:
+            message = shortened(self._message_of(cause.type, cause.message), MAX_CAUSE)
+            told = f"{_TRACEBACK}\n{self._scrub_code(cause.frames)}{message}"
+            told += f"\n\n{_LED_TO[cause.direct]}\n\n"
+            if len(told) + len(above) > room:
+                cut = True
+                break
+            above = told + above
+        if cut:
+            above = f"{_NOT_TOLD}\n\n{above}"
+        return shortened(
+            f"{above}{_TRACEBACK}\n{traceback}" if above else traceback, protocol.MAX_TEXT
         )
 
     def _loss(self, loss: protocol.WorkerLoss) -> protocol.WorkerLoss:

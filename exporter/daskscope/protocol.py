@@ -299,8 +299,9 @@ class Failure:
 
     ``fingerprint`` is the same for the same failure on every cluster: a hash over ``type``,
     ``function`` and the traceback's frames, versioned by its prefix. ``message`` and ``traceback``
-    are those of the first one; None where they were refused, or where Dask has none. ``retried``
-    says how many of ``count`` Dask ran again.
+    are those of the first one; None where they were refused, or where Dask has none. Above its own
+    traceback stand those of what led to it, as Python writes them. ``retried`` says how many of
+    ``count`` Dask ran again.
     """
 
     computation: str | None

@@ -137,12 +137,12 @@ def test_those_that_are_not_seen_for_longest_make_room_and_go_on_from_their_coun
     failures = Failures(Counter())
     for name in ("often", "seldom", "often", "new"):
         _add(failures, name)
-    told = {row.function: row for row in failures.changed(10)}
+    told = {raw.row.function: raw.row for raw in failures.changed(10)}
     assert {name: row.count for name, row in told.items()} == {"often": 2, "new": 1}
 
     _add(failures, "newer")
     _add(failures, "often")
-    again = {row.function: row for row in failures.changed(10)}["often"]
+    again = {raw.row.function: raw.row for raw in failures.changed(10)}["often"]
     assert again.count == 3
     assert again.first_at == told["often"].first_at
 
@@ -158,6 +158,6 @@ def test_retries_that_are_not_told_with_what_failed_are_counted(
         _add(failures, name, key)
     for task in ("forgotten", ("x", 1), "y"):
         failures.runs_again(task)
-    (row,) = failures.changed(10)
-    assert (row.function, row.retried) == ("told", 1)
+    (told,) = failures.changed(10)
+    assert (told.row.function, told.row.retried) == ("told", 1)
     assert drops["retry"] == 2

@@ -124,6 +124,17 @@ def fail_and_name_another(argument):
     raise FutureCancelledError(KEY, "lost dependencies")
 
 
+def fail_because_of_others(argument):
+    key = get_worker().get_current_task()
+    try:
+        try:
+            fail_and_name_another(argument)
+        except Exception as error:
+            raise ValueError(f"{{TEXT}} of {{key}}, password={{PASSWORD}}1") from error  # {SOURCE}
+    except ValueError:
+        fail_and_say(argument)
+
+
 def block(number, argument):
     return number + len(argument)
 
@@ -170,6 +181,7 @@ def run(client):
             client.submit(fail, ARGUMENT, key=KEY + "2", retries=1),
             client.submit(fail_and_name_another, ARGUMENT, key=KEY + "3"),
             client.submit(fail_and_say, ARGUMENT, key=KEY + "4"),
+            client.submit(fail_because_of_others, ARGUMENT, key=KEY + "5"),
         ]
         wait(futures)
     lazy = dask.delayed(work)(ARGUMENT, dask_key_name=KEY + "-4")

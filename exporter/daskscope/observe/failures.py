@@ -7,7 +7,7 @@ import ntpath
 import re
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from distributed.metrics import time
 
 from daskscope import protocol
 from daskscope.observe.bounded import Bounded, Count
+from daskscope.observe.causes import Causes, causes_of
 from daskscope.observe.exception_types import by_dask, type_of_failed
 from daskscope.observe.naming import without_key
 
@@ -64,6 +65,24 @@ def read_failed_run(message: Mapping[str, Any]) -> FailedRun:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RawFailure:
+    """A row as observed, and what led to the first of its exceptions; neither has been cleared."""
+
+    row: protocol.Failure
+    causes: Causes
+
+    @property
+    def computation(self) -> str | None:
+        """The computation that it is of."""
+        return self.row.computation
+
+    @property
+    def fingerprint(self) -> str:
+        """What equal failures share."""
+        return self.row.fingerprint
+
+
 class Failures:
     """Groups of equal exceptions per computation."""
 
@@ -98,16 +117,18 @@ class Failures:
         text = details.get("exception_text") or ""
         traceback = details.get("traceback_text") or ""
         kind = type_of_failed(details)
+        exception = details.get("exception")
         if not text:
-            text = by_dask(details.get("exception"))[1]
+            text = by_dask(exception)[1]
         function = function[: protocol.MAX_NAME]
         self._types[kind].value += 1
         key = (computation, fingerprint(kind, function, traceback))
         now = time()
         failure = self._failures.pop(key, None)
         if failure is None:
+            causes = _without_key(causes_of(traceback, exception), task)
             text = without_key(text, task)
-            failure = _Totals(*key, kind, function, text, traceback, now)
+            failure = _Totals(*key, kind, function, text, traceback, causes, now)
             failure.goes_on_from(self._counted.pop(key, None))
             self._characters += failure.characters()
         self._failures[key] = failure
@@ -164,17 +185,26 @@ class Failures:
         self._note_retries()
         return len(self._changed)
 
-    def changed(self, most: int) -> list[protocol.Failure]:
+    def changed(self, most: int) -> list[RawFailure]:
         """Return at most ``most`` rows that have changed since they were told, the oldest first."""
         self._note_retries()
         changed = list(islice(self._changed, most))
         for failure in changed:
             del self._changed[failure]
-        return [failure.row() for failure in changed]
+        return [RawFailure(failure.row(), failure.causes) for failure in changed]
+
+
+def _without_key(causes: Causes, task: Key) -> Causes:
+    return causes._replace(
+        told=tuple(
+            replace(cause, message=without_key(cause.message, task)) for cause in causes.told
+        )
+    )
 
 
 class _Totals:
     __slots__ = (
+        "causes",
         "computation",
         "count",
         "fingerprint",
@@ -196,6 +226,7 @@ class _Totals:
         function: str,
         message: str,
         traceback: str,
+        causes: Causes,
         now: float,
     ) -> None:
         self.computation = computation
@@ -204,6 +235,7 @@ class _Totals:
         self.function = function
         self.message = message
         self.traceback = traceback
+        self.causes = causes
         self.count = 0
         self.retried = 0
         self.first_at = self.last_at = now
@@ -214,7 +246,7 @@ class _Totals:
             self.count, self.retried, self.first_at = earlier
 
     def characters(self) -> int:
-        return len(self.message) + len(self.traceback)
+        return len(self.message) + len(self.traceback) + self.causes.characters()
 
     def row(self) -> protocol.Failure:
         return protocol.Failure(

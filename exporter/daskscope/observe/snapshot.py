@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from daskscope import protocol
 from daskscope.observe.events import RawEvent
+from daskscope.observe.failures import RawFailure
 from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
 from daskscope.observe.prefixes import PrefixRow
@@ -14,15 +15,17 @@ from daskscope.observe.worker_metrics import Measured
 from daskscope.observe.workers import WorkerTotals
 
 EventKind = TypeVar("EventKind", RawEvent, protocol.Event)
+FailureKind = TypeVar("FailureKind", RawFailure, protocol.Failure)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot(Generic[EventKind]):
+class Snapshot(Generic[EventKind, FailureKind]):
     """What is to be told of one interval.
 
     ``cluster`` to ``exceptions`` are the state at ``status.at``; the rest are the rows that changed
-    since the last snapshot. A ``Snapshot[RawEvent]`` is as observed and stays in the process; a
-    ``Snapshot[protocol.Event]`` has been cleared by ``daskscope.privacy`` and may leave.
+    since the last snapshot. A ``Snapshot[RawEvent, RawFailure]`` is as observed and stays in the
+    process; a ``Snapshot[protocol.Event, protocol.Failure]`` has been cleared by
+    ``daskscope.privacy`` and may leave.
     """
 
     phase: protocol.Phase
@@ -40,7 +43,7 @@ class Snapshot(Generic[EventKind]):
     computations: tuple[protocol.Computation, ...]
     task_groups: tuple[protocol.TaskGroup, ...]
     traced: dict[str, Traced]
-    failures: tuple[protocol.Failure, ...]
+    failures: tuple[FailureKind, ...]
     worker_losses: tuple[protocol.WorkerLoss, ...]
     events: tuple[EventKind, ...]
     code: tuple[protocol.Code, ...]
@@ -51,4 +54,4 @@ class Snapshot(Generic[EventKind]):
 
 
 #: As observed: must not leave the process.
-Observed = Snapshot[RawEvent]
+Observed = Snapshot[RawEvent, RawFailure]

@@ -34,7 +34,8 @@ def weight(snapshot: Observed) -> int:
     for record in snapshot.logs:
         texts += _length(record.text, record.exception, record.traceback)
     for failure in snapshot.failures:
-        texts += _length(failure.message, failure.traceback)
+        texts += _length(failure.row.message, failure.row.traceback)
+        texts += failure.causes.characters()
     entries = 0
     for loss in snapshot.worker_losses:
         texts += _length(*loss.log or ())
