@@ -2,8 +2,9 @@
 
 Most of Dask's own messages name keys of tasks, somewhere: in lists, as names in mappings, inside of
 the story of a task, in the text of an exception. A key is the user's own business, so of Dask's own
-messages only this is told: numbers, states, addresses, and texts in the fields that are listed
-here. What else there is is counted. On topics of their own, users say what they want to be told.
+messages only this is told: numbers, states, addresses, and words of Dask's in the fields that are
+listed here. What else there is is counted. On topics of their own, users say what they want to be
+told.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from distributed.core import Status
 from distributed.scheduler import ALL_TASK_STATES
+from distributed.worker import Worker
 
 from daskscope.scrubbing import SCRUBBED, names_a_secret, without_source_lines
 
@@ -38,10 +40,25 @@ _DASKS = re.compile(
     re.DOTALL,
 )
 
-# Fields of Dask's messages that hold texts which Dask made up, and no keys.
-_FIELDS = frozenset(
-    {"action", "client", "finish", "prev-status", "reason", "start", "state", "status"}
+# Fields of Dask's messages that hold texts which Dask made up. But anyone may close a worker for a
+# reason of their own, or write to a topic of Dask's: of these only Dask's own words are told.
+_FIELDS = frozenset({"action", "reason", "status"})
+_WORDS = frozenset(
+    (
+        *("adaptive", "add", "already", "broken", "cancel", "cancelled", "change", "check"),
+        *("client", "close", "closing", "cluster", "connection", "could", "data", "deleted"),
+        *("dependencies", "error", "exceeded", "fail", "failed", "forgotten", "function", "gather"),
+        *("gracefully", "graph", "handle", "hard", "heartbeat", "idle", "instantiate", "jupyter"),
+        *("kill", "lifetime", "lost", "missing", "nanny", "no", "not", "OK", "out", "p2p"),
+        *("partial", "reached", "rebalance", "remove", "replicate", "requested", "restart"),
+        *("retire", "retired", "retry", "run", "running", "scatter", "scheduler", "shutdown"),
+        *("signal", "start", "status", "stop", "timed", "timeout", "transition", "ttl", "unknown"),
+        *("unregister", "update", "worker", "workerprocess", "workers"),
+    )
 )
+# What may stand behind them: a signal's number, when it was.
+_NUMBER = re.compile(r"-\d+(?:\.\d+)?$")
+_FAILED_METHOD = re.compile(r"worker-(\w+)-fail-hard")
 _ADDRESS = re.compile(
     r"(?:tcp|tls|ucx|ucxx|ws|wss)://[\w.\[\]:-]{1,200}:\d{1,5}|inproc://[\w.:-]{1,200}/\d+/\d+"
 )
@@ -126,6 +143,8 @@ class _Reader:
                 lines = without_source_lines(str(item))
                 told[field] = self._scrub(lines) if tracebacks else LEFT_OUT
             elif field in _FIELDS and isinstance(item, str):
+                told[field] = item if _is_worded(item) else self._keyless(item)
+            elif field == "client" and isinstance(item, str) and is_dasks(item):
                 told[field] = self._scrub(item)
             else:
                 told[field] = self._keyless(item)
@@ -161,6 +180,13 @@ class _Reader:
             self.cut = True
             return LEFT_OUT
         return _plain(value)
+
+
+def _is_worded(text: str) -> bool:
+    failed = _FAILED_METHOD.fullmatch(text)
+    if failed is not None:
+        return hasattr(Worker, failed[1])
+    return _WORDS.issuperset(re.split(r"[- ]", _NUMBER.sub("", text)))
 
 
 def _is_known(text: str) -> bool:

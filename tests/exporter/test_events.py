@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("sends_soon")
 #: What each topic's message tells, beside the worker's address: no key.
 DASKS_FAILURES = {
     "invalid-worker-task-state": {"key": LEFT_OUT, "state": "released"},
-    "invalid-worker-transition": {"key": LEFT_OUT, "start": "no state", "finish": "released"},
+    "invalid-worker-transition": {"key": LEFT_OUT, "start": "forgotten", "finish": "released"},
     "worker-fail-hard": {"status": "error", "exception_text": "InvalidTransition"},
 }
 
@@ -61,7 +61,7 @@ def _break(key: str, dask_worker: Any) -> None:
     with suppress(InvalidTaskState):
         dask_worker.validate_state()
     dask_worker.state.validate = False
-    task.state = "no state"
+    task.state = "forgotten"
     event = FreeKeysEvent(keys=[key], stimulus_id="a test")
     dask_worker.loop.add_callback(dask_worker.handle_stimulus, event)
 
@@ -98,6 +98,50 @@ def test_the_misspelt_topic_stands_for_what_dask_calls_it(
     found = sorted(event.topic for event in recorder.events())
     assert found == [MISSPELT_TOPIC, "invalid-worker-task-state"]
     del kept
+
+
+@pytest.mark.own_cluster
+def test_of_what_users_write_into_dasks_own_fields_nothing_is_told(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(events__allow=["*"], computation__exceptions__transmit=False)
+    client.run(_close_because_of, f"ValueError({MARKER!r})")
+
+    recorder.wait_for(recorder.losses, "the worker's end")
+    told = [json.loads(event.message) for event in recorder.events() if "://" in event.topic]
+    assert {"action": "closing-worker", "reason": LEFT_OUT} in told
+    assert {"action": LEFT_OUT, "client": LEFT_OUT, "status": "OK", "start": LEFT_OUT} in [
+        {name: text for name, text in message.items() if name != "worker"} for message in told
+    ]
+    assert MARKER.encode() not in recorder.bytes
+
+
+def _close_because_of(text: str, dask_worker: Any) -> None:
+    message = {"action": text, "client": text, "status": "OK", "start": text}
+    dask_worker.log_event(dask_worker.address, message)
+    dask_worker.loop.add_callback(dask_worker.close, reason=text)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "worker-close",
+        "worker-handle-scheduler-connection-broken",
+        "worker-execute-fail-hard",
+        "restart-workers-1795222975.0277",
+        "signal-15",
+        "lost dependencies",
+    ],
+)
+def test_dasks_own_reasons_are_told(reason: str) -> None:
+    assert of_dask({"reason": reason}, str, tracebacks=False).value == {"reason": reason}
+
+
+@pytest.mark.parametrize(
+    "reason", ["worker-maria-fail-hard", "nanny-plugin-maria-restart", "close of maria", "4711"]
+)
+def test_other_reasons_are_not(reason: str) -> None:
+    assert of_dask({"reason": reason}, str, tracebacks=False).value == {"reason": LEFT_OUT}
 
 
 # --- messages -------------------------------------------------------------------------------------
