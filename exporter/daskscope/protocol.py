@@ -218,8 +218,9 @@ class Computation:
     ``unknown`` where nobody said (:class:`daskscope.observe.users.Users`).
 
     ``cancelled`` counts tasks that were given up before they had run. ``annotations`` are those
-    that the whole graph carries, as short texts. ``graph_bytes`` is the size of the graphs as they
-    came over the wire, None where it is not known.
+    that the whole graph carries, as short texts: made around the call, not where a collection was
+    built. ``graph_bytes`` is the size of the graphs as they came over the wire, None where it is
+    not known.
 
     One without ``tasks`` is a graph that Dask made no task of: erred, as it could not be loaded on
     the scheduler (its failure has ``(graph)`` for a function), or cancelled, as it needs what is

@@ -41,6 +41,27 @@ def test_annotations_of_the_whole_graph_are_told_as_scrubbed_texts(
     assert b"of-smith" not in recorder.bytes
 
 
+def test_annotations_that_dask_has_by_task_are_not_told(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(computation__code__transmit=False)
+    with dask.annotate(note="of-the-layer", by_key=str):  # type: ignore[attr-defined]
+        array = da.ones(4, chunks=2, name="of-smith")
+    with dask.annotate(owner="ann"):  # type: ignore[attr-defined]
+        kept = array.persist(optimize_graph=False)
+    wait(kept)
+
+    computation = recorder.computation()
+    assert (computation.tasks, computation.annotations) == (2, {"owner": "ann"})
+    assert {"by_key", "note", "owner"} <= client.run_on_scheduler(_annotations_of_tasks)
+    for text in (b"of-the-layer", b"of-smith"):
+        assert text not in recorder.bytes
+
+
+def _annotations_of_tasks(dask_scheduler: Any) -> set[str]:
+    return {name for task in dask_scheduler.tasks.values() for name in task.annotations or ()}
+
+
 def test_of_annotations_only_short_plain_values_are_told() -> None:
     assert _annotations(
         span={"name": ("a",), "ids": ("1",)},
