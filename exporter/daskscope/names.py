@@ -95,7 +95,7 @@ SENT_WHAT = "daskscope.send.what"
 COMPUTATION_ID = "dask.computation.id"
 COMPUTATION_STATUS = "dask.computation.status"
 COMPUTATION_TASKS = "dask.computation.tasks"
-COMPUTATION_COMPLETED = "dask.computation.completed"
+COMPUTATION_DONE = "dask.computation.done"
 USER_NAME = "user.name"
 SHUTDOWN_STATE = "dask.shutdown.state"
 SHUTDOWN_REQUESTED_BY = "dask.shutdown.requested_by"
@@ -333,8 +333,9 @@ LOG_COMPUTATION_STARTED = LogEvent(
 )
 LOG_COMPUTATION_PROGRESS = LogEvent(
     "dask.computation.progress",
-    "A computation is still running: so many of its tasks have finished. Every few intervals.",
-    (COMPUTATION_ID, COMPUTATION_TASKS, COMPUTATION_COMPLETED, USER_NAME),
+    "A computation is still running: so many of its tasks are done, fewer than before where "
+    "results were lost. Every few intervals.",
+    (COMPUTATION_ID, COMPUTATION_TASKS, COMPUTATION_DONE, USER_NAME),
 )
 LOG_COMPUTATION_FINISHED = LogEvent(
     "dask.computation.finished",

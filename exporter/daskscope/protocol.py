@@ -21,6 +21,7 @@ import hashlib
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -212,7 +213,8 @@ class Computation:
 
     ``states`` counts its tasks by Dask's state, ``seconds`` sums what its tasks spent by action
     (``compute``, ``transfer``, ``disk-read``, ``disk-write``). ``completed`` and ``erred`` count
-    task runs that ended so; ``retried`` those that were run again after they failed. ``frames`` is
+    task runs that ended so: how many tasks are done is :func:`tasks_done`, for one whose result was
+    lost runs again. ``retried`` counts runs that were repeated after they failed. ``frames`` is
     the user's call stack, outermost first: None where it was refused, empty where none is known.
     ``trace_id`` is the W3C id (32 hex digits) of its trace. ``user`` is whose client sent it,
     ``unknown`` where nobody said (:class:`daskscope.observe.users.Users`).
@@ -244,6 +246,55 @@ class Computation:
     cancelled: int = 0
     annotations: dict[str, str] = dataclasses.field(default_factory=dict)
     graph_bytes: int | None = None
+
+    @property
+    def done(self) -> int:
+        """How many of its tasks are done."""
+        return tasks_done(
+            tasks=self.tasks,
+            completed=self.completed,
+            erred=self.erred,
+            cancelled=self.cancelled,
+            states=self.states,
+            running=self.status == "running",
+        )
+
+
+def tasks_done(
+    *,
+    tasks: int,
+    completed: int,
+    erred: int,
+    states: Mapping[str, int],
+    running: bool,
+    cancelled: int = 0,
+) -> int:
+    """Return how many tasks of a computation, or of a group of one, are done.
+
+    A task is done when it has ended in memory and has nothing to do any more; whether Dask has
+    released or forgotten it since is all the same. One whose result is lost with a worker, or was
+    released and is needed after all, is not done until it has run again.
+
+    All that are in ``memory`` are done. Of others there are at most as many as
+
+    - further runs ended in memory (``completed``);
+    - tasks are ``released`` or ``forgotten`` now, but for those that erred and were cancelled. Once
+      a computation has ended it is all but those: what Dask has run then was done before, and its
+      result was lost as the cluster closed.
+
+    The fewer of these is the number, unless two things come together: some tasks ran again, and
+    others never will, for what they need erred and Dask has forgotten them. Those cannot be told
+    from released ones. Of groups nobody tells what was cancelled, so it is the same with that.
+    """
+    memory, erred_now = states.get("memory", 0), states.get("erred", 0)
+    if running:
+        gone = states.get("released", 0) + states.get("forgotten", 0)
+    else:
+        gone = tasks - memory - erred_now
+    # Of those that erred, Dask has forgotten some.
+    gone -= max(erred - erred_now, 0) + cancelled
+    # Some may be in memory without a run: a client sent their data.
+    return min(memory + max(min(completed - memory, gone), 0), tasks)
 
 
 @dataclass(frozen=True, slots=True)

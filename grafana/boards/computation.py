@@ -82,7 +82,7 @@ _PROGRESS = (
         width=10,
         columns=(
             Column("Time", "Time"),
-            Column(names.COMPUTATION_COMPLETED, "Done"),
+            Column(names.COMPUTATION_DONE, "Done"),
             Column(names.COMPUTATION_TASKS, "Tasks"),
             Column(names.USER_NAME, "User"),
             COMPUTATION,

@@ -627,7 +627,7 @@ def progress(recorder: Recorder) -> list[LogRecord]:
 
 def done_of(record: LogRecord) -> tuple[int, int]:
     told = {pair.key: pair.value.int_value for pair in record.attributes}
-    return told[names.COMPUTATION_COMPLETED], told[names.COMPUTATION_TASKS]
+    return told[names.COMPUTATION_DONE], told[names.COMPUTATION_TASKS]
 
 
 def test_tasks_get_no_more_spans_than_the_settings_say(

@@ -174,12 +174,11 @@ class Emitter:
             and now - told.at >= PROGRESS_EVERY * self._settings.interval
         ):
             told.at = now
-            done = min(computation.completed, computation.tasks)
             logs.emit(
                 names.LOG_COMPUTATION_PROGRESS,
-                f"Computation: {done} of {computation.tasks} tasks finished",
+                f"Computation: {computation.done} of {computation.tasks} tasks done",
                 now,
-                {**attributes, names.COMPUTATION_COMPLETED: done},
+                {**attributes, names.COMPUTATION_DONE: computation.done},
                 span=self._span(computation.id),
             )
 
