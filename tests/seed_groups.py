@@ -7,6 +7,8 @@ from typing import Any
 from daskscope.names import DURATION_BOUNDS
 
 GIB = 2**30
+#: Results of a group that are lost and computed again, in what runs.
+LOST = 24
 LONG = "assign-rename-fillna-fused-with-a-long-name"
 
 #: Prefix, share of the tasks, what it needs, bytes of all its output.
@@ -34,6 +36,8 @@ def task_groups(
         done = min(size, left)
         left -= done
         states, erred = _states(status, done, size - done)
+        # A worker that died took results with it.
+        again = LOST if status == "running" and prefix == "parse_events" else 0
         seconds = {"compute": done * 1.37, "transfer": done * 0.31} if done else {}
         if prefix == "hash-join-p2p" and done:
             seconds |= {"disk-write": done * 0.4, "disk-read": done * 0.22}
@@ -42,20 +46,20 @@ def task_groups(
                 "name": keys[prefix],
                 "prefix": prefix,
                 "tasks": size,
-                "completed": done,
+                "completed": done + again,
                 "erred": erred,
                 "states": states,
                 "seconds": seconds,
                 "output_bytes": int(output * done / size) if size else 0,
                 "dependencies": [keys[other] for other in needs],
-                "durations": _durations(done, len(groups)),
+                "durations": _durations(done + again, len(groups)),
                 "shortest": 0.021 if done else None,
                 "longest": 14.2 if done else None,
                 "types": {"DataFrame": done} if done else {},
                 "retried": 0,
             }
         )
-        for field, value in (("tasks", size), ("completed", done), ("erred", erred)):
+        for field, value in (("tasks", size), ("completed", done + again), ("erred", erred)):
             whole[field] += value
         for field, values in (("states", states), ("seconds", seconds)):
             for name, number in values.items():

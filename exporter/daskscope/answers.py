@@ -272,6 +272,7 @@ class _Computation(TypedDict):
     stopped_at: datetime | None
     duration: float
     tasks: int
+    done: int
     completed: int
     erred: int
     retried: int
@@ -289,10 +290,14 @@ class _Computation(TypedDict):
 class Computation(_Computation):
     """What one call to compute, persist or submit set going.
 
-    ``sentence`` says in full what became of it. ``states`` counts its tasks by Dask's state,
-    ``seconds`` what they spent by action. ``frames`` is the user's call stack, outermost first:
-    None where it was refused. ``call`` is the line of code that set it going. ``trace_id`` is that
-    of its trace. ``url`` is its page.
+    ``sentence`` says in full what became of it. ``done`` counts tasks that ended in memory and have
+    nothing to do any more. ``completed``, ``erred`` and ``retried`` count task runs: that ended in
+    memory, that erred, and that Dask repeated for they erred. A task whose result was lost with a
+    worker, or was released and is needed after all, runs again: ``completed`` less ``done`` is how
+    often. ``cancelled`` counts tasks that were given up. ``states`` counts its tasks by Dask's
+    state, ``seconds`` what they spent by action. ``frames`` is the user's call stack, outermost
+    first: None where it was refused. ``call`` is the line of code that set it going. ``trace_id``
+    is that of its trace. ``url`` is its page.
     """
 
     frames: list[CodeFrame] | None
@@ -301,13 +306,15 @@ class Computation(_Computation):
 class TaskGroup(TypedDict):
     """The tasks of a computation that do the same thing.
 
-    ``durations`` counts tasks by how long they computed, in buckets whose bounds are those of the
-    metric ``dask.task.duration``. ``types`` counts results by the name of their type.
+    ``done``, ``completed``, ``erred`` and ``retried`` count as those of a computation.
+    ``durations`` counts task runs by how long they computed, in buckets whose bounds are those of
+    the metric ``dask.task.duration``. ``types`` counts results by the name of their type.
     """
 
     name: str
     prefix: str
     tasks: int
+    done: int
     completed: int
     erred: int
     retried: int

@@ -30,7 +30,7 @@ def test_a_reader_finds_the_runs_that_failed(
         rows = failed.get_by_role("row")
         expect(rows).to_have_count(7)
         expect(rows.filter(has_text="erred ValueError")).to_have_count(2)
-        expect(failed.get_by_text("6 of 770 tasks: a sample.")).to_be_visible()
+        expect(failed.get_by_text("6 of 770 task runs: a sample.")).to_be_visible()
         assert window.overflow() == []
         page.get_by_role("link", name="by time spent").click()
         expect(page).to_have_url(re.compile(r"sort=time#h-groups$"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import random
 import re
 import time
@@ -24,6 +25,13 @@ from daskscope_service.series.spans import Span, Trace
 from tests.seed_series import series
 from tests.seed_spans import spans
 from tests.seed_writer import SeedWriter
+from tests.service.beats import (
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_task_group,
+    post,
+)
 from tests.service_process import ServiceProcess
 
 WORKSPACE = "computation-page"
@@ -49,6 +57,11 @@ def group(name: str, **values: Any) -> dict[str, Any]:
         "stopped_at": NOW + 1,
         "types": {},
     } | values
+
+
+def read(name: str, **values: Any) -> dict[str, Any]:
+    """Return a group as it is read."""
+    return {"done": 4} | group(name, **values)
 
 
 # --- drawings -------------------------------------------------------------------------------------
@@ -98,16 +111,16 @@ def test_histograms_of_a_computation_share_one_scale() -> None:
     assert [column.x for column in found["a"].columns] == [0]
     assert [column.x for column in found["b"].columns] == [4 * STEP, (len(slow) - 2) * STEP]
     assert found["a"].width == found["b"].width
-    assert found["b"].columns[0].words == "3 tasks 100 ms to 300 ms"
-    assert found["b"].columns[1].words.startswith("1 task more than ")
-    assert found["b"].words == "4 tasks; the middle one took 100 ms to 300 ms"
+    assert found["b"].columns[0].words == "3 task runs 100 ms to 300 ms"
+    assert found["b"].columns[1].words.startswith("1 task run more than ")
+    assert found["b"].words == "4 task runs; the middle one took 100 ms to 300 ms"
 
 
 def test_a_group_that_took_longer_is_a_higher_box_and_its_state_is_a_word() -> None:
     drawn = graph.layout(
         [
-            group("long", seconds={"compute": 30.0}),
-            group("short", dependencies=["long"], completed=1, erred=3),
+            read("long", seconds={"compute": 30.0}),
+            read("short", dependencies=["long"], done=1, completed=1, erred=3),
         ]
     )
     assert drawn is not None
@@ -118,8 +131,8 @@ def test_a_group_that_took_longer_is_a_higher_box_and_its_state_is_a_word() -> N
 
 
 def test_very_many_groups_are_drawn_by_prefix() -> None:
-    groups = [group(f"read-{i}") for i in range(50)]
-    groups += [group(f"sum-{i}", dependencies=[f"read-{i}"], erred=i % 2) for i in range(50)]
+    groups = [read(f"read-{i}") for i in range(50)]
+    groups += [read(f"sum-{i}", dependencies=[f"read-{i}"], erred=i % 2) for i in range(50)]
     drawn = graph.layout(groups)
     assert drawn is not None
     assert drawn.joined
@@ -143,9 +156,9 @@ def test_totals_that_are_new_or_started_anew_count_whole() -> None:
 
 
 def test_a_waterfall_of_too_much_keeps_what_failed_and_what_took_longest() -> None:
-    groups = [group(f"g-{i}", stopped_at=NOW + 1 + i) for i in range(MOST_DRAWN + 20)]
+    groups = [read(f"g-{i}", stopped_at=NOW + 1 + i) for i in range(MOST_DRAWN + 20)]
     groups[0] |= {"erred": 1}
-    groups.append(group("later", started_at=None, stopped_at=None, completed=0))
+    groups.append(read("later", started_at=None, stopped_at=None, done=0, completed=0))
     runs = [
         Span(f"{i}.{turn}", f"s{i}", names.SPAN_TASK.name, NOW, NOW + 1 + turn, "unset", {})
         for i in range(40)
@@ -287,6 +300,36 @@ def test_a_computations_own_records_are_on_its_page_and_behind_its_link(
         "record 0 of erred",
         "record 1 of erred",
     ]
+
+
+def test_results_that_were_lost_are_not_done_but_runs_that_are_told(
+    get: Callable[[str], str], shared_service: ServiceProcess
+) -> None:
+    token = shared_service.token(scopes=["ingest", "read"], workspace=WORKSPACE)
+    states = {"memory": 30, "released": 10, "waiting": 20, "processing": 2}
+    counts: dict[str, Any] = {"tasks": 62, "completed": 60, "erred": 0, "states": states}
+    beat = make_beat(
+        make_cluster("Scheduler-3"),
+        computations=(make_computation("again", **counts),),
+        task_groups=(make_task_group("again", "sum-1", **counts),),
+    )
+    assert post(shared_service.url, token, beat).ok
+    where = "/clusters/Scheduler-3/computations"
+    page = " ".join(re.sub("<[^>]*>", " ", get(f"{where}/again")).split())
+    assert "40 of 62 tasks done (65%)" in page
+    assert "Tasks done 40 of 62 60 runs, 20 results lost Erred" in page
+    assert "40 / 62 60 runs" in page
+    listed = " ".join(re.sub("<[^>]*>", " ", get(where)).split())
+    assert "40 / 62" in listed
+    (row,) = csv.DictReader(get("/computations.csv?cluster=Scheduler-3").splitlines())
+    assert (row["tasks_done"], row["tasks"], row["task_runs_completed"]) == ("40", "62", "60")
+    told = requests.get(
+        f"{shared_service.url}/api/v1{where}/again",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=30,
+    ).json()
+    for counted in (told, *told["task_groups"]):
+        assert (counted["done"], counted["completed"], counted["tasks"]) == (40, 60, 62)
 
 
 def test_the_table_of_very_many_groups_has_pages_and_an_order(get: Callable[[str], str]) -> None:

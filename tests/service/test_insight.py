@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from daskscope_service.insight.progress import done_of
 from daskscope_service.insight.time import all_together, seconds_of, time_parts
 from daskscope_service.insight.traceback import Frame, own_frames
 from daskscope_service.insight.verdict import (
@@ -35,6 +36,8 @@ COMPUTATION: dict[str, Any] = {
     "completed": 50,
     "erred": 0,
     "retried": 0,
+    "cancelled": 0,
+    "states": {"released": 20, "memory": 30, "processing": 50, "waiting": 100},
 }
 
 
@@ -92,9 +95,63 @@ def test_a_computation_is_lost_only_if_its_cluster_went_while_it_ran(
 
 
 def test_a_computation_without_tasks_is_told_without_a_share() -> None:
-    empty = COMPUTATION | {"tasks": 0, "completed": 0}
+    empty = COMPUTATION | {"tasks": 0, "completed": 0, "states": {}}
     sentence = computation_verdict(empty, Verdict("running", ""), 0.0).sentence
     assert sentence == "0 of 0 tasks done, running for 0 s."
+
+
+# What a row tells of ten tasks, and how many of them are done.
+@pytest.mark.parametrize(
+    ("row", "done"),
+    [
+        # Their results are in memory, or were released or forgotten when nobody needed them.
+        ({"completed": 6, "states": {"memory": 1, "released": 5, "waiting": 4}}, 6),
+        ({"completed": 10, "states": {"forgotten": 10}, "status": "finished"}, 10),
+        # None has begun.
+        ({"completed": 0, "states": {"released": 10}}, 0),
+        # Five results were lost, are computed again, were computed again.
+        ({"completed": 10, "states": {"memory": 5, "waiting": 3, "processing": 2}}, 5),
+        ({"completed": 13, "states": {"memory": 8, "no-worker": 1, "queued": 1}}, 8),
+        ({"completed": 15, "states": {"memory": 10}, "status": "finished"}, 10),
+        ({"completed": 15, "states": {"released": 10}, "status": "finished"}, 10),
+        # As the cluster closed; the computation had finished.
+        ({"completed": 10, "states": {"memory": 5, "processing": 5}, "status": "finished"}, 10),
+        # Some erred, which Dask holds or has forgotten; and what needed them.
+        ({"completed": 12, "states": {"memory": 7, "erred": 3}, "erred": 1, "status": "erred"}, 7),
+        ({"completed": 12, "states": {"forgotten": 10}, "erred": 3, "status": "erred"}, 7),
+        ({"completed": 6, "states": {"forgotten": 10}, "erred": 1, "status": "erred"}, 6),
+        # Some were cancelled; others after their results were lost.
+        ({"completed": 4, "states": {"memory": 4, "released": 6}, "cancelled": 6}, 4),
+        ({"completed": 6, "states": {"memory": 4, "forgotten": 6}, "cancelled": 6}, 4),
+        # As the cluster closed.
+        ({"completed": 9, "states": {"released": 8, "processing": 2}, "cancelled": 2,
+          "status": "cancelled"}, 8),
+        # A client sent their data.
+        ({"completed": 0, "states": {"memory": 2, "waiting": 8}}, 2),
+    ],
+)  # fmt: skip
+def test_done_is_what_ended_in_memory_and_has_nothing_to_do(row: dict[str, Any], done: int) -> None:
+    assert done_of(COMPUTATION | {"tasks": 10} | row) == done
+
+
+def test_a_computation_says_how_many_results_were_lost() -> None:
+    lost = {"tasks": 62, "completed": 60, "states": {"memory": 40, "waiting": 22}}
+    sentences = [
+        computation_verdict(COMPUTATION | lost | row, Verdict(cluster, ""), 5.0).sentence
+        for row, cluster in (
+            ({}, "running"),
+            ({}, "lost"),
+            ({"status": "finished", "completed": 86, "states": {"forgotten": 62}}, "running"),
+            ({"status": "cancelled", "cancelled": 22, "states": {"released": 62}}, "running"),
+        )
+    ]
+    assert sentences == [
+        "40 of 62 tasks done (65%), running for 5.0 s. 20 results lost, so that their tasks run "
+        "again.",
+        "The cluster fell silent while it ran: 40 of 62 tasks were done after 5.0 s.",
+        "Finished: 62 tasks in 5.0 s. 24 results lost and computed again.",
+        "Cancelled after 5.0 s: 40 of 62 tasks done. 20 results lost.",
+    ]
 
 
 def test_a_running_computation_lasts_by_its_clusters_clock() -> None:

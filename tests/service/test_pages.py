@@ -19,7 +19,8 @@ VENDOR = Path(str(pages.__file__)).parent / "static" / "vendor"
 
 
 def _group(name: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    defaults = {"prefix": name, "tasks": 4, "completed": 4, "erred": 0, "states": {}, "seconds": {}}
+    defaults = {"prefix": name, "tasks": 4, "done": 4, "completed": 4, "erred": 0}
+    defaults |= {"states": {}, "seconds": {}}
     return {"name": name, "dependencies": list(needs), **(defaults | fields)}
 
 
@@ -44,7 +45,7 @@ def test_templates_hold_no_inline_script_or_style() -> None:
 
 
 def test_released_tasks_that_never_ran_are_not_done() -> None:
-    segments = state_bar({"released": 10, "memory": 2}, completed=5, erred=0)
+    segments = state_bar({"released": 10, "memory": 2}, done=5, erred=0)
     assert [(s.label, s.amount) for s in segments] == [
         ("done", "3"),
         ("in memory", "2"),
@@ -54,7 +55,7 @@ def test_released_tasks_that_never_ran_are_not_done() -> None:
 
 
 def test_tasks_that_erred_are_erred_after_dask_forgot_them() -> None:
-    segments = state_bar({"forgotten": 10}, completed=7, erred=2)
+    segments = state_bar({"forgotten": 10}, done=7, erred=2)
     assert [(s.label, s.amount) for s in segments] == [
         ("done", "7"),
         ("erred", "2"),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from daskscope.protocol import tasks_done
 from daskscope_service.insight.wording import duration, money, number, plural
 
 Kind = Literal["idle", "computation failed", "worker lost", "cluster silent", "budget passed"]
@@ -18,9 +19,17 @@ MOST_LINES = 20
 def computation_failed(computation: Any, cluster: Any) -> str:
     """Return the sentence about a computation that erred. Both are of a beat."""
     lasted = computation.stopped_at - computation.started_at
+    done = tasks_done(
+        tasks=computation.tasks,
+        completed=computation.completed,
+        erred=computation.erred,
+        cancelled=computation.cancelled,
+        states=computation.states,
+        running=False,
+    )
     return (
         f"A computation of {computation.user} on {cluster.name} failed after {duration(lasted)}: "
-        f"{plural(computation.erred, 'task run')} erred, {number(computation.completed)} of "
+        f"{plural(computation.erred, 'task run')} erred, {number(done)} of "
         f"{plural(computation.tasks, 'task')} done."
     )
 

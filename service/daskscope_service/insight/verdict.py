@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daskscope_service.insight.progress import done_of, results_lost
 from daskscope_service.insight.wording import duration, number, plural
 
 Row = Mapping[str, Any]
@@ -86,32 +87,34 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
 
     ``seconds`` is how long it ran, as far as is known.
     """
-    tasks, completed = computation["tasks"], computation["completed"]
+    tasks, done = computation["tasks"], done_of(computation)
     lasted = duration(seconds)
     status = computation["status"]
     if status == "running" and cluster.status != "running":
         how = "fell silent" if cluster.status == "lost" else "stopped"
         return Verdict(
             "lost",
-            f"The cluster {how} while it ran: {number(completed)} of {plural(tasks, 'task')} "
+            f"The cluster {how} while it ran: {number(done)} of {plural(tasks, 'task')} "
             f"were done after {lasted}.",
         )
     if status == "running":
-        share = f" ({min(completed / tasks, 1):.0%})" if tasks else ""
-        sentence = (
-            f"{number(completed)} of {plural(tasks, 'task')} done{share}, running for {lasted}."
-        )
+        share = f" ({done / tasks:.0%})" if tasks else ""
+        sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}, running for {lasted}."
     elif status == "finished":
         sentence = f"Finished: {plural(tasks, 'task')} in {lasted}."
     elif status == "erred":
         sentence = (
             f"Failed after {lasted}: {plural(computation['erred'], 'task run')} erred, "
-            f"{number(completed)} of {plural(tasks, 'task')} done."
+            f"{number(done)} of {plural(tasks, 'task')} done."
         )
     else:
-        sentence = f"Cancelled after {lasted}: {number(completed)} of {plural(tasks, 'task')} done."
+        sentence = f"Cancelled after {lasted}: {number(done)} of {plural(tasks, 'task')} done."
     if computation["retried"]:
-        sentence += f" {plural(computation['retried'], 'task')} tried again."
+        sentence += f" {plural(computation['retried'], 'task run')} tried again."
+    lost = results_lost(computation, done)
+    if lost:
+        again = {"running": ", so that their tasks run again", "finished": " and computed again"}
+        sentence += f" {plural(lost, 'result')} lost{again.get(status, '')}."
     return Verdict(status, sentence)
 
 

@@ -31,14 +31,14 @@ class Segment:
     share: float
 
 
-def state_bar(states: Mapping[str, int], completed: int, erred: int) -> list[Segment]:
+def state_bar(states: Mapping[str, int], done: int, erred: int) -> list[Segment]:
     """Return the tasks by state.
 
     Dask releases, and then forgets, tasks that ran, that erred and that were given up alike: as
-    many as ``completed`` says are done and as ``erred`` says have erred, the rest was not run.
+    many as are ``done`` and as ``erred`` says have erred, the rest was not run.
     """
     gone = states.get("released", 0) + states.get("forgotten", 0)
-    done = min(gone, max(completed - states.get("memory", 0), 0))
+    done = min(gone, max(done - states.get("memory", 0), 0))
     failed = min(gone - done, max(erred - states.get("erred", 0), 0))
     held = {**states, "erred": states.get("erred", 0) + failed}
     parts = [("done", "done", done)]

@@ -19,6 +19,8 @@ _HEIGHT, _TALLER = 58, 56
 
 #: The seconds of a task group that are its workers' time.
 _SPENT = ("compute", "transfer", "disk-read", "disk-write")
+#: What adds up when groups are joined.
+_COUNTS = ("tasks", "done", "completed", "erred")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def state_of(group: Item) -> tuple[str, str]:
     """Return what became of a task group so far, as a word and as its colour's name."""
     if group["erred"]:
         return "erred", "bad"
-    if group["completed"] >= group["tasks"]:
+    if group["done"] >= group["tasks"]:
         return "done", "done"
     if group["completed"] or group["states"].get("processing"):
         return "partly done", "active"
@@ -122,9 +124,10 @@ def _by_prefix(groups: Sequence[Item]) -> list[Item]:
         one = joined.setdefault(
             group["prefix"],
             {"name": group["prefix"], "prefix": group["prefix"], "dependencies": []}
-            | {"tasks": 0, "completed": 0, "erred": 0, "states": Counter(), "seconds": Counter()},
+            | dict.fromkeys(_COUNTS, 0)
+            | {"states": Counter(), "seconds": Counter()},
         )
-        for count in ("tasks", "completed", "erred"):
+        for count in _COUNTS:
             one[count] += group[count]
         one["states"].update(group["states"])
         one["seconds"].update(group["seconds"])
@@ -168,7 +171,7 @@ def _layers(needs: dict[str, list[str]]) -> list[list[str]]:
 
 
 def _node(group: Item, x: float, y: float, height: float, whole: float) -> Node:
-    tasks, completed = group["tasks"], group["completed"]
+    tasks, done = group["tasks"], group["done"]
     word, colour = state_of(group)
     seconds = spent_in(group)
     share = f", {percent(seconds / whole)}" if whole else ""
@@ -176,14 +179,14 @@ def _node(group: Item, x: float, y: float, height: float, whole: float) -> Node:
         name=group["name"],
         label=middle(group["prefix"], 22),
         notes=(
-            f"{number(completed)} / {number(tasks)} {word}",
+            f"{number(done)} / {number(tasks)} {word}",
             f"{duration(seconds)}{share}" if seconds else "no time measured",
         ),
         colour=colour,
         x=x,
         y=round(y, 1),
         height=height,
-        done=_WIDTH * min(completed / tasks, 1) if tasks else 0,
+        done=_WIDTH * done / tasks if tasks else 0,
     )
 
 

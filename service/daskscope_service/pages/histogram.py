@@ -1,4 +1,4 @@
-"""How long the tasks of a group took: histograms of one scale, so that groups can be compared."""
+"""How long a group's task runs took: histograms of one scale, so that groups can be compared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from daskscope_service.reads.scope import Item
 
 #: In the units of the drawing.
 STEP, HEIGHT = 10, 28
-_LEAST = 1.5  # so that one task of many can be seen
+_LEAST = 1.5  # so that one run of many can be seen
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The tasks of one bucket."""
+    """The task runs of one bucket."""
 
     x: int
     y: float
@@ -55,7 +55,7 @@ def _histogram(group: Item, counts: Sequence[int], first: int, last: int) -> His
             x=STEP * (place - first),
             y=round(HEIGHT - (height := max(HEIGHT * count / most, _LEAST)), 2),
             height=round(height, 2),
-            words=f"{plural(count, 'task')} {bucket(place)}",
+            words=f"{plural(count, 'task run')} {bucket(place)}",
         )
         for place, count in enumerate(counts)
         if first <= place <= last and count
@@ -71,8 +71,8 @@ def _histogram(group: Item, counts: Sequence[int], first: int, last: int) -> His
         columns=columns,
         width=STEP * (last - first + 1),
         height=HEIGHT,
-        words=f"{plural(whole, 'task')}; the middle one took {bucket(half)}",
-        mean=compute / group["completed"] if compute and group["completed"] else None,
+        words=f"{plural(whole, 'task run')}; the middle one took {bucket(half)}",
+        mean=compute / whole if compute else None,
     )
 
 

@@ -40,7 +40,12 @@ def _attribute(name: str) -> Callable[[Item], object]:
     return lambda item: (item["attributes"] or {}).get(name)
 
 
-_TASKS: Columns = {"tasks": "tasks", "tasks_done": "completed", "tasks_erred": "erred"}
+_TASKS: Columns = {
+    "tasks": "tasks",
+    "tasks_done": "done",
+    "tasks_erred": "erred",
+    "task_runs_completed": "completed",
+}
 
 _SECONDS: Columns = {
     "compute_seconds": _seconds("compute"),

@@ -48,13 +48,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A task group. ``sampled`` of its runs have a span; None where its own span is not known."""
+    """A task group. ``ended`` counts its task runs that ended, ``sampled`` those of them that have
+    a span: None where its own span is not known.
+    """
 
     name: str
     prefix: str
     word: str
     bar: Bar
-    tasks: int
+    ended: int
     sampled: int | None
     runs: tuple[Run, ...]
 
@@ -198,7 +200,7 @@ def _row(axis: _Axis, group: Item, own: Span | None, runs: Sequence[Span]) -> Ro
             axis.start + axis.seconds if stopped_at is None else stopped_at,
             colour,
         ),
-        tasks=group["tasks"],
+        ended=group["completed"] + group["erred"] + group["retried"],
         sampled=sampled if isinstance(sampled, int) else None,
         runs=tuple(_run(axis, span) for span in runs),
     )

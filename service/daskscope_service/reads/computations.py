@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Select, and_
 
 from daskscope_service.db.schema import cluster, code, computation, failure, task_group
+from daskscope_service.insight.progress import done_in, done_of
 from daskscope_service.insight.verdict import (
     cluster_verdict,
     computation_seconds,
@@ -62,6 +63,8 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
         .where(failure.c.cluster == cluster_id, failure.c.computation == id)
         .order_by(failure.c.first_at, failure.c.fingerprint)
     )
+    for group in item["task_groups"]:
+        group["done"] = done_in(group, item)
     for part in (*item["task_groups"], *item["failures"]):
         del part["cluster"], part["computation"]
     _add_code(scope, item["frames"] or [])
@@ -107,6 +110,7 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
             item, cluster_verdict(its_cluster, scope.now, scope.silent_after), seconds
         )
         item["cluster_name"] = its_cluster["name"]
+        item["done"] = done_of(item)
         item["status"], item["sentence"] = verdict.status, verdict.sentence
         item["duration"] = seconds
         item["call"] = _calling_line(item, sources)

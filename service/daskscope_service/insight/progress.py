@@ -1,0 +1,41 @@
+"""How many tasks are done, as :func:`daskscope.protocol.tasks_done` has it, of rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskscope.protocol import tasks_done
+
+Row = Mapping[str, Any]
+
+
+def done_of(computation: Row) -> int:
+    """Return how many tasks of a computation are done. Its ``status`` is its own, not ``lost``."""
+    return tasks_done(
+        tasks=computation["tasks"],
+        completed=computation["completed"],
+        erred=computation["erred"],
+        cancelled=computation["cancelled"],
+        states=computation["states"],
+        running=computation["status"] == "running",
+    )
+
+
+def done_in(group: Row, computation: Row) -> int:
+    """Return how many tasks of a group are done; ``computation`` is the one that it is of."""
+    return tasks_done(
+        tasks=group["tasks"],
+        completed=group["completed"],
+        erred=group["erred"],
+        states=group["states"],
+        running=computation["status"] in ("running", "lost"),
+    )
+
+
+def results_lost(counted: Row, done: int) -> int:
+    """Return how many results had gone when they were needed, so that their tasks ran again, or
+    have to. ``counted`` is a computation or a group, of which so many tasks are ``done``.
+    """
+    completed: int = counted["completed"]
+    return max(completed - done, 0)
