@@ -365,6 +365,22 @@ def test_a_collector_with_a_fault_at_start_then_while_running_and_at_close(
     _told_once(collector, warnings)
 
 
+def test_a_warning_names_where_it_went_whatever_the_environment_says_by_then(
+    client: Client,
+    register: Register,
+    collector: Recorder,
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    register()
+    collector.wait_for(lambda: collector.requests, "what is sent")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.invalid:4318")
+    collector.misbehave = lambda path: 401
+    warnings.wait_for_one(collector.url)
+    _close(client)
+
+
 def test_a_service_that_asks_for_patience_is_left_alone(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,10 @@ class Destination:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        # As they are now: what is told later of where something went is where it did go.
+        self._environment = {
+            name: value for name, value in os.environ.items() if name.startswith("OTEL_")
+        }
         self._warned: set[str] = set()
         self.sessions: dict[Signal, Session] = {}
 
@@ -69,14 +73,14 @@ class Destination:
         if self._goes_over_grpc(signal):
             return self._over_grpc(signal)
         # Whose credentials come from a plug-in has a session of its own.
-        if _variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
+        if self._variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
             return self._over_http(signal)
         self.sessions[signal] = Session(overdue=2 * self._timeout(signal))
         return self._over_http(signal, session=self.sessions[signal])
 
     def address(self, signal: Signal) -> str:
         """Return where a signal goes, for people: without credentials."""
-        endpoint = _variable(signal, "ENDPOINT")
+        endpoint = self._variable(signal, "ENDPOINT")
         if endpoint is None or not self._goes_over_grpc(signal):
             endpoint = self._http_endpoint(signal)
         scheme, separator, rest = endpoint.rpartition("://")
@@ -85,17 +89,17 @@ class Destination:
 
     def is_elsewhere(self, signal: Signal) -> bool:
         """Return whether a signal goes to another place than the daskscope service."""
-        return _variable(signal, "ENDPOINT") is not None
+        return self._variable(signal, "ENDPOINT") is not None
 
     def increments(self) -> Kinds:
         """Return of which kinds of metrics increments are wanted instead of totals."""
-        buckets = os.environ.get(_AGGREGATION) or "explicit_bucket_histogram"
+        buckets = self._environment.get(_AGGREGATION) or "explicit_bucket_histogram"
         if buckets.strip().lower() != "explicit_bucket_histogram":
             self._warn(
                 f"{_AGGREGATION} is {buckets!r}; the buckets of dask.task.duration are fixed, and "
                 "remain explicit_bucket_histogram"
             )
-        preference = os.environ.get(_TEMPORALITY) or "cumulative"
+        preference = self._environment.get(_TEMPORALITY) or "cumulative"
         kinds = _INCREMENTS.get(preference.strip().upper())
         if kinds is None:
             self._warn(
@@ -113,9 +117,9 @@ class Destination:
             headers=self._headers(signal),
             timeout=self._timeout(signal),
             compression=self._compression(signal),
-            certificate_file=_variable(signal, "CERTIFICATE"),
-            client_key_file=_variable(signal, "CLIENT_KEY"),
-            client_certificate_file=_variable(signal, "CLIENT_CERTIFICATE"),
+            certificate_file=self._variable(signal, "CERTIFICATE"),
+            client_key_file=self._variable(signal, "CLIENT_KEY"),
+            client_certificate_file=self._variable(signal, "CLIENT_CERTIFICATE"),
             **arguments,
         )
 
@@ -132,11 +136,11 @@ class Destination:
         }
         module, exporter = exporters[signal]
         files = [
-            _content(_variable(signal, name))
+            _content(self._variable(signal, name))
             for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
         ]
-        endpoint = _variable(signal, "ENDPOINT") or ""
-        in_clear = (_variable(signal, "INSECURE") or "").strip().lower() == "true"
+        endpoint = self._variable(signal, "ENDPOINT") or ""
+        in_clear = (self._variable(signal, "INSECURE") or "").strip().lower() == "true"
         with _unread(module, f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT"):
             return exporter(
                 endpoint=endpoint,
@@ -150,7 +154,7 @@ class Destination:
             )
 
     def _goes_over_grpc(self, signal: Signal) -> bool:
-        protocol = _variable(signal, "PROTOCOL") or "http/protobuf"
+        protocol = self._variable(signal, "PROTOCOL") or "http/protobuf"
         if not self.is_elsewhere(signal) or protocol == "http/protobuf":
             return False
         if protocol != "grpc":
@@ -170,19 +174,19 @@ class Destination:
         return True
 
     def _http_endpoint(self, signal: Signal) -> str:
-        if own := os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"):
+        if own := self._environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"):
             return own
-        base = _variable(signal, "ENDPOINT") or self._settings.endpoint
+        base = self._variable(signal, "ENDPOINT") or self._settings.endpoint
         return f"{base.rstrip('/')}/v1/{signal}"
 
     def _headers(self, signal: Signal) -> dict[str, str]:
-        headers = dict(parse_env_headers(_variable(signal, "HEADERS") or "", liberal=True))
+        headers = dict(parse_env_headers(self._variable(signal, "HEADERS") or "", liberal=True))
         if not self.is_elsewhere(signal):
             headers.setdefault("authorization", f"Bearer {self._settings.token}")
         return headers
 
     def _timeout(self, signal: Signal) -> float:
-        value = _variable(signal, "TIMEOUT")
+        value = self._variable(signal, "TIMEOUT")
         if value is None:
             return TIMEOUT
         try:
@@ -191,35 +195,35 @@ class Destination:
                 return seconds
         except ValueError:
             pass
-        self._warn(f"{_name(signal, 'TIMEOUT')} is {value!r}; it must be a number of seconds")
+        self._warn(f"{self._name(signal, 'TIMEOUT')} is {value!r}; it must be a number of seconds")
         return TIMEOUT
 
     def _compression(self, signal: Signal) -> Compression:
-        value = (_variable(signal, "COMPRESSION") or "gzip").strip().lower()
+        value = (self._variable(signal, "COMPRESSION") or "gzip").strip().lower()
         try:
             return Compression(value)
         except ValueError:
-            self._warn(f"{_name(signal, 'COMPRESSION')} is {value!r}; it must be gzip or none")
+            self._warn(f"{self._name(signal, 'COMPRESSION')} is {value!r}; it must be gzip or none")
             return Compression.Gzip
+
+    def _variable(
+        self, signal: Signal, name: str, prefix: str = "OTEL_EXPORTER_OTLP"
+    ) -> str | None:
+        return (
+            self._environment.get(f"{prefix}_{signal.upper()}_{name}")
+            or self._environment.get(f"{prefix}_{name}")
+            or None
+        )
+
+    def _name(self, signal: Signal, name: str) -> str:
+        """Return which variable it is that a signal's value stands in."""
+        own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
+        return own if self._environment.get(own) else f"OTEL_EXPORTER_OTLP_{name}"
 
     def _warn(self, problem: str) -> None:
         if problem not in self._warned:
             self._warned.add(problem)
             logger.warning("daskscope: %s.", problem)
-
-
-def _variable(signal: Signal, name: str, prefix: str = "OTEL_EXPORTER_OTLP") -> str | None:
-    return (
-        os.environ.get(f"{prefix}_{signal.upper()}_{name}")
-        or os.environ.get(f"{prefix}_{name}")
-        or None
-    )
-
-
-def _name(signal: Signal, name: str) -> str:
-    """Return which variable it is that a signal's value stands in."""
-    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
-    return own if os.environ.get(own) else f"OTEL_EXPORTER_OTLP_{name}"
 
 
 _hiding = threading.Lock()
