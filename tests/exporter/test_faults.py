@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import trustme
 from distributed import Client
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from daskscope import connection, running
 from daskscope.background import Background
@@ -363,6 +364,74 @@ def test_a_collector_with_a_fault_at_start_then_while_running_and_at_close(
     _close(client)
     assert recorder.beats[-1].phase == "stop"
     _told_once(collector, warnings)
+
+
+def _answers(status: int, body: bytes = b"", **headers: str) -> Misbehaviour:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        (_answers(301, Location="https://collector.invalid/v1/logs"), "301: that is elsewhere"),
+        (_answers(302, Location="/login"), "302: that is elsewhere"),
+        (_answers(200, b"<html>Sign in!", Content_Type="text/html; charset=utf-8"), "with a page"),
+    ],
+    ids=["moved", "to a login page", "a page"],
+)
+def test_a_collector_that_is_elsewhere_has_not_taken_anything(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+    how: Misbehaviour,
+    cause: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    collector.misbehave = lambda path: how
+    register()
+    _work(client, 1)
+    recorder.wait_for(lambda: recorder.beats[-1].drops.get("unsent log record"), "the drops, told")
+    (told,) = warnings.of(collector.url)
+    assert cause in told
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in told
+    _close(client)
+
+
+def test_what_a_collector_takes_but_for_some_is_counted_and_warned_of(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = ExportLogsServiceResponse()
+    answer.partial_success.rejected_log_records = 7
+    answer.partial_success.error_message = "too old; password=hunter2"
+    partly = _answers(200, answer.SerializeToString(), Content_Type="application/x-protobuf")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    collector.misbehave = lambda path: partly if path == "/v1/logs" else None
+    register()
+    _work(client, 1)
+    drops = recorder.wait_for(
+        lambda: next((b.drops for b in recorder.beats if "rejected log record" in b.drops), None),
+        "the drops, told",
+    )
+    assert drops["rejected log record"] % 7 == 0
+    assert "unsent log record" not in drops
+    (told,) = warnings.of(collector.url)
+    assert "7 log record: too old; password=[scrubbed]" in told
+    _close(client)
 
 
 def test_a_warning_names_where_it_went_whatever_the_environment_says_by_then(

@@ -119,10 +119,37 @@ def test_a_signals_own_variables_win(
         assert {r.headers["content-encoding"] for r in collector.requests} == {"gzip"}
 
 
+def test_headers_for_another_backend_do_not_go_to_the_service(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer another,x-key=secret")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "authorization=Bearer logs,x-team=a")
+    # It would be no authority of the service's.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", __file__)
+    register()
+    client.submit(sum, [1, 2]).result()
+    request = collector.wait_for(lambda: next(iter(collector.requests), None), "the traces")
+    assert request.headers["authorization"] == "Bearer another"
+    recorder.wait_for(
+        lambda: {request.path for request in recorder.requests} >= SIGNALS - {"/v1/traces"},
+        "the others",
+    )
+    otlp = [request for request in recorder.requests if request.path in SIGNALS]
+    assert {request.headers["authorization"] for request in otlp} == {f"Bearer {TOKEN}"}
+    assert not [request for request in otlp if request.headers["x-key"]]
+    logs = [request for request in otlp if request.path == "/v1/logs"]
+    assert {request.headers["x-team"] for request in logs} == {"a"}
+
+
 def test_headers_alone_leave_the_service_its_token(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a,authorization=Bearer another")
     register()
     _all_signals(recorder, client)
     otlp = [request for request in recorder.requests if request.path in SIGNALS]

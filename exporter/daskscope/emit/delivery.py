@@ -17,6 +17,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from daskscope.connection import asked_to_wait, kind_of, pause
 from daskscope.emit.destination import Destination, Signal
@@ -26,6 +32,13 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds that one batch is worth, while others wait behind it or are dropped.
 GIVE_UP_AFTER = 300.0
+
+# What answers that all was taken, but for some; where it says of how many, and what these are.
+_ANSWERS: Mapping[Signal, tuple[Any, str, str]] = {
+    "metrics": (ExportMetricsServiceResponse, "rejected_data_points", "data point"),
+    "traces": (ExportTraceServiceResponse, "rejected_spans", "span"),
+    "logs": (ExportLogsServiceResponse, "rejected_log_records", "log record"),
+}
 
 _HINTS: Mapping[str | int, str] = {
     "tls": "its TLS certificate is not trusted: {}; see OTEL_EXPORTER_OTLP_CERTIFICATE",
@@ -117,13 +130,15 @@ class Delivery:
             except Exception as error:
                 # Its text, not its repr: that of an OSError does not name the file.
                 _quiet.last = f"{type(error).__name__}: {error}"
-        if getattr(result, "name", None) == "SUCCESS":
+        outcome = self._outcome(signal)
+        # The SDK takes it for a success if it is sent elsewhere, or to a page.
+        if getattr(result, "name", None) == "SUCCESS" and (outcome is None or _took(outcome)):
             self._in_a_row[signal] = 0
             self._not_before.pop(signal, None)
+            self._note_rejected(signal, outcome)
             return True
         self.failures[signal] += 1
         self._in_a_row[signal] += 1
-        outcome = self._outcome(signal)
         wait = pause(self._interval, self._in_a_row[signal])
         if isinstance(outcome, requests.Response):
             wait = max(wait, asked_to_wait(outcome))
@@ -133,6 +148,21 @@ class Delivery:
         self._not_before[signal] = time.monotonic() + wait
         self._warn(signal, *_why(outcome))
         return False
+
+    def _note_rejected(self, signal: Signal, outcome: requests.Response | Exception | None) -> None:
+        """Count what was left out of what was taken, and warn of it."""
+        if not isinstance(outcome, requests.Response) or not outcome.content:
+            return
+        answer, field, what = _ANSWERS[signal]
+        try:
+            partial = answer.FromString(outcome.content).partial_success
+        except DecodeError:  # some answer in words, or in JSON, that all is well
+            return
+        rejected = getattr(partial, field)
+        if rejected > 0:
+            self._drops[f"rejected {what}"] += rejected
+            why = Scrubber().scrub(partial.error_message or "it does not say why", 300)
+            self._warn(signal, "rejected", f"some of them, such as {rejected} {what}: {why}")
 
     def _outcome(self, signal: Signal) -> requests.Response | Exception | None:
         """Return what the last request came to; over gRPC it is not known."""
@@ -157,6 +187,13 @@ class Delivery:
         )
 
 
+def _took(outcome: requests.Response | Exception) -> bool:
+    """Return whether that is the answer of one who was sent OTLP, and took it."""
+    if isinstance(outcome, Exception) or not 200 <= outcome.status_code < 300:
+        return False
+    return not outcome.headers.get("Content-Type", "").startswith("text/html")
+
+
 def _too_large(outcome: requests.Response | Exception | None) -> bool:
     return isinstance(outcome, requests.Response) and outcome.status_code == 413
 
@@ -173,7 +210,13 @@ def _why(outcome: requests.Response | Exception | None) -> tuple[str, str]:
     if isinstance(outcome, Exception):
         kind, words = kind_of(outcome)
         return kind, _HINTS.get(kind, "{}").format(words)
-    if outcome is not None and not outcome.ok:
+    if outcome is not None and 300 <= outcome.status_code < 400:
+        return "elsewhere", (
+            f"{outcome.status_code}: that is elsewhere; see OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+    if outcome is not None and outcome.ok:
+        return "page", "it answers with a page; see OTEL_EXPORTER_OTLP_ENDPOINT"
+    if outcome is not None:
         status = outcome.status_code
         return str(status), _HINTS.get(status, "{}").format(f"{status} {outcome.reason}")
     return "sdk", Scrubber().scrub(_quiet.last or "no answer", 300)

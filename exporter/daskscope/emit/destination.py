@@ -4,7 +4,8 @@ Each variable may be set for one signal (``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT``)
 empty one counts as not set. They are read here, not by the SDK, so that both protocols and all its
 versions read them the same, and so that a wrong value costs a warning and not the signal.
 
-Without an endpoint it is the daskscope service, over HTTP and with its token.
+Without an endpoint it is the daskscope service, over HTTP and with its token. Where some signals
+have one, headers and certificates that are set for all are for those, and not for the service.
 """
 
 from __future__ import annotations
@@ -112,14 +113,16 @@ class Destination:
         return kinds
 
     def _over_http(self, signal: Signal, **arguments: Any) -> Any:
+        # The SDK reads the variables as well: requests leaves out a header that is None.
+        not_for_it = dict.fromkeys(_parsed(self._variable(signal, "HEADERS")))
         return _OVER_HTTP[signal](
             endpoint=self._http_endpoint(signal),
-            headers=self._headers(signal),
+            headers={**not_for_it, **self._headers(signal)},
             timeout=self._timeout(signal),
             compression=self._compression(signal),
-            certificate_file=self._variable(signal, "CERTIFICATE"),
-            client_key_file=self._variable(signal, "CLIENT_KEY"),
-            client_certificate_file=self._variable(signal, "CLIENT_CERTIFICATE"),
+            certificate_file=self._credential(signal, "CERTIFICATE") or True,
+            client_key_file=self._credential(signal, "CLIENT_KEY"),
+            client_certificate_file=self._credential(signal, "CLIENT_CERTIFICATE"),
             **arguments,
         )
 
@@ -136,7 +139,7 @@ class Destination:
         }
         module, exporter = exporters[signal]
         files = [
-            _content(self._variable(signal, name))
+            _content(self._credential(signal, name))
             for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
         ]
         endpoint = self._variable(signal, "ENDPOINT") or ""
@@ -180,9 +183,10 @@ class Destination:
         return f"{base.rstrip('/')}/v1/{signal}"
 
     def _headers(self, signal: Signal) -> dict[str, str]:
-        headers = dict(parse_env_headers(self._variable(signal, "HEADERS") or "", liberal=True))
+        headers = _parsed(self._credential(signal, "HEADERS"))
         if not self.is_elsewhere(signal):
-            headers.setdefault("authorization", f"Bearer {self._settings.token}")
+            # The service knows no other.
+            headers["authorization"] = f"Bearer {self._settings.token}"
         return headers
 
     def _timeout(self, signal: Signal) -> float:
@@ -215,6 +219,12 @@ class Destination:
             or None
         )
 
+    def _credential(self, signal: Signal, name: str) -> str | None:
+        """Return a variable that is for one place alone, if it is for where that signal goes."""
+        if self.is_elsewhere(signal) or not any(map(self.is_elsewhere, _OVER_HTTP)):
+            return self._variable(signal, name)
+        return self._environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}") or None
+
     def _name(self, signal: Signal, name: str) -> str:
         """Return which variable it is that a signal's value stands in."""
         own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
@@ -224,6 +234,10 @@ class Destination:
         if problem not in self._warned:
             self._warned.add(problem)
             logger.warning("daskscope: %s.", problem)
+
+
+def _parsed(headers: str | None) -> dict[str, str]:
+    return dict(parse_env_headers(headers or "", liberal=True))
 
 
 _hiding = threading.Lock()
