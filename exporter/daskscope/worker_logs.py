@@ -15,6 +15,7 @@ told, and numbers. So nothing needs to be known about what they say.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import logging
@@ -42,6 +43,8 @@ CHARACTERS, CHARACTERS_PER_SECOND = 400_000, 20_000
 
 #: Records that a worker keeps while its event loop does not get to send them.
 MAX_PENDING = 1_000
+#: Seconds that a worker which ends waits for its last lines to be taken.
+LAST_LINES_PATIENCE = 1.0
 
 MAX_NAME = 300
 MAX_TEXT = 4_000
@@ -361,16 +364,21 @@ class WorkerLogs(WorkerPlugin):
         # Appended to by any thread, taken by the event loop's.
         self._pending: deque[tuple[Described, Any]] = deque()
         self._flushing = False
+        self._sending_apart: asyncio.Future[None] | None = None
+        self._may_send_apart = True
 
     def setup(self, worker: Any) -> None:
         """Begin to send."""
         self._worker = worker
         self._untap = tap(self._take)
 
-    def teardown(self, worker: Any) -> None:
+    async def teardown(self, worker: Any) -> None:
         """Send what waits, and end."""
         self._untap()
         self._flush()
+        if self._sending_apart is not None:
+            with suppress(Exception):
+                await asyncio.wait_for(self._sending_apart, LAST_LINES_PATIENCE)
 
     def _take(self, record: logging.LogRecord) -> None:
         if not self._records.wants(record):
@@ -393,9 +401,33 @@ class WorkerLogs(WorkerPlugin):
 
     def _flush(self) -> None:
         self._flushing = False
+        stream = self._worker.batched_stream
+        if stream is None or stream.comm is None or stream.comm.closed():
+            if self._sending_apart is None or self._sending_apart.done():
+                self._sending_apart = asyncio.ensure_future(self._send_apart())
+            return
+        message = self._message()
+        if message is not None:
+            self._worker.batched_send({"op": OP, **message})
+
+    async def _send_apart(self) -> None:
+        # The worker's stream has not begun yet. Or it has broken, by what could not be read from it
+        # for one: then the worker ends, and says why in the lines that wait.
+        try:
+            send = getattr(self._worker.scheduler, OP)
+            while self._may_send_apart:
+                message = self._message()
+                if message is None:
+                    return
+                await send(worker=self._worker.contact_address, **message)
+        except Exception:
+            # To try again would be logged as well, and so on for ever.
+            self._may_send_apart = False
+
+    def _message(self) -> dict[str, Any] | None:
+        """Take what waits, and return it as it is sent."""
         pending = []
         while self._pending:
             pending.append(self._pending.popleft())
         dropped = self._records.dropped()
-        if pending or dropped:
-            self._worker.batched_send({"op": OP, "records": pending, "dropped": dropped})
+        return {"records": pending, "dropped": dropped} if pending or dropped else None

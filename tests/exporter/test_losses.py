@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -17,10 +18,13 @@ from typing import Any, ClassVar
 import dask.config
 import pytest
 from distributed import Client, Event, LocalCluster
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from tornado.ioloop import PeriodicCallback
 
 import daskscope
 from daskscope import names, protocol
+from daskscope.observe import losses as losses_module
+from daskscope.observe.logs import LAST_LINES
 from daskscope.observe.losses import (
     LOSSES_AT_ONCE,
     MAX_DETAIL_BYTES,
@@ -29,9 +33,10 @@ from daskscope.observe.losses import (
     Losses,
 )
 from daskscope.observe.naming import Naming
+from daskscope.plugin import NAME
 from daskscope.size import size_of
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
-from tests.exporter.recorder import Recorder
+from tests.exporter.recorder import PATIENCE, Recorder
 
 MARKER = "mark" + "er7"
 
@@ -230,6 +235,104 @@ def _confuse(dask_worker: Any) -> None:
     dask_worker.loop.add_callback(dask_worker.handle_stimulus, "no event of Dask's")
 
 
+class LoadsWhereItWasMade:
+    """What no worker can unpickle."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load, (os.getpid(),)
+
+
+def _load(made_by: int) -> LoadsWhereItWasMade:
+    if os.getpid() != made_by:
+        raise ValueError(MARKER)
+    return LoadsWhereItWasMade()
+
+
+def take(value: object) -> None:
+    pass
+
+
+async def _close_plugin(dask_scheduler: Any) -> None:
+    await dask_scheduler.plugins[NAME].close()
+
+
+async def _allow_no_failure(dask_scheduler: Any) -> None:
+    dask_scheduler.allowed_failures = 0
+
+
+@pytest.fixture
+def lone_worker(recorder: Recorder) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+    """A worker without a nanny, and a client. It asks for the recorder so that that outlives it."""
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
+        worker = _lone_worker(cluster.scheduler_address)
+        try:
+            client.wait_for_workers(1)
+            yield client, worker
+        finally:
+            worker.kill()
+            worker.wait()
+
+
+@pytest.mark.parametrize("nanny", [True, False])
+def test_a_worker_that_cannot_read_what_it_is_sent_says_so_before_it_ends(
+    request: pytest.FixtureRequest,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    nanny: bool,
+) -> None:
+    # The lines are not to be late on a busy machine; that they have come is awaited here.
+    monkeypatch.setattr(losses_module, "NANNY_PATIENCE", 600.0)
+    monkeypatch.setattr(losses_module, "LINES_PATIENCE", 600.0)
+    client = (
+        request.getfixturevalue("client") if nanny else request.getfixturevalue("lone_worker")[0]
+    )
+    daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+    wait_for_worker_logs(client)
+    (address,) = client.scheduler_info()["workers"]
+    client.run_on_scheduler(_allow_no_failure)
+    future = client.submit(take, LoadsWhereItWasMade())
+
+    def last_line() -> list[LogRecord]:
+        return [
+            record
+            for record in recorder.log_records(names.LOG_RECORD.name)
+            if "Failed to deserialize" in record.body.string_value
+        ]
+
+    (record,) = recorder.wait_for(last_line, "why it ends")
+    told = {pair.key: pair.value.string_value for pair in record.attributes}
+    assert told[names.WORKER_ADDRESS] == address
+    assert told[names.EXCEPTION_TYPE] == "ValueError"
+    # Its last beat tells of all losses.
+    client.run_on_scheduler(_close_plugin)
+    found = loss(recorder)
+    assert (found.address, found.reason) == (address, names.LOSS_LOST_CONNECTION)
+    assert found.log is not None
+    assert [line for line in found.log if line.endswith("Failed to deserialize (ValueError)")]
+    assert MARKER.encode() not in recorder.bytes
+    del future
+
+
+def test_a_worker_with_something_to_say_ends_though_its_scheduler_does_not_listen(
+    lone_worker: tuple[Client, subprocess.Popen[bytes]], recorder: Recorder
+) -> None:
+    client, worker = lone_worker
+    daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+    wait_for_worker_logs(client)
+    client.run_on_scheduler(_do_not_listen)
+    future = client.submit(take, LoadsWhereItWasMade())
+    worker.wait(PATIENCE)
+    del future
+
+
+async def _do_not_listen(dask_scheduler: Any) -> None:
+    async def never_answer(**_: Any) -> None:
+        await asyncio.Event().wait()
+
+    assert "daskscope-logs" in dask_scheduler.handlers
+    dask_scheduler.handlers["daskscope-logs"] = never_answer
+
+
 def test_a_worker_that_stops_beating_is_timed_out(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
@@ -260,20 +363,14 @@ async def _check_ttl_soon(dask_scheduler: Any) -> None:
 
 
 def test_a_worker_without_a_nanny_that_is_cut_off_has_lost_its_connection(
-    recorder: Recorder,
+    lone_worker: tuple[Client, subprocess.Popen[bytes]], recorder: Recorder
 ) -> None:
-    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
-        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
-        worker = _lone_worker(cluster.scheduler_address)
-        try:
-            client.wait_for_workers(1)
-            kill(client)
-            found = loss(recorder)
-            assert (found.reason, found.expected) == (names.LOSS_LOST_CONNECTION, False)
-            assert found.name == "lone"
-        finally:
-            worker.kill()
-            worker.wait()
+    client, _ = lone_worker
+    daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+    kill(client)
+    found = loss(recorder)
+    assert (found.reason, found.expected) == (names.LOSS_LOST_CONNECTION, False)
+    assert found.name == "lone"
 
 
 def _lone_worker(scheduler: str) -> subprocess.Popen[bytes]:
@@ -307,15 +404,24 @@ class _Lost:
         self.name = number
 
 
-def leave_at_once(workers: int, lines: tuple[str, ...] | None) -> tuple[Losses, Counter[str]]:
+def leave_at_once(
+    workers: int, lines: tuple[str, ...] | None, stimulus: str = ""
+) -> tuple[Losses, Counter[str]]:
     drops: Counter[str] = Counter()
     scheduler: Any = SimpleNamespace(tasks={})
     losses = Losses(scheduler, Naming(Counter()).prefix, lambda address: lines, drops)
     for number in range(workers):
         worker: Any = _Lost(number)
         losses.added(worker)
-        message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": ["x"]}
-        losses.event("all", message)
+        losses.event(
+            "all",
+            {
+                "action": "remove-worker",
+                "worker": worker.address,
+                "processing-tasks": ["x"],
+                "stimulus_id": stimulus,
+            },
+        )
     return losses, drops
 
 
@@ -355,6 +461,33 @@ def test_where_their_last_lines_take_too_much_room_losses_come_without_and_that_
     losses.event("all", {"action": "remove-worker", "worker": worker.address})
     (row,) = losses.take(last=False)
     assert row.log is not None
+
+
+def test_lines_that_arrive_after_their_worker_has_left_are_as_many_as_of_others() -> None:
+    losses, drops = leave_at_once(500, ("x" * 500,) * 10, stimulus="handle-worker-cleanup-1")
+    assert losses.take(last=False) == ()  # each may have something to say yet
+    for address in ("tcp://10.0.0.1:0", "tcp://10.0.0.1:499"):
+        for number in range(2 * LAST_LINES):
+            losses.late_line(address, f"{number}")
+    full, *_, last = losses.take(last=True)
+    assert (
+        full.log == last.log == tuple(f"{number}" for number in range(LAST_LINES, 2 * LAST_LINES))
+    )
+    assert not drops
+
+
+def test_where_there_is_no_room_late_lines_are_left_out_and_that_is_counted_once() -> None:
+    losses, drops = leave_at_once(2_000, ("x" * 500,) * 4, stimulus="handle-worker-cleanup-1")
+    without = drops["worker loss detail"]
+    for number in range(LAST_LINES):
+        losses.late_line("tcp://10.0.0.1:0", f"{number}" + "y" * 5_000)
+        losses.late_line("tcp://10.0.0.1:1999", f"{number}")
+        losses.late_line("tcp://10.0.0.1:2000", "of one that is not known")
+    assert without
+    assert drops == {"worker loss detail": without + 1}
+    told = losses.take(last=True)
+    assert len(told) == 2_000
+    assert told[-1].log is None
 
 
 def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix() -> None:

@@ -77,6 +77,8 @@ class Logs:
         self._drops = drops
         self._records: list[LogRecord] = []
         self._last: dict[str, deque[str]] = {}
+        #: Gets the address and the line of a worker that had left before the line arrived.
+        self.late_line: Callable[[str, str], None] = lambda worker, line: None
 
     def of_worker(self, worker: str, records: Iterable[tuple[Described, Any]]) -> None:
         """Keep records of a worker, each with the key of the task that logged it."""
@@ -121,6 +123,8 @@ class Logs:
         if worker is not None and worker in self._scheduler.workers:
             lines = self._last.setdefault(worker, deque(maxlen=LAST_LINES))
             lines.append(_line(described))
+        elif worker is not None:
+            self.late_line(worker, _line(described))
         if len(self._records) >= MAX_RECORDS:
             self.dropped(1)
         else:
@@ -166,6 +170,8 @@ def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable
             await scheduler.unregister_worker_plugin(None, NAME)
 
     scheduler.stream_handlers[OP] = receive
+    # For a worker whose stream has broken.
+    scheduler.handlers[OP] = receive
     scheduler.loop.add_callback(board)
     untap = tap(take)
 
@@ -174,7 +180,7 @@ def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable
         # Unless another plugin has come and put its own in place.
         if scheduler.stream_handlers.get(OP) is receive:
             # A message without a handler would end the worker's connection.
-            scheduler.stream_handlers[OP] = _ignore
+            scheduler.stream_handlers[OP] = scheduler.handlers[OP] = _ignore
             if scheduler.status is Status.running:
                 scheduler.loop.add_callback(leave)
 

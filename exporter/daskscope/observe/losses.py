@@ -13,6 +13,7 @@ from distributed.metrics import time
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import names, protocol
+from daskscope.observe.logs import LAST_LINES
 from daskscope.size import size_of
 
 #: Losses that are kept between two beats, for a fleet that leaves at once; beyond it the oldest go,
@@ -28,6 +29,8 @@ MAX_TASKS = 500
 MAX_PREFIXES = 20
 #: Seconds to wait for what the nanny has to say of a worker that left without a word.
 NANNY_PATIENCE = 10.0
+#: The same for one without a nanny: for what it has to say itself, and could not in time.
+LINES_PATIENCE = 2.0
 
 #: What Dask says when a worker closes, and the reason that it stands for: by what it begins with.
 _SPOKEN = (
@@ -60,6 +63,20 @@ class _Known:
     nanny_memory: int | None = None
 
 
+@dataclass(slots=True)
+class _Unclear:
+    """A loss that more may become known of, up to a time, and the bytes of its details.
+
+    They are ``cut`` where there was no room for them.
+    """
+
+    loss: protocol.WorkerLoss
+    nanny: str | None
+    until: float
+    size: int
+    cut: bool = False
+
+
 class Losses:
     """Remembers the workers there are, and records those that leave.
 
@@ -80,9 +97,10 @@ class Losses:
         self._drops = drops
         self._known: dict[str, _Known] = {}
         self._losses: deque[protocol.WorkerLoss] = deque()
-        # By the nanny's address, with the bytes of its details: what it says may come after its
-        # worker's end.
-        self._unclear: dict[str, tuple[protocol.WorkerLoss, int]] = {}
+        # By the worker's address: what its nanny says, and its own last lines, may come after its
+        # end.
+        self._unclear: dict[str, _Unclear] = {}
+        self._of_nanny: dict[str, str] = {}
         self._lost = 0
         self._detail_bytes = 0
         self._reasons: Counter[str] = Counter()
@@ -90,10 +108,11 @@ class Losses:
     def added(self, worker: WorkerState) -> None:
         """Remember a worker."""
         self._known[worker.address] = _Known(worker, time())
-        if worker.nanny in self._unclear:
+        if worker.nanny in self._of_nanny:
             # The nanny started another one, and does so only when the process has ended.
-            loss, _ = self._unclear.pop(worker.nanny)
-            self._settle(dataclasses.replace(loss, reason=names.LOSS_DIED))
+            self._clear_up(self._of_nanny[worker.nanny], reason=names.LOSS_DIED)
+        if worker.address in self._unclear:
+            self._clear_up(worker.address)
 
     def event(self, topic: str, message: Any) -> None:
         """Read from Dask's event log why workers leave: only there it says so."""
@@ -110,20 +129,34 @@ class Losses:
         elif topic == "worker-restart-memory":
             self._out_of_memory(str(message.get("worker")), message.get("rss"))
 
+    def late_line(self, address: str, line: str) -> None:
+        """A worker had logged a line before it left; it arrives only now."""
+        unclear = self._unclear.get(address)
+        if unclear is None or unclear.cut:
+            return
+        log = (*(unclear.loss.log or ()), line)[-LAST_LINES:]
+        size = size_of(unclear.loss.tasks) + size_of(log)
+        if self._detail_bytes + size - unclear.size > MAX_DETAIL_BYTES:
+            unclear.cut = True
+            self._drops["worker loss detail"] += 1
+            return
+        self._detail_bytes += size - unclear.size
+        unclear.size = size
+        unclear.loss = dataclasses.replace(unclear.loss, log=log)
+
     def take(self, *, last: bool) -> tuple[protocol.WorkerLoss, ...]:
         """Return losses once, the oldest first, some at a time.
 
         With ``last`` all, and those too that may get clearer.
         """
         now = time()
-        for nanny, (loss, _) in list(self._unclear.items()):
-            if last or now - loss.at > NANNY_PATIENCE:
-                del self._unclear[nanny]
-                self._settle(loss)
+        for address, unclear in list(self._unclear.items()):
+            if last or now > unclear.until:
+                self._clear_up(address)
         count = len(self._losses) if last else min(len(self._losses), LOSSES_AT_ONCE)
         losses = tuple(self._losses.popleft() for _ in range(count))
         if not self._losses:
-            self._detail_bytes = sum(size for _, size in self._unclear.values())
+            self._detail_bytes = sum(unclear.size for unclear in self._unclear.values())
         return losses
 
     def many_wait(self) -> bool:
@@ -146,13 +179,8 @@ class Losses:
         if known is not None:
             known.reason, known.nanny_memory = names.LOSS_OUT_OF_MEMORY, used
             return
-        for nanny, (loss, _) in self._unclear.items():
-            if loss.address == address:
-                del self._unclear[nanny]
-                self._settle(
-                    dataclasses.replace(loss, reason=names.LOSS_OUT_OF_MEMORY, nanny_memory=used)
-                )
-                return
+        if address in self._unclear:
+            self._clear_up(address, reason=names.LOSS_OUT_OF_MEMORY, nanny_memory=used)
 
     def _removed(self, message: Mapping[str, Any]) -> None:
         address = str(message.get("worker"))
@@ -191,17 +219,28 @@ class Losses:
             log=self._last_lines(address),
         )
         size = size_of(loss.tasks) + size_of(loss.log)
-        if self._detail_bytes + size > MAX_DETAIL_BYTES:
+        cut = self._detail_bytes + size > MAX_DETAIL_BYTES
+        if cut:
             size, tasks = 0, {names.OTHER: len(keys)} if keys else {}
             loss = dataclasses.replace(loss, tasks=tasks, log=None)
             self._drops["worker loss detail"] += 1
         self._detail_bytes += size
-        if worker.nanny and not known.reason and not loss.expected:
-            self._unclear[worker.nanny] = loss, size
-            if len(self._unclear) > MAX_LOSSES:
-                self._settle(self._unclear.pop(next(iter(self._unclear)))[0])
-        else:
+        if known.reason or loss.expected:
             self._settle(loss)
+            return
+        until = now + (NANNY_PATIENCE if worker.nanny else LINES_PATIENCE)
+        self._unclear[address] = _Unclear(loss, worker.nanny, until, size, cut)
+        if worker.nanny:
+            self._of_nanny[worker.nanny] = address
+        if len(self._unclear) > MAX_LOSSES:
+            self._clear_up(next(iter(self._unclear)))
+
+    def _clear_up(self, address: str, **known: Any) -> None:
+        """Settle a loss, with what has become known of it."""
+        unclear = self._unclear.pop(address)
+        if unclear.nanny:
+            self._of_nanny.pop(unclear.nanny, None)
+        self._settle(dataclasses.replace(unclear.loss, **known))
 
     def _settle(self, loss: protocol.WorkerLoss) -> None:
         self._reasons[loss.reason] += 1

@@ -112,6 +112,7 @@ class Observer:
         )
         self.logs = Logs(scheduler, self._computation_of, self._naming, self._drops)
         self._losses = Losses(scheduler, self._prefix_of, self.logs.last_lines, self._drops)
+        self.logs.late_line = self._losses.late_line
         self._worker_metrics = WorkerMetrics(
             scheduler.cumulative_worker_metrics, self._naming, self._drops
         )
