@@ -41,15 +41,13 @@ class Session(requests.Session):
     """A session of ``requests`` for one thread.
 
     Without credentials of its own: requests would put those of ``~/.netrc`` in their place. Its
-    ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority. ``outcome`` is what
-    requests came to, for those who send through others, and set it to None before.
+    ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority.
     """
 
     def __init__(self, overdue: float) -> None:
         """A request is overdue after so many seconds: more than it takes to connect and to be
         answered, each of which has its own timeout.
         """
-        self.outcome: requests.Response | Exception | None = None
         self._overdue = overdue
         self._opened: _Opened = deque(maxlen=4)
         self._began: float | None = None
@@ -62,8 +60,11 @@ class Session(requests.Session):
     def end_overdue(self) -> None:
         """End the request that is under way, if it has been for too long. From any thread."""
         began = self._began
-        if began is None or time.monotonic() - began < self._overdue:
-            return
+        if began is not None and time.monotonic() - began >= self._overdue:
+            self.end()
+
+    def end(self) -> None:
+        """End the request that is under way, if it is connected. From any thread."""
         self._ended = True
         for opened in tuple(self._opened):
             if isinstance(opened, socket.socket):
@@ -87,17 +88,12 @@ class Session(requests.Session):
             if "Retry-After" in response.headers:
                 # Not all who read it know that their clock may be wrong.
                 response.headers["Retry-After"] = f"{asked_to_wait(response):g}"
-        except OSError as error:  # others tell of no answer: the SDK may ask for no seconds at all
+        except OSError as error:
             if self._ended:
-                self.outcome = requests.ReadTimeout()
-                raise self.outcome from error
-            # The SDK tries again with what is left of its time: a timeout then tells nothing.
-            if self.outcome is None or not isinstance(error, requests.Timeout):
-                self.outcome = error
+                raise requests.ReadTimeout() from error
             raise
         finally:
             self._began = None
-        self.outcome = response
         return response
 
     def merge_environment_settings(

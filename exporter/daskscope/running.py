@@ -42,8 +42,11 @@ from daskscope.timer import Timer
 MAX_BEHIND = 20
 #: Seconds that closing may take, whatever hangs.
 CLOSE_DEADLINE = 3.0
-#: Seconds of these after which what is still under way to the service goes into the spool.
+#: Seconds of these after which what is still under way to the service goes into the spool, and what
+#: is to the collector is given up.
 SPOOL_AFTER = 2.0
+#: Seconds that it takes to count what was given up, and again to tell it.
+LAST_PATIENCE = 0.25
 #: Seconds between two snapshots where one cannot hold all that has changed.
 PAUSE = 0.04
 #: Seconds that a client which asks for an explanation waits for the beat that it is made of.
@@ -298,10 +301,22 @@ class Running:
         }
 
     def _close_others(self) -> None:
-        self._report.close()
-        if self._emit is not None:
+        # The last beat goes meanwhile: it does not wait for the collector.
+        spool_at = time.monotonic() + SPOOL_AFTER
+        if self._emit is not None and self._emitter is not None:
+            self._emitter.close()
             self._emit.close()
-        self._report.join(SPOOL_AFTER)
+            self._emit.join(SPOOL_AFTER)
+            if not self._emit.done():
+                if self.sender.waiting():
+                    self.sender.keeper.keep()
+                self._emitter.give_up()
+                self._emit.join(LAST_PATIENCE)
+            if self.sender.tell_drops():
+                self._report.put(None)
+                spool_at = max(spool_at, time.monotonic() + LAST_PATIENCE)
+        self._report.close()
+        self._report.join(max(spool_at - time.monotonic(), 0.0))
         if not self._report.done():
             # The request that is under way hangs, and there is no time left.
             self.sender.keeper.keep()

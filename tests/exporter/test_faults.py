@@ -24,7 +24,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from daskscope import connection, running
 from daskscope.background import Background
-from daskscope.emit import exporters
+from daskscope.emit import delivery, exporters
 from daskscope.observe.weight import weight
 from daskscope.plugin import NAME
 from daskscope.privacy import Privacy
@@ -431,6 +431,37 @@ def test_what_a_collector_takes_but_for_some_is_counted_and_warned_of(
     assert "unsent log record" not in drops
     (told,) = warnings.of(collector.url)
     assert "7 log record: too old; password=[scrubbed]" in told
+    _close(client)
+
+
+def test_what_a_collector_takes_at_the_second_try_is_not_warned_of(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
+    monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.1)
+    asked: set[str] = set()
+
+    def refuse_once(path: str) -> Misbehaviour:
+        if path in asked:
+            return None
+        asked.add(path)
+        return 503 if path == "/v1/metrics" else "drop"
+
+    collector.misbehave = refuse_once
+    register()
+    _work(client, 1)
+    collector.wait_for(
+        lambda: {request.path for request in collector.requests} == asked and len(asked) == 3,
+        "all signals",
+    )
+    assert not warnings.of(collector.url)
+    assert not any(beat.drops for beat in recorder.beats)
     _close(client)
 
 

@@ -1,7 +1,8 @@
 """Getting a batch through to where OTLP goes: when to try again, and when to give up.
 
-The SDK tries for some seconds and is silenced meanwhile. What outlasts that is kept and tried again
-here, is counted if it is lost, and warned of once for each reason.
+The SDK is silenced, and sends once each time. What does not pass is tried again for some seconds,
+as the SDK would. What outlasts that is kept and tried again, is counted if it is lost, and warned
+of once for each reason.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds that one batch is worth, while others wait behind it or are dropped.
 GIVE_UP_AFTER = 300.0
+#: About how many seconds to wait before the first retry; the next waits double.
+FIRST_PAUSE = 1.0
 
 # What answers that all was taken, but for some; where it says of how many, and what these are.
 _ANSWERS: Mapping[Signal, tuple[Any, str, str]] = {
@@ -76,12 +79,18 @@ class Delivery:
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Try once what waits, and keep nothing any more."""
+        """Try once what waits, and keep nothing any more. From any thread."""
         self._closing.set()
+
+    def give_up(self) -> None:
+        """Count all that waits as lost, and what is under way. From any thread."""
+        self._gone.update(("metrics", "traces", "logs"))
+        for session in tuple(self._destination.sessions.values()):
+            session.give_up()
 
     def send_totals(self, export: Callable[[], Any]) -> bool:
         """Send metrics now or, if they are not wanted now, not at all."""
-        if self._is_a_copy():
+        if self._is_a_copy() or "metrics" in self._gone:
             return False
         wanted = time.monotonic() >= self._not_before.get("metrics", 0.0)
         return (wanted or self._closing.is_set()) and self._try("metrics", export)
@@ -118,11 +127,31 @@ class Delivery:
         return os.getpid() != self._process
 
     def _try(self, signal: Signal, export: Callable[[], Any]) -> bool:
-        """Send once, and keep the SDK silent meanwhile. Return whether it was taken."""
+        """Send, for as long as the environment says. Return whether it was taken."""
+        ends = time.monotonic() + self._destination.timeout(signal)
+        closing = self._closing.is_set()
+        tries = 1
+        while not self._send_once(signal, export):
+            outcome = self._outcome(signal)
+            wait = pause(FIRST_PAUSE, tries)
+            if isinstance(outcome, requests.Response):
+                wait = max(wait, asked_to_wait(outcome))
+            if closing or not _may_help(outcome) or time.monotonic() + wait > ends:
+                self._failed(signal, closing)
+                return False
+            # Whoever closes meanwhile has it tried once more, at once.
+            closing = self._closing.wait(wait)
+            tries += 1
+        self._in_a_row[signal] = 0
+        self._not_before.pop(signal, None)
+        self._note_rejected(signal)
+        return True
+
+    def _send_once(self, signal: Signal, export: Callable[[], Any]) -> bool:
+        """Send, and keep the SDK silent meanwhile. Return whether it was taken."""
         session = self._destination.sessions.get(signal)
         if session is not None:
             session.outcome = None
-        closing = self._closing.is_set()
         result: Any = None
         with silence():
             try:
@@ -130,15 +159,12 @@ class Delivery:
             except Exception as error:
                 # Its text, not its repr: that of an OSError does not name the file.
                 _quiet.last = f"{type(error).__name__}: {error}"
-        outcome = self._outcome(signal)
-        # The SDK takes it for a success if it is sent elsewhere, or to a page.
-        if getattr(result, "name", None) == "SUCCESS" and (outcome is None or _took(outcome)):
-            self._in_a_row[signal] = 0
-            self._not_before.pop(signal, None)
-            self._note_rejected(signal, outcome)
-            return True
+        return getattr(result, "name", None) == "SUCCESS"
+
+    def _failed(self, signal: Signal, closing: bool) -> None:
         self.failures[signal] += 1
         self._in_a_row[signal] += 1
+        outcome = self._outcome(signal)
         wait = pause(self._interval, self._in_a_row[signal])
         if isinstance(outcome, requests.Response):
             wait = max(wait, asked_to_wait(outcome))
@@ -147,10 +173,10 @@ class Delivery:
             self._gone.add(signal)
         self._not_before[signal] = time.monotonic() + wait
         self._warn(signal, *_why(outcome))
-        return False
 
-    def _note_rejected(self, signal: Signal, outcome: requests.Response | Exception | None) -> None:
+    def _note_rejected(self, signal: Signal) -> None:
         """Count what was left out of what was taken, and warn of it."""
+        outcome = self._outcome(signal)
         if not isinstance(outcome, requests.Response) or not outcome.content:
             return
         answer, field, what = _ANSWERS[signal]
@@ -185,13 +211,6 @@ class Delivery:
             address,
             why,
         )
-
-
-def _took(outcome: requests.Response | Exception) -> bool:
-    """Return whether that is the answer of one who was sent OTLP, and took it."""
-    if isinstance(outcome, Exception) or not 200 <= outcome.status_code < 300:
-        return False
-    return not outcome.headers.get("Content-Type", "").startswith("text/html")
 
 
 def _too_large(outcome: requests.Response | Exception | None) -> bool:

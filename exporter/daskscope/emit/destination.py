@@ -26,7 +26,7 @@ from opentelemetry.sdk.metrics.export import Histogram, Sum
 from opentelemetry.util.re import parse_env_headers
 
 from daskscope.config import Settings
-from daskscope.connection import Session
+from daskscope.emit.attempt import Attempt
 from daskscope.emit.increments import Kinds
 
 logger = logging.getLogger("daskscope")
@@ -67,7 +67,7 @@ class Destination:
             name: value for name, value in os.environ.items() if name.startswith("OTEL_")
         }
         self._warned: set[str] = set()
-        self.sessions: dict[Signal, Session] = {}
+        self.sessions: dict[Signal, Attempt] = {}
 
     def exporter(self, signal: Signal) -> Any:
         """Return an exporter of the SDK. Raises what the SDK raises."""
@@ -76,7 +76,7 @@ class Destination:
         # Whose credentials come from a plug-in has a session of its own.
         if self._variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
             return self._over_http(signal)
-        self.sessions[signal] = Session(overdue=2 * self._timeout(signal))
+        self.sessions[signal] = Attempt(overdue=2 * self.timeout(signal))
         return self._over_http(signal, session=self.sessions[signal])
 
     def address(self, signal: Signal) -> str:
@@ -91,6 +91,20 @@ class Destination:
     def is_elsewhere(self, signal: Signal) -> bool:
         """Return whether a signal goes to another place than the daskscope service."""
         return self._variable(signal, "ENDPOINT") is not None
+
+    def timeout(self, signal: Signal) -> float:
+        """Return how many seconds sending may take, retries included."""
+        value = self._variable(signal, "TIMEOUT")
+        if value is None:
+            return TIMEOUT
+        try:
+            seconds = float(value)
+            if 0 < seconds < float("inf"):
+                return seconds
+        except ValueError:
+            pass
+        self._warn(f"{self._name(signal, 'TIMEOUT')} is {value!r}; it must be a number of seconds")
+        return TIMEOUT
 
     def increments(self) -> Kinds:
         """Return of which kinds of metrics increments are wanted instead of totals."""
@@ -118,7 +132,7 @@ class Destination:
         return _OVER_HTTP[signal](
             endpoint=self._http_endpoint(signal),
             headers={**not_for_it, **self._headers(signal)},
-            timeout=self._timeout(signal),
+            timeout=self.timeout(signal),
             compression=self._compression(signal),
             certificate_file=self._credential(signal, "CERTIFICATE") or True,
             client_key_file=self._credential(signal, "CLIENT_KEY"),
@@ -150,7 +164,7 @@ class Destination:
                 # The scheme says so, if there is one.
                 insecure=endpoint.startswith("http://") or (in_clear and "://" not in endpoint),
                 headers=tuple(self._headers(signal).items()),
-                timeout=self._timeout(signal),
+                timeout=self.timeout(signal),
                 compression=grpc.Compression[self._compression(signal).name],
                 # For https only: the SDK looks.
                 credentials=grpc.ssl_channel_credentials(*files) if any(files) else None,
@@ -188,19 +202,6 @@ class Destination:
             # The service knows no other.
             headers["authorization"] = f"Bearer {self._settings.token}"
         return headers
-
-    def _timeout(self, signal: Signal) -> float:
-        value = self._variable(signal, "TIMEOUT")
-        if value is None:
-            return TIMEOUT
-        try:
-            seconds = float(value)
-            if 0 < seconds < float("inf"):
-                return seconds
-        except ValueError:
-            pass
-        self._warn(f"{self._name(signal, 'TIMEOUT')} is {value!r}; it must be a number of seconds")
-        return TIMEOUT
 
     def _compression(self, signal: Signal) -> Compression:
         value = (self._variable(signal, "COMPRESSION") or "gzip").strip().lower()

@@ -121,6 +121,14 @@ class Emitter:
         """End requests that take too long. From any thread."""
         self._exporters.end_overdue()
 
+    def close(self) -> None:
+        """Try each thing once from now on. From any thread."""
+        self._exporters.close()
+
+    def give_up(self) -> None:
+        """Count all that waits as lost, and what is under way. From any thread."""
+        self._exporters.give_up()
+
     def shutdown(self) -> None:
         """Send what waits and end. Takes as long as the exporters' timeouts."""
         self._exporters.close()

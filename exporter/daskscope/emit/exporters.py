@@ -68,8 +68,12 @@ class Exporters:
             session.end_overdue()
 
     def close(self) -> None:
-        """Try once what waits, and keep nothing any more."""
+        """Try once what waits, and keep nothing any more. From any thread."""
         self._delivery.close()
+
+    def give_up(self) -> None:
+        """Count all that waits as lost, and what is under way. From any thread."""
+        self._delivery.give_up()
 
     def _make(self, signal: Signal) -> Any:
         try:

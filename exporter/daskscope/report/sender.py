@@ -75,6 +75,7 @@ class Sender:
             }
         )
         self._unheard = False
+        self._drops_told: dict[str, int] | None = None
         self._look_for_others = True
         self._not_before = 0.0
         self._share = 1.0
@@ -93,6 +94,17 @@ class Sender:
         with self._lock:
             self._pending.add(snapshot)
             self._unheard = True
+
+    def tell_drops(self) -> bool:
+        """Have it told what was dropped since the last beat. Return whether to send for it."""
+        with self._lock:
+            if self._drops_told in (None, dict(self._drops)):
+                return False
+            self._unheard = True
+        if self.is_well():
+            return True
+        self.keeper.keep()
+        return False
 
     def is_well(self) -> bool:
         """Return whether the service took the last beat."""
@@ -118,6 +130,7 @@ class Sender:
             with self._lock:
                 self._unheard = False
                 beat = self._pending.beat(time.time(), self._share)
+                self._drops_told = beat.drops
             delivered = self._deliver(beat)
             if not self._pending.rows_wait():
                 break
