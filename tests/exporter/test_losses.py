@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -271,6 +272,23 @@ def lone_worker(recorder: Recorder) -> Iterator[tuple[Client, subprocess.Popen[b
         finally:
             worker.kill()
             worker.wait()
+
+
+def test_a_loss_that_may_get_clearer_is_told_before_the_plugin_goes(
+    lone_worker: tuple[Client, subprocess.Popen[bytes]],
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(losses_module, "LINES_PATIENCE", 600.0)
+    client, worker = lone_worker
+    daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+    worker.kill()
+    while client.scheduler_info()["workers"]:
+        time.sleep(0.01)
+    assert not recorder.losses()
+    # Dask does not tell a plugin that it was removed: its next beat finds that, and is its last.
+    client.run_on_scheduler(lambda dask_scheduler: bool(dask_scheduler.plugins.pop(NAME)))
+    assert loss(recorder).reason == names.LOSS_LOST_CONNECTION
 
 
 @pytest.mark.parametrize("nanny", [True, False])

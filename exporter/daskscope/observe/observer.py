@@ -147,13 +147,17 @@ class Observer:
         )
         # Whether there may be tasks that are counted under no computation.
         self._had_tasks = bool(scheduler.tasks)
+        self._stopped = False
         for worker in scheduler.workers.values():
             self._add(worker)
             for task in islice(worker.processing, worker.nthreads):
                 self._naming.prefix(task)
 
     def stop(self) -> None:
-        """Take what was put into the scheduler and its event loop out of it."""
+        """Take what was put into the scheduler and its event loop out of it: what is told from now
+        on is the last of it.
+        """
+        self._stopped = True
         self._graphs.stop()
         self._failed_runs.stop()
         self._load.stop()
@@ -395,7 +399,7 @@ class Observer:
             task_groups=tuple(task_groups),
             traced=traced,
             failures=tuple(self._failures.changed(max(left, 1) * FAILURES_PER_ROW)),
-            worker_losses=self._losses.take(last=state.phase == "stop"),
+            worker_losses=self._losses.take(last=self._stopped),
             events=self._events.take(),
             code=self._code.take(),
             logs=self.logs.take(),
