@@ -106,11 +106,13 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
         if not takers or getattr(busy, "now", False):
             return
         busy.now = True
-        for take in tuple(takers):
-            # Whoever logs must not suffer, and there is nowhere to tell it.
-            with suppress(Exception):
-                take(record)
-        busy.now = False
+        try:
+            for take in tuple(takers):
+                # Whoever logs must not suffer, and there is nowhere to tell it.
+                with suppress(Exception):
+                    take(record)
+        finally:  # a thread may be interrupted any time, and logs on
+            busy.now = False
 
     tapped = call_handlers, original, takers
     setattr(call_handlers, _TAP, tapped)
