@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -537,11 +537,17 @@ def decode_reply(body: bytes, drops: Counter[str] | None = None) -> Reply:
             server_time=float(fields["server_time"]),
             interval=float(fields["interval"]),
             code_wanted=tuple(map(str, fields.get("code_wanted", ()))),
-            url=fields.get("url"),
+            url=_address(fields.get("url")),
             commands=_commands(fields.get("commands"), Counter() if drops is None else drops),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a reply of a daskscope service: {error!r}") from error
+
+
+def _address(found: Any) -> str | None:
+    # It becomes a link in notebooks: anything else than a page's address might be run there.
+    is_one = isinstance(found, str) and found.startswith(("https://", "http://"))
+    return found if is_one and found.isprintable() else None
 
 
 def _commands(found: Any, drops: Counter[str]) -> tuple[Command, ...]:
@@ -563,7 +569,8 @@ def _command(fields: Any) -> Command | None:
         return None
     grace, even_if_busy = fields.get("grace"), fields.get("even_if_busy", False)
     number = isinstance(grace, int | float) and not isinstance(grace, bool)
-    if grace is not None and not (number and math.isfinite(grace) and grace >= 0):
+    # Compared, not converted: a whole number may be beyond what a float holds.
+    if grace is not None and not (number and 0 <= grace <= sys.float_info.max):
         return None
     if not isinstance(even_if_busy, bool) or not 0 < len(fields["id"]) <= MAX_NAME:
         return None

@@ -31,10 +31,31 @@ def test_scrubbed_text_is_utf8() -> None:
     assert Privacy(settings()).scrub(f"no {ODD}") == "no /data/?.csv"
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{}", b"no json", b'{"server_time": "x", "interval": 1}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{}",
+        b"no json",
+        b'{"server_time": "x", "interval": 1}',
+        b'{"server_time": 1, "interval": 1%s}' % (b"0" * 400),
+        b"[" * 100_000,
+    ],
+    ids=lambda body: body[:40].decode(),
+)
 def test_an_answer_that_is_no_reply_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"reply|Expecting|convert"):
         protocol.decode_reply(body)
+
+
+@pytest.mark.parametrize(
+    "odd", [7, {"a": 1}, "", "javascript:alert(1)", "clusters/1", "https://host/\x1b]0;mine\x07"]
+)
+def test_a_page_is_an_address_of_the_web_or_none(odd: object) -> None:
+    body = json.dumps({"server_time": 1, "interval": 10, "url": odd}).encode()
+    assert protocol.decode_reply(body).url is None
+    url = "https://monitor.example/clusters/Scheduler-é"
+    assert protocol.decode_reply(protocol.encode(protocol.Reply(1.0, 10.0, url=url))).url == url
 
 
 def test_commands_are_read_as_they_were_sent() -> None:
@@ -46,7 +67,18 @@ def test_commands_are_read_as_they_were_sent() -> None:
     assert protocol.decode_reply(body).commands == commands
 
 
-@pytest.mark.parametrize("odd", [7, "shutdown", {"action": "shutdown"}])
+SHUTDOWN = {"id": "1", "action": "shutdown", "requested_by": "ada", "reason": ""}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        7,
+        "shutdown",
+        {"action": "shutdown"},
+        *([SHUTDOWN | {"grace": grace}] for grace in (10**400, float("inf"), float("nan"), -1)),
+    ],
+)
 def test_an_answer_with_odd_commands_is_a_reply_all_the_same(odd: object) -> None:
     drops: Counter[str] = Counter()
     body = json.dumps({"server_time": 1, "interval": 10, "commands": odd}).encode()

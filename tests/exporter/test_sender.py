@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +16,7 @@ from distributed import Client, LocalCluster
 
 from daskscope import protocol
 from daskscope.running import CLOSE_DEADLINE
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
 from tests.service_process import free_port
 
@@ -107,6 +111,88 @@ def test_something_else_at_the_address(
     registration = register(otlp__enabled=False)
     assert "is not a daskscope service" in repr(registration)
     assert client.submit(inc, 1).result() == 2
+
+
+def _answers(status: int, body: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (200, DEEP, "is not a daskscope service"),
+        (200, b'{"server_time": 1, "interval": 1%s}' % (b"0" * 400), "is not a daskscope service"),
+        (502, DEEP, "answered 502"),
+    ],
+    ids=["deep", "huge", "deep 502"],
+)
+def test_an_answer_that_cannot_be_decoded_is_a_refusal_like_any_other(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    status: int,
+    body: bytes,
+    problem: str,
+) -> None:
+    recorder.misbehave = lambda path: _answers(status, body) if "heartbeats" in path else None
+    registration = register(spool__directory=str(tmp_path))
+    assert problem in (registration.problem or "")
+    client.submit(inc, 1).result()
+    refused = recorder.refused
+    recorder.wait_for(lambda: recorder.refused > refused, "another refused beat")
+    close_plugin(client)
+    (warning,) = _warnings(caplog, recorder.url)
+    assert problem in warning
+
+    # What was not acknowledged is in the spool: the next one delivers it.
+    recorder.misbehave = lambda path: None
+    register(spool__directory=str(tmp_path))
+    recorder.wait_for(
+        lambda: "finished" in {row.status for row in recorder.computations().values()},
+        "what the last one could not deliver",
+    )
+    assert "internal error" not in recorder.beats[-1].drops
+
+
+def test_a_fault_of_its_own_is_told_and_loses_nothing(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = itertools.count()
+
+    def decode(body: bytes, drops: Counter[str] | None = None) -> protocol.Reply:
+        if next(tries) < 2:
+            raise ZeroDivisionError("as it should")
+        return decode_reply(body, drops)
+
+    decode_reply = protocol.decode_reply
+    monkeypatch.setattr(protocol, "decode_reply", decode)
+    registration = register()
+    assert "ZeroDivisionError" in (registration.problem or "")
+    client.submit(inc, 1).result()
+
+    beat = recorder.wait_for(
+        lambda: next((b for b in recorder.beats if b.drops.get("internal error") == 2), None),
+        "a beat that counts both",
+    )
+    assert beat.seq > recorder.beats[0].seq
+    assert recorder.computation().status == "finished"
+    (warning,) = _warnings(caplog, recorder.url)
+    assert "report it" in warning
 
 
 def test_a_beat_that_is_never_understood_holds_up_nothing(

@@ -71,10 +71,19 @@ def unreachable(endpoint: str, error: Exception) -> Problem:
     return Problem(kind, f"cannot reach the service at {endpoint}: {hint}")
 
 
+def unexpected(endpoint: str, error: Exception) -> Problem:
+    """Return what to say of an error that nobody has thought of."""
+    return Problem(
+        "internal",
+        f"delivering to {endpoint} came to {type(error).__name__}, a fault of daskscope "
+        f"{__version__} itself; please report it, with what answers at that address",
+    )
+
+
 def _detail(response: requests.Response) -> str:
     """Return what a problem document says, or the bare status."""
     try:
         problem = response.json()
         return str(problem.get("detail") or problem.get("title"))[:300]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return f"HTTP {response.status_code}"

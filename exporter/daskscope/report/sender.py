@@ -16,7 +16,7 @@ from daskscope.connection import MAX_ASKED, Session, asked_to_wait, pause
 from daskscope.privacy import Cleared
 from daskscope.report.keeper import Keeper, body_of
 from daskscope.report.pending import Pending
-from daskscope.report.problems import NEVER, Problem, refused, unreachable
+from daskscope.report.problems import NEVER, Problem, refused, unexpected, unreachable
 from daskscope.report.spool import Spool, directory
 from daskscope.version import __version__
 
@@ -126,22 +126,32 @@ class Sender:
         if not self._unheard:
             return  # it went with an earlier one
         delivered = self._pending.ended or time.monotonic() >= self._not_before
-        while delivered:
-            with self._lock:
-                self._unheard = False
-                beat = self._pending.beat(time.time(), self._share)
-                self._drops_told = beat.drops
-            delivered = self._deliver(beat)
-            if not self._pending.rows_wait():
-                break
-        if delivered:
-            self._deliver_spool()
-        else:
+        try:
+            if delivered:
+                delivered = self._deliver_all()
+            if delivered:
+                self._deliver_spool()
+        except Exception as error:  # whatever it is, what was not acknowledged is not lost by it
+            self._drops["internal error"] += 1
+            delivered = self._failed(unexpected(self._settings.endpoint, error))
+        if not delivered:
             self.keeper.keep()
 
     def close(self) -> None:
         """Let go of connections."""
         self._session.close()
+
+    def _deliver_all(self) -> bool:
+        """Deliver what waits. Return whether all of it was."""
+        while True:
+            with self._lock:
+                self._unheard = False
+                beat = self._pending.beat(time.time(), self._share)
+                self._drops_told = beat.drops
+            if not self._deliver(beat):
+                return False
+            if not self._pending.rows_wait():
+                return True
 
     def _deliver_spool(self) -> None:
         """Deliver what is in files, until there is something new to send."""
