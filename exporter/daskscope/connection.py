@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import ipaddress
 import random
 import socket
 import ssl
@@ -16,9 +17,11 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies, select_proxy
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
@@ -102,7 +105,10 @@ class Session(requests.Session):
         """Return the settings of a request, the environment's among them."""
         if verify is None and isinstance(self.verify, str):
             verify = self.verify
-        return super().merge_environment_settings(url, proxies, stream, verify, cert)
+        merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        if _is_this_machine(url):
+            merged["proxies"] = {}
+        return merged
 
 
 class _Adapter(HTTPAdapter):
@@ -172,6 +178,30 @@ def kind_of(error: BaseException) -> tuple[Kind, str]:
     if isinstance(error, OSError):
         return "connection", "the connection was closed"
     return "connection", type(error).__name__
+
+
+def proxy_in_clear(url: str) -> str | None:
+    """Return the proxy that reads along when ``url`` is asked, and may answer in its place.
+
+    As the environment has it, without credentials; None where there is none, or what it passes on
+    is encrypted.
+    """
+    if urlsplit(url).scheme != "http" or _is_this_machine(url):
+        return None
+    proxy = select_proxy(url, get_environ_proxies(url))
+    return None if proxy is None else proxy.rpartition("//")[2].rpartition("@")[2]
+
+
+def _is_this_machine(url: str) -> bool:
+    # To a proxy the same name is its own machine: a token would go there in clear, for nothing.
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 def pause(interval: float, failures: int) -> float:

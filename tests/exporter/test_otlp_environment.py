@@ -27,6 +27,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
+from daskscope.connection import proxy_in_clear
 from daskscope.plugin import NAME
 from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
@@ -376,6 +377,50 @@ def test_both_ways_out_go_past_a_proxy_that_is_not_for_them(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     assert register().problem is None
     _all_signals(collector, client)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_way_to_this_machine_goes_through_a_proxy(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", collector.url)
+    url = recorder.url.replace("127.0.0.1", host)
+    assert register(endpoint=url).problem is None
+    _all_signals(recorder, client)
+    close_plugin(client)
+    assert not collector.arrived
+
+
+def test_a_proxy_s_own_refusal_is_not_told_as_the_service_s_alone(
+    register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector.misbehave = lambda path: 403
+    where = urlsplit(collector.url).netloc
+    monkeypatch.setenv("HTTP_PROXY", f"http://ada:secret@{where}")
+    problem = register(endpoint="http://service.invalid:8690").problem or ""
+    assert f"or the proxy {where} before it" in problem
+    assert "secret" not in problem
+
+
+def test_which_proxy_reads_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://ada:p@ss@proxy.example:3128")
+    assert proxy_in_clear("http://service.example:8690") == "proxy.example:3128"
+    for url in (
+        "https://service.example",
+        "http://127.0.0.1:8690",
+        "http://127.9.9.9",
+        "http://[::1]:8690",
+        "http://LocalHost:8690",
+        "http://0.0.0.0:8690",
+    ):
+        assert proxy_in_clear(url) is None
+    monkeypatch.setenv("NO_PROXY", "service.example")
+    assert proxy_in_clear("http://service.example:8690") is None
 
 
 def test_tls_goes_through_a_proxy_untouched(

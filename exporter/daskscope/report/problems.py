@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import requests
 
 from daskscope import protocol
-from daskscope.connection import kind_of
+from daskscope.connection import kind_of, proxy_in_clear
 from daskscope.version import __version__
 
 #: What sending the same again would not change.
@@ -25,20 +25,24 @@ class Problem:
 def refused(endpoint: str, response: requests.Response) -> Problem:
     """Return why an answer does not acknowledge a beat."""
     status, detail = response.status_code, _detail(response)
+    service = f"the service at {endpoint}"
+    proxy = proxy_in_clear(endpoint)
+    if proxy is not None:
+        service += f", or the proxy {proxy} before it (see HTTP_PROXY and NO_PROXY),"
     if status in (401, 403):
         text = (
-            f"the service at {endpoint} refuses the token ({detail}); make one with "
+            f"{service} refuses the token ({detail}); make one with "
             "`daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
         )
     elif status == 413:
         text = (
-            f"the service at {endpoint} finds beats too large, however little is in them "
+            f"{service} finds beats too large, however little is in them "
             f"(413, {detail}); is there a proxy in between? Each takes up to "
             f"{protocol.MAX_BEAT_BYTES >> 20} MiB"
         )
     elif status in NEVER:
         text = (
-            f"the service at {endpoint} does not understand this version of daskscope, "
+            f"{service} does not understand this version of daskscope, "
             f"{__version__} ({detail}); install the same version on both sides"
         )
     elif response.is_redirect:
@@ -49,7 +53,7 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
     elif response.ok:
         text = f"{endpoint} answers, but is not a daskscope service; check daskscope.endpoint"
     else:
-        text = f"the service at {endpoint} answered {status} ({detail}); its own log says why"
+        text = f"{service} answered {status} ({detail}); its own log says why"
     return Problem(str(status), text)
 
 
