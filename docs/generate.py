@@ -116,7 +116,8 @@ for event in daskscope.list_events(since=None):  # all that are kept
     print(event["at"], event["topic"], event["message"])
 ```
 
-`since` is a duration (`"7 days"`, a timedelta) or a time (a datetime, `"2026-01-31 12:00"`).
+`since` is a duration (`"7 days"`, a timedelta) or a time (a datetime, `"2026-01-31 12:00"`; local,
+where it names no time zone; a date is its midnight).
 `daskscope.close(cluster_id)` asks for a cluster to be shut down; its token needs the scope `admin`,
 which acts as the member or owner who made it.
 

@@ -6,16 +6,20 @@ Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, cast
 from urllib.parse import quote
 
 import requests
 from dask.utils import parse_timedelta
 
+from daskscope import no_answer
 from daskscope.answers import Cluster, Computation, Event, ExceptionGroup, ShutdownCommand
-from daskscope.config import Settings, settings
+from daskscope.config import settings
+from daskscope.connection import Session, proxy_in_clear, watched
 from daskscope.errors import (
     AccessDenied,
     ConfigurationError,
@@ -24,12 +28,18 @@ from daskscope.errors import (
     ServiceTooOld,
     ServiceUnreachable,
 )
+from daskscope.version import __version__
 
-#: How far back: "7 days", a timedelta, a datetime (as text too), or None for all that is kept.
-Since = str | timedelta | datetime | None
+#: How far back: "7 days", a timedelta, a datetime or a date (as text too), or None for all that is
+#: kept. A time without a zone is local, and a date its midnight. Those of pandas and NumPy will do.
+Since = str | timedelta | datetime | date | None
 
 #: Seconds: to connect, and to wait for an answer.
 TIMEOUT = (5.0, 60.0)
+#: Seconds after which an answer that drips in is given up.
+OVERDUE = 300.0
+#: The longest answer that is taken in, in bytes: a report of a cluster may be large.
+MAX_ANSWER = 256 << 20
 
 #: Rows asked for at once.
 PAGE = 500
@@ -51,7 +61,7 @@ def list_clusters(
     Raises
     ------
     ConfigurationError
-        There is no token, or ``since`` is not understood.
+        There is no token, or an argument makes no sense.
     AccessDenied
         The token is wrong, expired or revoked, or not of scope ``read``.
     ServiceTooOld
@@ -78,6 +88,7 @@ def list_computations(
     """
     path = "computations"
     if cluster_id is not None:
+        _check_text("cluster_id", cluster_id)
         if "/" in cluster_id or not cluster_id.strip("."):  # it would lead to something else
             raise NotFound(f"no cluster has the id {cluster_id!r}", 404)
         path = f"clusters/{quote(cluster_id, safe='')}/computations"
@@ -122,7 +133,7 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
     Raises
     ------
     ConfigurationError
-        There is no token.
+        There is no token, or ``cluster_id`` is no text.
     AccessDenied
         The token is not of scope ``admin``, or its user is no member of the workspace.
     NotFound
@@ -130,12 +141,16 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
     ServiceUnreachable, ServiceError
         There was no answer; or the cluster has stopped, or another shutdown of it is under way.
     """
-    chosen = _chosen()
+    _check_text("cluster_id", cluster_id)
+    _check_text("reason", reason)
+    if not isinstance(even_if_busy, bool):
+        raise ConfigurationError(f"even_if_busy is {even_if_busy!r}; it must be True or False")
     body = {"cluster": cluster_id, "reason": reason, "even_if_busy": even_if_busy}
-    with requests.Session() as session:
-        url = f"{chosen.endpoint}/api/v1/commands"
-        found = _answer(session, "POST", url, "id", auth=_Bearer(chosen), json=body)
-    return cast(ShutdownCommand, _with_datetimes(found))
+    with _service() as service:
+        answer = service.answer("POST", "commands", json=body)
+        if "id" not in answer:
+            raise service.no_service()
+        return cast(ShutdownCommand, service.with_datetimes(answer))
 
 
 def make_report(cluster_id: str, computation_id: str | None = None, *, code: bool = False) -> str:
@@ -144,127 +159,207 @@ def make_report(cluster_id: str, computation_id: str | None = None, *, code: boo
     Users' code, and tracebacks and log lines that may quote it, are in it with ``code`` alone. The
     service's audit log says that it was made. Raises as :func:`list_computations`.
     """
-    chosen = _chosen()
-    path = "/".join(
-        f"{kind}/{quote(id, safe='')}"
-        for kind, id in (("clusters", cluster_id), ("computations", computation_id))
-        if id is not None
-    )
-    with requests.Session() as session:
-        return _asked(
-            session,
-            "GET",
-            f"{chosen.endpoint}/api/v1/{path}/report",
-            auth=_Bearer(chosen),
-            params={"code": "true" if code else "false"},
-        ).text
+    _check_text("cluster_id", cluster_id)
+    path = f"clusters/{quote(cluster_id, safe='')}"
+    if computation_id is not None:
+        _check_text("computation_id", computation_id)
+        path += f"/computations/{quote(computation_id, safe='')}"
+    with _service() as service:
+        parameters = {"code": "true" if code else "false"}
+        return service.ask("GET", f"{path}/report", params=parameters).text
 
 
-def _chosen() -> Settings:
+@contextmanager
+def _service() -> Iterator[_Service]:
     chosen = settings()
     if chosen.token is None:
         raise ConfigurationError(
             "no token: set daskscope.token in Dask's configuration, or DASK_DASKSCOPE__TOKEN; "
             "`daskscope token create` makes one"
         )
-    return chosen
+    with watched(Session(OVERDUE, MAX_ANSWER)) as session:
+        session.headers["Authorization"] = f"Bearer {chosen.token}"
+        session.headers["User-Agent"] = f"daskscope/{__version__}"
+        yield _Service(session, chosen.endpoint)
 
 
-class _Bearer(requests.auth.AuthBase):
-    """The token. Said this way, requests puts no password of ``~/.netrc`` in its place."""
+class _Service:
+    """The service at ``endpoint``, asked through ``session``."""
 
-    def __init__(self, chosen: Settings) -> None:
-        self._token = chosen.token
+    def __init__(self, session: Session, endpoint: str) -> None:
+        self._session = session
+        self._endpoint = endpoint
 
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
+    def items(
+        self, path: str, parameters: dict[str, str], limit: int | None
+    ) -> list[dict[str, Any]]:
+        """Return the items of a list, page by page."""
+        found: list[dict[str, Any]] = []
+        cursors = set()
+        while True:
+            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = self.answer("GET", path, params=parameters | {"limit": str(wanted)})
+            items, cursor = page.get("items"), page.get("next")
+            if not isinstance(items, list) or not isinstance(cursor, str | None):
+                raise self.no_service()
+            found += map(self.with_datetimes, items)
+            if not cursor or (limit is not None and len(found) >= limit):
+                return found[:limit]
+            if not items or cursor in cursors:
+                raise self.no_service()  # which would go on without end
+            cursors.add(cursor)
+            parameters = parameters | {"cursor": cursor}
+
+    def answer(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
+        """Return the JSON object that is answered."""
+        return _document(self.ask(method, path, **sent))
+
+    def ask(self, method: str, path: str, **sent: Any) -> requests.Response:
+        """Return an answer that says that all is well."""
+        url = f"{self._endpoint}/api/v1/{path}"
+        try:
+            response = self._session.request(method, url, timeout=TIMEOUT, **sent)
+        except Exception as error:  # whatever it is, there is no answer
+            kind, why = no_answer.why(error)
+            if kind in ("header", "file"):
+                raise ConfigurationError(why) from error
+            raise ServiceUnreachable(
+                f"cannot reach the service at {self._endpoint}: {why}"
+            ) from error
+        status = response.status_code
+        if response.is_redirect:
+            raise ServiceError(
+                f"{self._endpoint} answers that the service is elsewhere; set daskscope.endpoint "
+                "to where it is",
+                status,
+            )
+        if response.ok:
+            return response
+        problem = _document(response)
+        detail = problem.get("detail") or problem.get("title") or response.reason
+        detail = str(detail or "no reason given")[:1000]
+        if problem.get("reason") in _NOT_KNOWN:
+            raise ServiceTooOld(
+                f"the service does not know {url}, or a parameter of it: it is of an older version "
+                f"than daskscope here; upgrade it ({detail})",
+                status,
+            )
+        kinds: dict[int, type[ServiceError]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound}
+        kind_of_error = kinds.get(status, ServiceError)
+        if kind_of_error is NotFound and not problem:
+            raise ServiceError(f"{url} is not there: is daskscope.endpoint right?", 404)
+        proxy = None if problem else proxy_in_clear(url)
+        through = "" if proxy is None else f", or the proxy {proxy} before it"
+        raise kind_of_error(f"{detail} (HTTP {status} from {url}{through})", status)
+
+    def with_datetimes(self, item: Any) -> dict[str, Any]:
+        """Return an item with datetimes for texts."""
+        if not isinstance(item, dict):
+            raise self.no_service()
+        try:
+            # Its own fields alone: a tag may be called so too.
+            return {
+                name: datetime.fromisoformat(value)
+                if isinstance(value, str) and (name == "at" or name.endswith("_at"))
+                else value
+                for name, value in item.items()
+            }
+        except ValueError as error:
+            raise self.no_service() from error
+
+    def no_service(self) -> ServiceError:
+        """Return what to raise for an answer that none would give."""
+        return ServiceError(
+            f"{self._endpoint} answers, but is not a daskscope service; check daskscope.endpoint",
+            200,
+        )
 
 
 def _items(
     path: str, limit: int | None, *, since: Since, **filters: str | None
 ) -> list[dict[str, Any]]:
-    chosen = _chosen()
-    url = f"{chosen.endpoint}/api/v1/{path}"
-    if limit is not None and limit < 1:
-        raise ConfigurationError(f"limit is {limit}; it must be at least 1, or None for all")
+    most = _checked_limit(limit)
     moment = _moment(since)
     parameters = {name: value for name, value in filters.items() if value is not None}
+    for name, value in parameters.items():
+        _check_text("cluster_id" if name == "cluster" else name, value)
     if moment is not None:
         parameters["since"] = moment.isoformat()
-    found: list[dict[str, Any]] = []
-    with requests.Session() as session:
-        while True:
-            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
-            parameters["limit"] = str(wanted)
-            page = _answer(session, "GET", url, "items", auth=_Bearer(chosen), params=parameters)
-            found += map(_with_datetimes, page["items"])
-            if not page.get("next") or len(found) == limit:
-                return found
-            parameters["cursor"] = page["next"]
-
-
-def _answer(
-    session: requests.Session, method: str, url: str, expected: str, **sent: Any
-) -> dict[str, Any]:
-    """Return an answer that has the field ``expected``."""
-    response = _asked(session, method, url, **sent)
-    answer = _document(response)
-    if expected not in answer:
-        raise ServiceError(f"{url} answers, but is not a daskscope service", response.status_code)
-    return answer
-
-
-def _asked(session: requests.Session, method: str, url: str, **sent: Any) -> requests.Response:
-    """Return an answer that says that all is well."""
-    try:
-        response = session.request(method, url, timeout=TIMEOUT, **sent)
-    except requests.RequestException as error:
-        raise ServiceUnreachable(
-            f"no answer from {url}: {error.__class__.__name__}; does the service run, and is "
-            "daskscope.endpoint right?"
-        ) from error
-    if response.ok:
-        return response
-    problem = _document(response)
-    detail = problem.get("detail") or problem.get("title") or response.reason or "no reason given"
-    if problem.get("reason") in _NOT_KNOWN:
-        raise ServiceTooOld(
-            f"the service does not know {url}, or a parameter of it: it is of an older version "
-            f"than daskscope here; upgrade it ({detail})",
-            response.status_code,
-        )
-    kinds: dict[int, type[ServiceError]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound}
-    kind = kinds.get(response.status_code, ServiceError)
-    if kind is NotFound and not problem:
-        raise ServiceError(f"{url} is not there: is daskscope.endpoint right?", 404)
-    raise kind(f"{detail} (HTTP {response.status_code} from {url})", response.status_code)
+    with _service() as service:
+        return service.items(path, parameters, most)
 
 
 def _document(response: requests.Response) -> dict[str, Any]:
     try:
         answer = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     return answer if isinstance(answer, dict) else {}
 
 
-def _moment(since: Since) -> datetime | None:
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} is {value!r}; it must be a text")
+
+
+def _checked_limit(limit: Any) -> int | None:
+    if limit is None:
+        return None
+    try:
+        number = 0 if isinstance(limit, bool) else operator.index(limit)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ConfigurationError(
+            f"limit is {limit!r}; it must be a whole number, at least 1, or None for all"
+        )
+    return number
+
+
+def _moment(since: Any) -> datetime | None:
+    """Return a time with its zone, or None for all there is."""
     if since is None:
         return None
-    if isinstance(since, str):
-        since = _read(since)
-    if isinstance(since, timedelta):
+    found = _read(since) if isinstance(since, str) else _plain(since)
+    if isinstance(found, timedelta) and found >= timedelta(0):
         try:
-            return datetime.now(UTC) - since
+            return datetime.now(UTC) - found
         except OverflowError:  # before all calendars
             return None
-    return since if since.tzinfo is not None else since.astimezone()
+    if not isinstance(found, datetime):
+        raise ConfigurationError(
+            f'since is {since!r}; it must be a duration such as "7 days", a timedelta, a date, or '
+            'a datetime, such as "2026-01-31 12:00"'
+        )
+    if found.tzinfo is not None:
+        return found
+    try:
+        return found.astimezone()
+    except (ValueError, OverflowError):  # at either end of all calendars
+        return found.replace(tzinfo=UTC)
 
 
-def _read(text: str) -> timedelta | datetime:
+def _plain(since: Any) -> timedelta | datetime | None:
+    """Return what says when as a type of Python's own, or None where it does not say so.
+
+    Those of pandas are Python's and have finer fields, which the service does not know.
+    """
+    kind = type(since)
+    if kind.__module__ == "numpy" and kind.__name__ in ("datetime64", "timedelta64"):
+        if "[" not in str(since.dtype):
+            return None  # a number of no unit
+        since = since.astype(f"{kind.__name__}[us]").item()
+    if isinstance(since, timedelta):
+        return timedelta(since.days, since.seconds, since.microseconds)
+    if isinstance(since, datetime):
+        is_time = since == since  # unlike pandas' NaT
+        return datetime.combine(since.date(), since.timetz()) if is_time else None
+    return datetime.combine(since, time()) if isinstance(since, date) else None
+
+
+def _read(text: str) -> timedelta | datetime | None:
     readings: tuple[Callable[[str], timedelta | datetime], ...] = (
-        lambda text: timedelta(seconds=float(parse_timedelta(text))),
+        _read_duration,
         datetime.fromisoformat,
     )
     for read in readings:
@@ -272,17 +367,12 @@ def _read(text: str) -> timedelta | datetime:
             return read(text)
         except (ValueError, LookupError, TypeError, OverflowError):
             continue
-    raise ConfigurationError(
-        f'since is {text!r}; it must be a duration such as "7 days", a timedelta, or a datetime, '
-        'such as "2026-01-31 12:00"'
-    )
+    return None
 
 
-def _with_datetimes(item: dict[str, Any]) -> dict[str, Any]:
-    # Its own fields alone: a tag may be called so too.
-    return {
-        name: datetime.fromisoformat(value)
-        if isinstance(value, str) and (name == "at" or name.endswith("_at"))
-        else value
-        for name, value in item.items()
-    }
+def _read_duration(text: str) -> timedelta:
+    try:
+        float(text)
+    except ValueError:
+        return timedelta(seconds=float(parse_timedelta(text)))
+    raise ValueError("of no unit: it may be meant as a date")

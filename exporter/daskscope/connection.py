@@ -13,6 +13,7 @@ import ipaddress
 import random
 import socket
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -47,11 +48,12 @@ class Session(requests.Session):
     ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority.
     """
 
-    def __init__(self, overdue: float) -> None:
+    def __init__(self, overdue: float, max_answer: int = MAX_ANSWER) -> None:
         """A request is overdue after so many seconds: more than it takes to connect and to be
-        answered, each of which has its own timeout.
+        answered, each of which has its own timeout. ``max_answer`` is in bytes.
         """
         self._overdue = overdue
+        self._max_answer = max_answer
         self._opened: _Opened = deque(maxlen=4)
         self._began: float | None = None
         self._ended = False
@@ -76,18 +78,20 @@ class Session(requests.Session):
                     socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """Send a request and take in its answer, no more of it than ``MAX_ANSWER``."""
+        """Send a request and take in its answer, no more of it than ``max_answer``."""
         self._began, self._ended = time.monotonic(), False
         try:
             # What is sent, and the token with it, is for this address and no other.
             response = super().send(request, **{**kwargs, "stream": True, "allow_redirects": False})
-            body = b""
+            body = bytearray()
             for chunk in response.iter_content(1 << 16):
                 body += chunk
-                if len(body) > MAX_ANSWER:
+                if len(body) > self._max_answer:
                     response.close()
                     raise requests.exceptions.ContentDecodingError("the answer is too large")
-            response._content = body
+            if self._ended:
+                raise requests.ReadTimeout  # its end is ours, where it told no length
+            response._content = bytes(body)
             if "Retry-After" in response.headers:
                 # Not all who read it know that their clock may be wrong.
                 response.headers["Retry-After"] = f"{asked_to_wait(response):g}"
@@ -109,6 +113,26 @@ class Session(requests.Session):
         if _is_this_machine(url):
             merged["proxies"] = {}
         return merged
+
+
+@contextlib.contextmanager
+def watched(session: Session) -> Iterator[Session]:
+    """Have requests of a session that are overdue ended, for those who have no thread for it; and
+    close it.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            session.end_overdue()
+
+    with contextlib.suppress(RuntimeError):  # at interpreter exit none can be started any more
+        threading.Thread(target=watch, name="daskscope-watch", daemon=True).start()
+    try:
+        yield session
+    finally:
+        over.set()
+        session.close()
 
 
 class _Adapter(HTTPAdapter):

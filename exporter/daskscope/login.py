@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import requests
 
-from daskscope import config_file
+from daskscope import config_file, no_answer
 from daskscope.config import settings
-from daskscope.connection import Session, kind_of
+from daskscope.connection import Session, watched
 from daskscope.errors import AccessDenied, ConfigurationError, ServiceError, ServiceUnreachable
 from daskscope.version import __version__
 
@@ -88,9 +88,8 @@ def log_in(
     file = config_file.user_file()
     config_file.with_settings(config_file.read(file), {"endpoint": endpoint, "token": "-"}, file)
 
-    session = Session(sum(_TIMEOUT))
-    session.headers["User-Agent"] = f"daskscope/{__version__}"
-    try:
+    with watched(Session(overdue=2 * sum(_TIMEOUT))) as session:
+        session.headers["User-Agent"] = f"daskscope/{__version__}"
         begun = _begin(session, endpoint, scopes)
         invitation = Invitation(
             url=_page(begun, endpoint),
@@ -99,8 +98,6 @@ def log_in(
         )
         tell(invitation)
         granted = _poll(session, endpoint, begun, invitation.seconds, sleep)
-    finally:
-        session.close()
 
     token = str(granted["access_token"])
     # Read once more: minutes have gone by.
@@ -212,23 +209,15 @@ def _post(session: Session, url: str, form: dict[str, str]) -> requests.Response
     try:
         return session.post(url, data=form, timeout=_TIMEOUT)
     except Exception as error:
-        kind, words = kind_of(error)
-        hint = {
-            "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
-            "REQUESTS_CA_BUNDLE",
-            "proxy": "the proxy does not let it through; check HTTPS_PROXY and NO_PROXY",
-            "timeout": "no answer in time; is --url, or daskscope.endpoint, right?",
-            "connection": f"{words}; does it run (`daskscope serve`), and is --url, or "
-            "daskscope.endpoint, right?",
-        }.get(kind, words)
+        _, why = no_answer.why(error, "--url, or daskscope.endpoint,")
         host = "{0.scheme}://{0.netloc}".format(urlsplit(url))
-        raise ServiceUnreachable(f"cannot reach the service at {host}: {hint}") from None
+        raise ServiceUnreachable(f"cannot reach the service at {host}: {why}") from None
 
 
 def _document(response: requests.Response) -> dict[str, Any]:
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 
@@ -243,6 +232,6 @@ def _page(begun: dict[str, Any], endpoint: str) -> str:
 
 def _bounded(value: Any, default: float, *, most: float = _LONGEST_INTERVAL) -> float:
     try:
-        return min(max(float(value), 0.0), most)
-    except (TypeError, ValueError):
+        return min(max(0.0, float(value)), most)  # not a number is not above it
+    except (TypeError, ValueError, OverflowError):
         return default

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import requests
 
-from daskscope import protocol
-from daskscope.connection import kind_of, proxy_in_clear
+from daskscope import no_answer, protocol
+from daskscope.connection import proxy_in_clear
 from daskscope.version import __version__
 
 #: What sending the same again would not change.
@@ -59,20 +59,8 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
 
 def unreachable(endpoint: str, error: Exception) -> Problem:
     """Return why there was no answer."""
-    kind, words = kind_of(error)
-    hint = {
-        "header": "the token has characters that no token has; check daskscope.token",
-        "file": words,
-        "answer": "its answer cannot be read; is it a daskscope service?",
-        "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
-        "REQUESTS_CA_BUNDLE",
-        "proxy": "the proxy does not let it through; check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
-        "timeout": "no answer in time; is the address right, and the service well?",
-        "name": "its name is not known; check daskscope.endpoint",
-        "connection": f"no connection ({words}); does it run (`daskscope serve`), and is "
-        "daskscope.endpoint right?",
-    }[kind]
-    return Problem(kind, f"cannot reach the service at {endpoint}: {hint}")
+    kind, why = no_answer.why(error)
+    return Problem(kind, f"cannot reach the service at {endpoint}: {why}")
 
 
 def unexpected(endpoint: str, error: Exception) -> Problem:
