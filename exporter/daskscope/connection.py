@@ -25,6 +25,7 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies, select_proxy
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ProxySchemeUnknown
 
 #: The longest answer that is taken in, in bytes. Those of a service are far shorter.
 MAX_ANSWER = 4 << 20
@@ -33,8 +34,26 @@ MAX_ANSWER = 4 << 20
 MAX_PAUSE = 30.0
 MAX_ASKED = 600.0
 
-#: Why there was no answer.
-Kind = Literal["header", "file", "answer", "tls", "proxy", "timeout", "name", "connection"]
+#: Why there was no answer; ``tls`` is a certificate that is not trusted.
+Kind = Literal[
+    "header",
+    "file",
+    "answer",
+    "tls",
+    "certificate's name",
+    "client certificate",
+    "no tls",
+    "handshake",
+    "proxy",
+    "timeout",
+    "name",
+    "connection",
+]
+
+# How OpenSSL says that a certificate is for another name, or another address.
+_OTHER_NAME = (62, 64)
+# Its words for an answer in clear.
+_IN_CLEAR = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 # The sockets of a session that may be in use. A connection itself lets go of its socket as soon as
 # an answer says that it is the last one.
@@ -184,14 +203,15 @@ def kind_of(error: BaseException) -> tuple[Kind, str]:
     if isinstance(error, requests.exceptions.ContentDecodingError):
         return "answer", "the answer cannot be read"
     if isinstance(error, requests.exceptions.SSLError):
-        for cause in inner:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                return "tls", cause.verify_message
-            if isinstance(cause, ssl.SSLError) and cause.reason:
-                return "tls", cause.reason.lower().replace("_", " ")
-        return "tls", "TLS failed"
+        return next(filter(None, map(_tls_kind, inner)), ("handshake", "TLS failed"))
     if isinstance(error, requests.exceptions.ProxyError):
         return "proxy", "the proxy does not let it through"
+    if isinstance(error, requests.exceptions.InvalidProxyURL) or any(
+        isinstance(cause, ProxySchemeUnknown) for cause in inner
+    ):
+        return "proxy", "the address of the proxy is none"
+    if isinstance(error, requests.exceptions.InvalidSchema) and "SOCKS support" in str(error):
+        return "proxy", "a SOCKS proxy needs PySocks, which is not installed"
     if isinstance(error, requests.Timeout):
         return "timeout", "no answer in time"
     for cause in inner:
@@ -202,6 +222,27 @@ def kind_of(error: BaseException) -> tuple[Kind, str]:
     if isinstance(error, OSError):
         return "connection", "the connection was closed"
     return "connection", type(error).__name__
+
+
+def _tls_kind(error: BaseException) -> tuple[Kind, str] | None:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        words = error.verify_message.rstrip(".")
+        if error.verify_code in _OTHER_NAME:
+            return "certificate's name", f"its TLS certificate is for another name ({words})"
+        return "tls", words
+    if isinstance(error, ssl.SSLEOFError):
+        # As one ends that wants a client certificate, where its reason does not come through.
+        return "handshake", "TLS failed (closed by the other side, as for want of a certificate)"
+    if not isinstance(error, ssl.SSLError) or not error.reason:
+        return None
+    words = error.reason.lower().replace("_", " ")
+    if error.reason in _IN_CLEAR:
+        return "no tls", f"it does not speak TLS ({words})"
+    if error.reason == "NO_CERTIFICATE_OR_CRL_FOUND":
+        return "file", "the file of authorities holds no certificate"
+    if "CERTIFICATE_REQUIRED" in error.reason:
+        return "client certificate", "it wants a client certificate"
+    return "handshake", f"TLS failed ({words})"
 
 
 def proxy_in_clear(url: str) -> str | None:
@@ -257,4 +298,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and what led to it."""
     while error is not None:
         yield error
-        error = error.__cause__ or error.__context__
+        # urllib3 wraps some that are not raised from another.
+        wrapped = next((item for item in error.args if isinstance(item, BaseException)), None)
+        error = error.__cause__ or error.__context__ or wrapped

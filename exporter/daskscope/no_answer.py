@@ -17,6 +17,10 @@ def why(error: BaseException, setting: str = "daskscope.endpoint") -> tuple[Kind
         "answer": "its answer cannot be read; is it a daskscope service?",
         "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
         "REQUESTS_CA_BUNDLE",
+        "certificate's name": f"{words}; check {setting}",
+        "client certificate": f"{words}, and daskscope shows it none",
+        "no tls": f"{words}; is it http:// that {setting} should say?",
+        "handshake": f"{words}; the service's own log may say why",
         "proxy": f"{words}; check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
         "timeout": f"no answer in time; is {setting} right, and the service well?",
         "name": f"its name is not known; check {setting}",

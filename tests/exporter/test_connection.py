@@ -1,0 +1,165 @@
+"""Why there is no answer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+import trustme
+
+from daskscope import no_answer
+from daskscope.connection import Session, watched
+from tests.exporter.recorder import Recorder
+
+Talk = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def server(talk: Talk) -> Iterator[int]:
+    """Serve connections one by one; return the port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):  # it is closed
+                while True:
+                    connection, _ = listening.accept()
+                    with connection, contextlib.suppress(OSError):
+                        talk(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def trouble(url: str) -> str:
+    """Return what is said of a request that is not answered."""
+    with watched(Session(overdue=60)) as session:
+        with pytest.raises(requests.RequestException) as error:
+            session.post(url, data=b"x", timeout=20)
+    return no_answer.why(error.value)[1]
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+    return authority
+
+
+def context(authority: trustme.CA, host: str = "localhost") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(host).configure_cert(context)
+    return context
+
+
+def test_https_where_http_is_spoken_is_told_as_that(recorder: Recorder) -> None:
+    told = trouble(recorder.url.replace("http://", "https://"))
+    assert "does not speak TLS" in told
+    assert "http://" in told
+    assert "REQUESTS_CA_BUNDLE" not in told
+
+
+def test_a_certificate_for_another_name_is_told_as_that(authority: trustme.CA) -> None:
+    with Recorder(context(authority, "elsewhere.example")) as recorder:
+        told = trouble(recorder.url)
+    assert "is for another name" in told
+    assert "daskscope.endpoint" in told
+    assert "REQUESTS_CA_BUNDLE" not in told
+
+
+def test_a_certificate_of_another_authority_is_told_as_that(authority: trustme.CA) -> None:
+    with Recorder(context(trustme.CA())) as recorder:
+        told = trouble(recorder.url)
+    assert "is not trusted" in told
+    assert "REQUESTS_CA_BUNDLE" in told
+
+
+def test_a_file_without_an_authority_is_told_as_that(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty.pem").write_text("none\n")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "empty.pem"))
+    with Recorder(context(authority)) as recorder:
+        told = trouble(recorder.url)
+    assert "holds no certificate; check REQUESTS_CA_BUNDLE" in told
+
+
+def test_a_service_that_ends_tls_without_a_word_is_told_as_that(authority: trustme.CA) -> None:
+    def end(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):
+            pass
+
+    with server(end) as port:
+        assert "TLS failed (closed by the other side" in trouble(f"https://localhost:{port}")
+
+
+def test_a_service_that_wants_a_client_certificate_is_told_as_that(authority: trustme.CA) -> None:
+    wants_one = context(authority)
+    wants_one.verify_mode = ssl.CERT_REQUIRED
+
+    def refuse(connection: socket.socket) -> None:
+        with wants_one.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        ) as secure:
+            with contextlib.suppress(ssl.SSLError):
+                secure.do_handshake()
+            # What is not read would reset the connection, and the reason with it.
+            secure.shutdown(socket.SHUT_WR)
+            while socket.socket.recv(secure, 1 << 16):
+                pass
+
+    with server(refuse) as port:
+        told = trouble(f"https://localhost:{port}")
+    assert "wants a client certificate" in told
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("proxy", "said"),
+    [
+        ("http://", "the address of the proxy is none"),
+        ("ftp://127.0.0.1:9", "the address of the proxy is none"),
+        ("http://ada:secret@127.0.0.1:9", "does not let it through"),
+    ],
+)
+def test_a_proxy_that_cannot_be_one_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch, proxy: str, said: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    told = trouble("http://service.invalid")
+    assert said in told
+    assert "check HTTP_PROXY" in told
+    assert "secret" not in told
+
+
+def test_a_socks_proxy_without_its_package_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("requests.adapters.SOCKSProxyManager", _without_pysocks)
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    told = trouble("http://service.invalid")
+    assert "PySocks" in told
+    assert "check HTTP_PROXY" in told
+
+
+def _without_pysocks(*args: object, **kwargs: object) -> None:
+    # As requests has it where that is missing.
+    raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
