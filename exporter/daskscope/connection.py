@@ -164,6 +164,11 @@ class _Adapter(HTTPAdapter):
                 opened.append(self.sock)
 
         class Secure(HTTPSConnection):
+            def _tunnel(self) -> None:
+                # A proxy may take its time to let it through.
+                opened.append(self.sock)
+                super()._tunnel()
+
             def connect(self) -> None:
                 super().connect()
                 opened.append(self.sock)

@@ -1,4 +1,4 @@
-"""Why there is no answer."""
+"""Why there is no answer, and that all requests end."""
 
 from __future__ import annotations
 
@@ -163,3 +163,21 @@ def test_a_socks_proxy_without_its_package_is_told_as_that(
 def _without_pysocks(*args: object, **kwargs: object) -> None:
     # As requests has it where that is missing.
     raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
+
+
+def test_a_proxy_whose_leave_drips_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while not over.wait(0.05):
+            connection.sendall(b"x")
+
+    with server(drip) as port:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+        try:
+            with watched(Session(overdue=0.3)) as session, pytest.raises(requests.ReadTimeout):
+                session.get("https://service.invalid", timeout=20)
+        finally:
+            over.set()
