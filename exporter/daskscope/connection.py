@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from datetime import UTC
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -289,14 +290,22 @@ def asked_to_wait(response: requests.Response) -> float:
     try:
         seconds = float(asked)
     except ValueError:
-        try:
-            # Against the other side's clock, if it tells: ours may be wrong.
-            now = response.headers.get("Date")
-            since = email.utils.parsedate_to_datetime(now).timestamp() if now else time.time()
-            seconds = email.utils.parsedate_to_datetime(asked).timestamp() - since
-        except (ValueError, OverflowError):
+        until = _date(asked)
+        if until is None:
             return 0.0
+        # Against the other side's clock, if it tells: ours may be wrong.
+        now = _date(response.headers.get("Date", ""))
+        seconds = until - (time.time() if now is None else now)
     return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # not a number is not above it
+
+
+def _date(header: str) -> float | None:
+    try:
+        found = email.utils.parsedate_to_datetime(header)
+        # -0000 is UTC as well, of a clock whose zone is not told.
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

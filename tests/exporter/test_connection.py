@@ -1,4 +1,4 @@
-"""Why there is no answer, and that all requests end."""
+"""Why there is no answer, how long one asks to wait, and that all requests end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import requests
 import trustme
 
 from daskscope import no_answer
-from daskscope.connection import Session, watched
+from daskscope.connection import Session, asked_to_wait, watched
 from tests.exporter.recorder import Recorder
 
 Talk = Callable[[socket.socket], None]
@@ -181,3 +183,35 @@ def test_a_proxy_whose_leave_drips_in_is_given_up(monkeypatch: pytest.MonkeyPatc
                 session.get("https://service.invalid", timeout=20)
         finally:
             over.set()
+
+
+# --- Retry-After ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own_date", ["", "yesterday", "now"])
+def test_a_date_to_come_again_is_read_whatever_the_other_date_is(own_date: str) -> None:
+    response = requests.Response()
+    response.headers["Retry-After"] = formatdate(time.time() + 300, usegmt=True)
+    response.headers["Date"] = own_date.replace("now", formatdate(usegmt=True))
+    assert 200 < asked_to_wait(response) <= 301
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the process's time zone cannot be set here")
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_date_whose_zone_is_not_told_is_utc(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    response = requests.Response()
+    response.headers["Retry-After"] = formatdate(time.time() + 300)
+    assert response.headers["Retry-After"].endswith("-0000")
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        waits = asked_to_wait(response)
+    time.tzset()
+    assert 200 < waits <= 301
+
+
+@pytest.mark.parametrize("asked", ["soon", "", "-1", "nan", "Mon, 99 Foo 99999 00:00:00 GMT"])
+def test_what_asks_for_no_time_is_not_waited_for(asked: str) -> None:
+    response = requests.Response()
+    response.headers["Retry-After"] = asked
+    assert asked_to_wait(response) == 0
