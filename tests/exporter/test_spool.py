@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 import daskscope
@@ -310,7 +311,7 @@ def test_what_a_killed_scheduler_could_not_deliver_arrives_from_the_next_one(
         ):
             daskscope.register(client, token=TOKEN)
             for number in range(5):
-                assert client.submit(inc, number, pure=False).result(timeout=30) == number + 1
+                assert client.compute(delayed(inc)(number)).result(timeout=30) == number + 1
             _eventually(
                 lambda: _spooled(tmp_path).count('"status":"finished"') >= 5, "five in the spool"
             )
