@@ -397,10 +397,21 @@ def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
     assert names.LOSS_RETIRED not in {left.reason for left in recorder.losses()}
 
 
-def test_a_manager_in_another_process_is_asked_to_close(recorder: Recorder) -> None:
+@pytest.mark.parametrize("listens", ["no one", "before", "after"])
+def test_a_manager_in_another_process_is_asked_to_close(recorder: Recorder, listens: str) -> None:
+    heard: list[str] = []
+
+    def hear(event: tuple[float, Any]) -> None:
+        heard.append(event[1]["state"])
+
     with SubprocessCluster(n_workers=1, threads_per_worker=1) as cluster:
         with Client(cluster) as client:
+            # A client has one handler per topic: the user's and ours must not be for the same one.
+            if listens == "before":
+                client.subscribe_topic(TOPIC, hear)
             daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+            if listens == "after":
+                client.subscribe_topic(TOPIC, hear)
             data = client.submit(inc, 1)
             assert data.result() == 2
             recorder.wait_for(
@@ -411,3 +422,4 @@ def test_a_manager_in_another_process_is_asked_to_close(recorder: Recorder) -> N
             _eventually(lambda: client.status == "closed", "the client closes")
         assert "Its manager is asked" in _row(recorder, "closing").detail
         assert _stop(recorder).shutdowns
+    assert heard[:2] == ([] if listens == "no one" else ["announced", "closing"])

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client
 
-from daskscope.shutdown.closing import TOPIC
+from daskscope.shutdown.closing import MANAGER_TOPIC
 
 logger = logging.getLogger("daskscope")
 
@@ -22,20 +22,20 @@ def heed_shutdowns(client: Client) -> None:
     the scheduler's own process the scheduler does not ask, and for a client that has only an
     address there is nothing to do.
     """
-    if client.cluster is None or TOPIC in client._event_handlers:
+    if client.cluster is None or MANAGER_TOPIC in client._event_handlers:
         return
     cluster, loop = client.cluster, asyncio.get_running_loop()
 
     def heed(event: tuple[float, Any]) -> None:
         message = event[1]
-        if isinstance(message, dict) and message.get("ask_manager") is True:
-            logger.warning("daskscope: closing this cluster. %s", message.get("detail", ""))
-            # In a thread, as its user would call it: it may wait for the loop that this runs on.
-            threading.Thread(
-                target=_close, args=(cluster, loop), name="daskscope-shutdown", daemon=True
-            ).start()
+        reason = message.get("reason") if isinstance(message, dict) else None
+        logger.warning("daskscope: closing this cluster, %s", reason or "as its scheduler asks.")
+        # In a thread, as its user would call it: it may wait for the loop that this runs on.
+        threading.Thread(
+            target=_close, args=(cluster, loop), name="daskscope-shutdown", daemon=True
+        ).start()
 
-    client.subscribe_topic(TOPIC, heed)
+    client.subscribe_topic(MANAGER_TOPIC, heed)
 
 
 def _close(cluster: Any, loop: asyncio.AbstractEventLoop) -> None:

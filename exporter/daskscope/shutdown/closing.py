@@ -11,8 +11,11 @@ from distributed.scheduler import Scheduler
 from daskscope.observe.environment import deployment
 from daskscope.observe.idle import manager_of
 
-#: The topic of Dask's event log that tells of shutdowns.
+#: The topic of Dask's event log that tells of shutdowns. Anyone on the cluster may subscribe to it.
 TOPIC = "daskscope-shutdown"
+#: The topic by which a manager in another process is asked to close. A client has one handler per
+#: topic, so that whoever listened to the same one would take the manager's place.
+MANAGER_TOPIC = "daskscope-close-manager"
 
 #: Seconds that a manager in another process has to begin closing.
 MANAGER_PATIENCE = 15.0
@@ -43,7 +46,7 @@ def how(scheduler: Scheduler) -> str:
 
 
 async def close(scheduler: Scheduler, reason: str) -> None:
-    """Close the cluster, and return when it has closed.
+    """Close the cluster, and return when it has closed. ``reason`` goes into logs.
 
     Must not run in a task that the scheduler's closing waits for.
     """
@@ -52,9 +55,11 @@ async def close(scheduler: Scheduler, reason: str) -> None:
         # A scheduler that is closed alone leaves its manager waiting for it, half a minute long.
         await manager._close()
         return
-    if managed_elsewhere(scheduler) and await _closes(scheduler, MANAGER_PATIENCE):
-        await scheduler.finished()
-        return
+    if managed_elsewhere(scheduler):
+        scheduler.log_event(MANAGER_TOPIC, {"reason": reason})
+        if await _closes(scheduler, MANAGER_PATIENCE):
+            await scheduler.finished()
+            return
     if not any(worker.processing or worker.has_what for worker in scheduler.workers.values()):
         # What they hold could only go to each other.
         with suppress(TimeoutError):  # closing the scheduler closes its workers too
@@ -62,7 +67,7 @@ async def close(scheduler: Scheduler, reason: str) -> None:
                 scheduler.retire_workers(list(scheduler.workers), close_workers=True),
                 RETIRE_PATIENCE,
             )
-    await scheduler.close(reason=reason)
+    await scheduler.close(reason=f"daskscope, {reason}")
 
 
 async def actors_at_work(scheduler: Scheduler) -> bool:

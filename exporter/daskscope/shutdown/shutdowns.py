@@ -242,16 +242,13 @@ class Shutdowns:
     async def _close(self, asked: _Asked) -> None:
         asked.closing = f"{asked.reason} {closing.how(self._scheduler)}".strip()
         asked.closes_at = None
-        self._note(
-            asked,
-            "closing",
-            asked.closing,
-            ask_manager=closing.managed_elsewhere(self._scheduler),
-        )
+        self._note(asked, "closing", asked.closing)
         logger.warning("daskscope: closing this cluster. %s", asked.reason)
         self._tell()
         closes = asyncio.ensure_future(
-            closing.close(self._scheduler, f"daskscope, {asked.requested_by}")
+            closing.close(
+                self._scheduler, f"asked for by {asked.requested_by}. {asked.reason}".strip()
+            )
         )
         await asyncio.wait({closes}, timeout=CLOSING_PATIENCE)
         if closes.done():
@@ -268,14 +265,7 @@ class Shutdowns:
             self._note(asked, "failed", why)
             self._tell()
 
-    def _note(
-        self,
-        asked: _Asked,
-        state: protocol.ShutdownState,
-        detail: str,
-        *,
-        ask_manager: bool = False,
-    ) -> None:
+    def _note(self, asked: _Asked, state: protocol.ShutdownState, detail: str) -> None:
         row = protocol.Shutdown(
             id=asked.id,
             requested_by=asked.requested_by,
@@ -286,7 +276,6 @@ class Shutdowns:
         )
         self._rows[asked.id] = row
         try:
-            # Anyone on the cluster may subscribe to it.
             self._scheduler.log_event(
                 closing.TOPIC,
                 {
@@ -295,7 +284,6 @@ class Shutdowns:
                     "requested_by": row.requested_by,
                     "closes_at": row.closes_at,
                     "detail": row.detail,
-                    "ask_manager": ask_manager,
                 },
             )
         except Exception:
