@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -16,6 +18,7 @@ from distributed.deploy.subprocess import SubprocessCluster
 
 import daskscope
 from daskscope import names, protocol
+from daskscope.shutdown import shutdowns
 from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -309,6 +312,37 @@ def test_a_shutdown_that_fails_says_so(
     scheduler: Any = cluster.scheduler
     assert scheduler.status == Status.running
     monkeypatch.undo()
+
+
+@own_cluster
+def test_a_manager_that_takes_long_is_asked_once_and_waited_for(
+    cluster: LocalCluster, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutdowns, "CLOSING_PATIENCE", 0.5)
+    close: Any = cluster._close
+    goes_on = threading.Event()
+    asked: list[float] = []
+
+    async def close_slowly() -> None:
+        asked.append(time.monotonic())
+        while not goes_on.is_set() and time.monotonic() < asked[0] + 30:
+            await asyncio.sleep(0.05)
+        await close()
+
+    monkeypatch.setattr(cluster, "_close", close_slowly)
+    register(idle__timeout="1s", idle__grace="0s")
+    failed = _row(recorder, "failed")
+    assert "not closed within 500.00 ms" in failed.detail
+    # Neither is another one begun for its own sake, nor by who asks meanwhile.
+    recorder.commands = [_command()]
+    assert "It was closing already." in _row(recorder, "closing", "c1").detail
+    recorder.wait_for(lambda: recorder.beats[-1].status.at > failed.at + 2, "two more seconds")
+    goes_on.set()
+    _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
+    last = {row.id: row for row in _stop(recorder).shutdowns}
+    assert last.keys() == {failed.id, "c1"} == {row.id for row in recorder.shutdowns()}
+    assert all(row.state == "closing" and "It has closed" in row.detail for row in last.values())
+    assert len(asked) == 1
 
 
 def test_clients_may_hear_of_it(client: Client, register: Register, recorder: Recorder) -> None:

@@ -23,7 +23,7 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds between two looks at whether the cluster is idle.
 TICK = 0.5
-#: Seconds that closing may take before it counts as failed.
+#: Seconds that closing may take before it is told as failed, and waited for all the same.
 CLOSING_PATIENCE = 60.0
 #: Shutdowns under way at once, and commands that are remembered as acted on.
 MAX_UNDER_WAY = 10
@@ -72,6 +72,8 @@ class Shutdowns:
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._under_way: dict[str, _Asked] = {}
         self._carriers: dict[str, asyncio.Task[None]] = {}
+        # What closes the cluster: one at a time, whoever else asks meanwhile.
+        self._closes: asyncio.Task[None] | None = None
         self._rows: dict[str, protocol.Shutdown] = {}
         self._tasks_held = 0
         self._ended = False
@@ -115,7 +117,8 @@ class Shutdowns:
         for asked in self._under_way.values():
             asked.closes_at = None
             if asked.closing:
-                self._note(asked, "closing", f"{asked.closing} It has closed.")
+                if closes:
+                    self._note(asked, "closing", f"{asked.closing} It has closed.")
                 continue
             if closes:
                 self._note(asked, "closing", "It was closed otherwise before its time had come.")
@@ -183,14 +186,8 @@ class Shutdowns:
 
     async def _carry_out(self, asked: _Asked) -> None:
         try:
-            work = await self._work(asked)
-            if work is None:
-                self._announce(asked)
-                ends = self._idle.watched + asked.grace
-                while self._idle.watched < ends:
-                    await asyncio.sleep(min(TICK, asked.grace))
-                    self._idle.look()
-                work = await self._work(asked)
+            # While it closes there is nothing to announce, and no work that could stop it.
+            work = await self._wait_for_grace(asked) if self._closes is None else None
             if work is None:
                 await self._close(asked)
             elif asked.id in self._under_way:
@@ -199,6 +196,18 @@ class Shutdowns:
             self._fail(asked, f"It could not be closed: {type(error).__name__}: {error}")
         finally:
             self._carriers.pop(asked.id, None)
+
+    async def _wait_for_grace(self, asked: _Asked) -> str | None:
+        """Announce it, and let its grace pass. Return in words what the cluster is at, or None."""
+        work = await self._work(asked)
+        if work is None:
+            self._announce(asked)
+            ends = self._idle.watched + asked.grace
+            while self._idle.watched < ends:
+                await asyncio.sleep(min(TICK, asked.grace))
+                self._idle.look()
+            work = await self._work(asked)
+        return work
 
     async def _work(self, asked: _Asked) -> str | None:
         if asked.even_if_busy:
@@ -240,26 +249,37 @@ class Shutdowns:
         self._tell()
 
     async def _close(self, asked: _Asked) -> None:
-        asked.closing = f"{asked.reason} {closing.how(self._scheduler)}".strip()
+        how = closing.how(self._scheduler) if self._closes is None else "It was closing already."
+        asked.closing = f"{asked.reason} {how}".strip()
         asked.closes_at = None
         self._note(asked, "closing", asked.closing)
         logger.warning("daskscope: closing this cluster. %s", asked.reason)
         self._tell()
-        closes = asyncio.ensure_future(
-            closing.close(
+        if self._closes is None:
+            self._closes = asyncio.get_running_loop().create_task(self._close_once(asked))
+        closes = self._closes
+        await asyncio.wait({closes}, timeout=CLOSING_PATIENCE)
+        if not (closes.done() or self._ended):
+            # It goes on, and is under way until it ends: :meth:`end` says so if it gets there.
+            waited = format_time(CLOSING_PATIENCE)
+            self._tell_failure(asked, f"It has not closed within {waited}, and is waited for.")
+        await closes
+
+    async def _close_once(self, asked: _Asked) -> None:
+        try:
+            await closing.close(
                 self._scheduler, f"asked for by {asked.requested_by}. {asked.reason}".strip()
             )
-        )
-        await asyncio.wait({closes}, timeout=CLOSING_PATIENCE)
-        if closes.done():
-            closes.result()
-        else:
-            self._fail(asked, f"It has not closed within {format_time(CLOSING_PATIENCE)}.")
+        finally:
+            self._closes = None
 
     def _fail(self, asked: _Asked, why: str) -> None:
         self._under_way.pop(asked.id, None)
         self._idle.restart()
         asked.closes_at = None
+        self._tell_failure(asked, why)
+
+    def _tell_failure(self, asked: _Asked, why: str) -> None:
         logger.warning("daskscope: this cluster was to be closed, and is not. %s", why)
         if not self._ended:
             self._note(asked, "failed", why)
