@@ -176,6 +176,33 @@ def test_a_process_that_was_halted_was_not_idle_meanwhile(idle: Idle, clock: Clo
     assert idle.seconds() == 5 + MAX_STEP
 
 
+def test_a_call_that_no_look_has_seen_begins_it_anew(
+    client: Client, idle: Idle, clock: Clock
+) -> None:
+    idle.look()
+    clock.passes(idle, 5)
+    before = idle.calls_begun()
+    client.run(int)
+    assert (idle.calls(), idle.calls_begun()) == (0, before + 1)
+    clock.passes(idle, 3)
+    assert idle.seconds() == 2
+
+
+def test_calls_stay_counted_while_dask_lets_its_counts_age(
+    cluster: LocalCluster, client: Client, idle: Idle
+) -> None:
+    scheduler: Any = cluster.scheduler
+    client.run(int)
+    before = idle.calls_begun()
+
+    async def age() -> None:
+        for _ in range(1000):
+            scheduler._shift_counters()
+
+    cluster.sync(age)
+    assert idle.calls_begun() == before
+
+
 def test_a_clock_that_goes_back_takes_nothing_away(idle: Idle, clock: Clock) -> None:
     idle.look()
     clock.passes(idle, 5)

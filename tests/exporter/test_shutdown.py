@@ -149,6 +149,16 @@ def test_data_that_arrives_calls_it_off(
     del data
 
 
+def test_a_call_that_comes_and_goes_calls_it_off(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(idle__timeout="1s", idle__grace="30s")
+    _row(recorder, "announced")
+    # Too short for the looks at what is in progress, of which there are two in a second.
+    client.run_on_scheduler(int)
+    assert "Work has arrived" in _row(recorder, "called off").detail
+
+
 @own_cluster
 def test_a_task_that_runs_keeps_the_cluster(
     cluster: LocalCluster, client: Client, register: Register, recorder: Recorder, tmp_path: Path

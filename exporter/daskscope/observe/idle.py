@@ -32,8 +32,9 @@ class Idle:
     """Watches whether a cluster is at work. Not thread-safe.
 
     Idle is a cluster without a task that runs, is queued or waits for a worker that can run it,
-    without a graph on its way in, a worker that starts, or a call of :data:`_CALLS`. Connected
-    clients and data in memory do not count: they are what a forgotten notebook looks like.
+    without a graph on its way in, a worker that starts, or a call of :data:`_CALLS`. What came and
+    went between two looks begins idleness anew. Connected clients and data in memory do not count:
+    they are what a forgotten notebook looks like.
 
     ``watched`` are the seconds that it was watched for, by a clock that does not jump. ``looked``
     is called at each look with how many of the seconds since the last one were idle.
@@ -51,6 +52,7 @@ class Idle:
         self._looked_at = clock()
         self._since: float | None = None
         self._transitions = scheduler.transition_counter
+        self._called = self.calls_begun()
         self._missing = 0
         self._missing_since = 0.0
         self._workers_came = False
@@ -63,9 +65,11 @@ class Idle:
         step = min(max(now - self._looked_at, 0.0), MAX_STEP)
         self.watched += step
         self._looked_at = now
-        transitions, used = self._scheduler.transition_counter, self._jupyter_used()
-        moved = transitions != self._transitions or used != self._jupyter_was_used
-        self._transitions, self._jupyter_was_used = transitions, used
+        transitions, called = self._scheduler.transition_counter, self.calls_begun()
+        used = self._jupyter_used()
+        before = self._transitions, self._called, self._jupyter_was_used
+        moved = (transitions, called, used) != before
+        self._transitions, self._called, self._jupyter_was_used = transitions, called, used
         idle = 0.0
         if self.work() is not None:
             self._since = None
@@ -102,6 +106,13 @@ class Idle:
         """Return how many calls of :data:`_CALLS` are in progress."""
         # Dask notes for each connection what it is being used for.
         return sum(operation in _CALLS for operation in self._scheduler._comms.values())
+
+    def calls_begun(self) -> int:
+        """Return how many calls of :data:`_CALLS` there have been, those that were short too."""
+        # Dask counts operations for its dashboard, and lets counts age: what it takes from one
+        # component it puts into the next.
+        counts = self._scheduler.counters["op"].components
+        return round(sum(count.get(operation, 0) for count in counts for operation in _CALLS))
 
     def workers_starting(self) -> int:
         """Return how many workers are still to come.

@@ -37,7 +37,8 @@ SETTINGS = "idle.timeout"
 class _Asked:
     """A shutdown under way.
 
-    ``closes_at`` is None until it has been announced, ``closing`` says in words how it is closed.
+    ``closes_at`` is None until it has been announced, and ``calls`` is how many calls of clients
+    had begun by then. ``closing`` says in words how it is closed.
     """
 
     id: str
@@ -46,6 +47,7 @@ class _Asked:
     grace: float
     even_if_busy: bool
     closes_at: float | None = None
+    calls: int = 0
     closing: str = ""
 
 
@@ -106,8 +108,7 @@ class Shutdowns:
         if not self._under_way:
             return
         for asked in list(self._under_way.values()):
-            if asked.closes_at is not None and not (asked.even_if_busy or asked.closing):
-                self._call_off(asked, "Work has arrived.")
+            self._work_arrived(asked)
 
     def end(self) -> None:
         """Stop watching: the scheduler closes, or daskscope was removed from it."""
@@ -126,6 +127,10 @@ class Shutdowns:
                 self._note(asked, "called off", "daskscope was removed from the scheduler.")
             self._carriers[asked.id].cancel()
 
+    def _work_arrived(self, asked: _Asked) -> None:
+        if asked.closes_at is not None and not (asked.even_if_busy or asked.closing):
+            self._call_off(asked, "Work has arrived.")
+
     # --- what asks for it -------------------------------------------------------------------------
 
     def _look(self) -> None:
@@ -133,8 +138,9 @@ class Shutdowns:
         try:
             self._idle.look()
             held = len(self._scheduler.tasks)
-            if self._under_way and (self._idle.work() is not None or held > self._tasks_held):
-                self.work_arrived()
+            for asked in list(self._under_way.values()):
+                if held > self._tasks_held or self._at_work(asked) is not None:
+                    self._work_arrived(asked)
             self._tasks_held = held
             idle, timeout = self._idle.seconds(), self._settings.idle_timeout
             if timeout is None or idle is None or idle < timeout or self._under_way:
@@ -210,15 +216,24 @@ class Shutdowns:
         return work
 
     async def _work(self, asked: _Asked) -> str | None:
+        work = self._at_work(asked)
+        if work is not None or asked.even_if_busy:
+            return work
+        if await closing.actors_at_work(self._scheduler):
+            return "an actor is running"
+        return self._at_work(asked)
+
+    def _at_work(self, asked: _Asked) -> str | None:
+        """Return in words what the cluster is at that keeps it, None if there is no such thing."""
         if asked.even_if_busy:
             return None
-        work = self._idle.work()
-        if work is None and await closing.actors_at_work(self._scheduler):
-            return "an actor is running"
-        return work or self._idle.work()
+        if asked.closes_at is not None and self._idle.calls_begun() != asked.calls:
+            return "a client has called"
+        return self._idle.work()
 
     def _announce(self, asked: _Asked) -> None:
         asked.closes_at = time() + asked.grace
+        asked.calls = self._idle.calls_begun()
         unless = "" if asked.even_if_busy else "Work that arrives calls it off."
         reason = asked.reason.strip()
         if reason and reason[-1] not in ".!?":
