@@ -18,7 +18,7 @@ from distributed.deploy.subprocess import SubprocessCluster
 
 import daskscope
 from daskscope import names, protocol
-from daskscope.shutdown import shutdowns
+from daskscope.shutdown import closing, shutdowns
 from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -103,12 +103,12 @@ def test_an_idle_cluster_closes_with_its_manager_and_client(
     _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
     _eventually(lambda: client.status == "closed", "the client closes")
 
-    announced, closing = _row(recorder, "announced"), _row(recorder, "closing")
-    assert announced.requested_by == closing.requested_by == "idle.timeout"
-    assert announced.id == closing.id
+    announced, closes = _row(recorder, "announced"), _row(recorder, "closing")
+    assert announced.requested_by == closes.requested_by == "idle.timeout"
+    assert announced.id == closes.id
     assert announced.closes_at == pytest.approx(announced.at + 0.5, abs=0.1)
     assert "idle for 2" in announced.detail
-    assert "LocalCluster" in closing.detail
+    assert "LocalCluster" in closes.detail
     stop = _stop(recorder)
     assert [(row.id, row.state) for row in stop.shutdowns] == [(announced.id, "closing")]
     assert "It has closed" in stop.shutdowns[0].detail
@@ -353,6 +353,70 @@ def test_a_manager_that_takes_long_is_asked_once_and_waited_for(
     assert last.keys() == {failed.id, "c1"} == {row.id for row in recorder.shutdowns()}
     assert all(row.state == "closing" and "It has closed" in row.detail for row in last.values())
     assert len(asked) == 1
+
+
+@own_cluster
+def test_work_that_arrives_when_it_is_closing_is_told_of(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    close: Any = cluster._close
+    done = threading.Event()
+
+    async def close_slowly() -> None:
+        ends = time.monotonic() + 30
+        while not done.is_set() and time.monotonic() < ends:
+            await asyncio.sleep(0.05)
+        await close()
+
+    monkeypatch.setattr(cluster, "_close", close_slowly)
+    register()
+    recorder.commands = [_command()]
+    _row(recorder, "closing")
+    client.submit(inc, 1).result()
+    done.set()
+    assert "Work that arrived meanwhile may be lost." in _stop(recorder).shutdowns[0].detail
+    told = [record.getMessage() for record in caplog.records]
+    assert sum("work has arrived while this cluster closes" in text for text in told) == 1
+
+
+@own_cluster
+def test_work_that_arrives_before_workers_go_calls_it_off(
+    cluster: LocalCluster, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # As if the manager were elsewhere, and did not hear; nor does a client without one.
+    monkeypatch.setattr(closing, "manager_of", lambda scheduler: None)
+    monkeypatch.setattr(closing, "MANAGER_PATIENCE", 5.0)
+    with Client(cluster.scheduler_address) as client:
+        client.set_metadata(["cluster-manager-info"], {"name": "elsewhere"})
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        recorder.commands = [_command()]
+        _row(recorder, "closing")
+        waits = client.submit(wait_for_file, str(tmp_path / "go"))
+        off = _row(recorder, "called off")
+        assert off.detail == "It is at work: tasks are running."
+        (tmp_path / "go").touch()
+        waits.result()
+    assert len(cluster.workers) == 1
+    assert cluster.status == Status.running
+
+
+@own_cluster
+def test_the_last_look_is_in_the_step_that_closes(cluster: LocalCluster) -> None:
+    scheduler: Any = cluster.scheduler
+    seen: list[Any] = []
+
+    def look() -> None:
+        asyncio.get_running_loop().call_soon(lambda: seen.append(cluster.status))
+
+    assert cluster.sync(closing.close, scheduler, "", lambda: "at work") == "at work"
+    assert cluster.status == Status.running
+    cluster.sync(closing.close, scheduler, "", look)
+    assert seen == [Status.closing]
 
 
 def test_clients_may_hear_of_it(client: Client, register: Register, recorder: Recorder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from distributed.core import Status
@@ -45,29 +46,39 @@ def how(scheduler: Scheduler) -> str:
     return asks + closes if asks else closes[0].upper() + closes[1:]
 
 
-async def close(scheduler: Scheduler, reason: str) -> None:
-    """Close the cluster, and return when it has closed. ``reason`` goes into logs.
+async def close(scheduler: Scheduler, reason: str, at_work: Callable[[], str | None]) -> str | None:
+    """Close the cluster, and return None when it has closed. ``reason`` goes into logs.
+
+    Where ``at_work`` returns what the cluster is at, that is returned and nothing is closed. It is
+    asked in the same step of the event loop as closing begins.
 
     Must not run in a task that the scheduler's closing waits for.
     """
+    work = at_work()
+    if work is not None:
+        return work
     manager = manager_of(scheduler)
     if manager is not None:
         # A scheduler that is closed alone leaves its manager waiting for it, half a minute long.
         await manager._close()
-        return
+        return None
     if managed_elsewhere(scheduler):
         scheduler.log_event(MANAGER_TOPIC, {"reason": reason})
         if await _closes(scheduler, MANAGER_PATIENCE):
             await scheduler.finished()
-            return
+            return None
+        # Nobody has heard, and all went on meanwhile.
+        work = at_work()
+        if work is not None:
+            return work
     if not any(worker.processing or worker.has_what for worker in scheduler.workers.values()):
         # What they hold could only go to each other.
         with suppress(TimeoutError):  # closing the scheduler closes its workers too
-            await asyncio.wait_for(
-                scheduler.retire_workers(list(scheduler.workers), close_workers=True),
-                RETIRE_PATIENCE,
-            )
+            # Not in a task of its own, which would begin in another step.
+            async with asyncio.timeout(RETIRE_PATIENCE):
+                await scheduler.retire_workers(list(scheduler.workers), close_workers=True)
     await scheduler.close(reason=f"daskscope, {reason}")
+    return None
 
 
 async def actors_at_work(scheduler: Scheduler) -> bool:

@@ -37,7 +37,7 @@ SETTINGS = "idle.timeout"
 class _Asked:
     """A shutdown under way.
 
-    ``closes_at`` is None until it has been announced, and ``calls`` is how many calls of clients
+    ``closes_at`` is None until it has been announced, as is ``calls``: how many calls of clients
     had begun by then. ``closing`` says in words how it is closed.
     """
 
@@ -47,7 +47,7 @@ class _Asked:
     grace: float
     even_if_busy: bool
     closes_at: float | None = None
-    calls: int = 0
+    calls: int | None = None
     closing: str = ""
 
 
@@ -55,7 +55,7 @@ class Shutdowns:
     """Asks for a shutdown when the cluster was idle for too long, and carries out all of them.
 
     Lives on the scheduler's event loop. ``tell`` makes a beat at once. Nothing is closed before it
-    was announced, and work that arrives during the grace calls it off.
+    was announced, and work that arrives before closing begins calls it off.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class Shutdowns:
         self._under_way: dict[str, _Asked] = {}
         self._carriers: dict[str, asyncio.Task[None]] = {}
         # What closes the cluster: one at a time, whoever else asks meanwhile.
-        self._closes: asyncio.Task[None] | None = None
+        self._closes: asyncio.Task[str | None] | None = None
+        self._came_late = False
         self._rows: dict[str, protocol.Shutdown] = {}
         self._tasks_held = 0
         self._ended = False
@@ -109,6 +110,9 @@ class Shutdowns:
             return
         for asked in list(self._under_way.values()):
             self._work_arrived(asked)
+        if self._closes is not None and not self._came_late:
+            self._came_late = True
+            logger.warning("daskscope: work has arrived while this cluster closes; it may be lost.")
 
     def end(self) -> None:
         """Stop watching: the scheduler closes, or daskscope was removed from it."""
@@ -119,7 +123,8 @@ class Shutdowns:
             asked.closes_at = None
             if asked.closing:
                 if closes:
-                    self._note(asked, "closing", f"{asked.closing} It has closed.")
+                    late = " Work that arrived meanwhile may be lost." if self._came_late else ""
+                    self._note(asked, "closing", f"{asked.closing} It has closed.{late}")
                 continue
             if closes:
                 self._note(asked, "closing", "It was closed otherwise before its time had come.")
@@ -195,8 +200,8 @@ class Shutdowns:
             # While it closes there is nothing to announce, and no work that could stop it.
             work = await self._wait_for_grace(asked) if self._closes is None else None
             if work is None:
-                await self._close(asked)
-            elif asked.id in self._under_way:
+                work = await self._close(asked)
+            if work is not None and asked.id in self._under_way:
                 self._call_off(asked, f"It is at work: {work}.")
         except Exception as error:
             self._fail(asked, f"It could not be closed: {type(error).__name__}: {error}")
@@ -227,7 +232,7 @@ class Shutdowns:
         """Return in words what the cluster is at that keeps it, None if there is no such thing."""
         if asked.even_if_busy:
             return None
-        if asked.closes_at is not None and self._idle.calls_begun() != asked.calls:
+        if asked.calls is not None and self._idle.calls_begun() != asked.calls:
             return "a client has called"
         return self._idle.work()
 
@@ -255,15 +260,17 @@ class Shutdowns:
             carrier.cancel()
         # Whoever called it off wants to keep the cluster, for a while at least.
         self._idle.restart()
-        if asked.requested_by == SETTINGS and asked.closes_at is None:
+        announced = asked.closes_at is not None or bool(asked.closing)
+        if asked.requested_by == SETTINGS and not announced:
             return  # nobody has heard of it
-        if asked.closes_at is not None:
+        if announced:
             logger.warning("daskscope: this cluster stays up. %s", why)
         asked.closes_at = None
         self._note(asked, "called off", why)
         self._tell()
 
-    async def _close(self, asked: _Asked) -> None:
+    async def _close(self, asked: _Asked) -> str | None:
+        """Close the cluster. Return in words what it is at if it stays up for that, else None."""
         how = closing.how(self._scheduler) if self._closes is None else "It was closing already."
         asked.closing = f"{asked.reason} {how}".strip()
         asked.closes_at = None
@@ -278,13 +285,19 @@ class Shutdowns:
             # It goes on, and is under way until it ends: :meth:`end` says so if it gets there.
             waited = format_time(CLOSING_PATIENCE)
             self._tell_failure(asked, f"It has not closed within {waited}, and is waited for.")
-        await closes
+        return await closes
 
-    async def _close_once(self, asked: _Asked) -> None:
+    async def _close_once(self, asked: _Asked) -> str | None:
+        def at_work() -> str | None:
+            others = self._under_way.values()
+            if any(other.closing and other.even_if_busy for other in others):
+                return None
+            return self._at_work(asked)
+
+        self._came_late = False
+        why = f"asked for by {asked.requested_by}. {asked.reason}".strip()
         try:
-            await closing.close(
-                self._scheduler, f"asked for by {asked.requested_by}. {asked.reason}".strip()
-            )
+            return await closing.close(self._scheduler, why, at_work)
         finally:
             self._closes = None
 
