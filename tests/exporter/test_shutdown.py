@@ -209,14 +209,16 @@ def test_a_command_closes_the_cluster_and_is_acted_on_once(
     cluster: LocalCluster, register: Register, recorder: Recorder
 ) -> None:
     register()
-    recorder.commands = [_command(grace=1), _command(grace=1)]
+    recorder.commands = [_command(grace=1, reason="Friday"), _command(grace=1)]
     _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
     _stop(recorder)
     states = _states(recorder)
     assert (states[0], states.count("announced"), states[-1]) == ("announced", 1, "closing")
     announced = recorder.shutdowns()[0]
     assert (announced.id, announced.requested_by) == ("c1", "ada")
-    assert "It is Friday." in announced.detail
+    assert announced.detail == "Friday. Work that arrives calls it off."
+    closes = _row(recorder, "closing")
+    assert closes.detail.startswith("Friday. Its LocalCluster is closed.")
 
 
 def test_a_shutdown_can_be_called_off_by_command(
@@ -308,7 +310,11 @@ def test_an_answer_to_something_else_is_no_command(
 
 @own_cluster
 def test_a_shutdown_that_fails_says_so(
-    cluster: LocalCluster, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail() -> None:
         raise RuntimeError("no permission, token=abcdef123456")
@@ -319,6 +325,8 @@ def test_a_shutdown_that_fails_says_so(
     failed = _row(recorder, "failed")
     assert "RuntimeError: no permission" in failed.detail
     assert "abcdef123456" not in failed.detail
+    # Without a grace: no time is told that is none.
+    assert any("closes now, asked for by ada" in record.getMessage() for record in caplog.records)
     scheduler: Any = cluster.scheduler
     assert scheduler.status == Status.running
     monkeypatch.undo()

@@ -166,7 +166,7 @@ class Shutdowns:
         asked = _Asked(
             id=command.id,
             requested_by=command.requested_by,
-            reason=command.reason,
+            reason=_sentence(command.reason),
             grace=self._settings.idle_grace if command.grace is None else command.grace,
             even_if_busy=command.even_if_busy,
         )
@@ -240,14 +240,11 @@ class Shutdowns:
         asked.closes_at = time() + asked.grace
         asked.calls = self._idle.calls_begun()
         unless = "" if asked.even_if_busy else "Work that arrives calls it off."
-        reason = asked.reason.strip()
-        if reason and reason[-1] not in ".!?":
-            reason += "."  # someone's own words
-        why = f"{reason} {unless}".strip()
+        why = f"{asked.reason} {unless}".strip()
         self._note(asked, "announced", why)
         logger.warning(
-            "daskscope: this cluster closes in %s, asked for by %s. %s",
-            format_time(asked.grace),
+            "daskscope: this cluster closes %s, asked for by %s. %s",
+            f"in {format_time(asked.grace)}" if asked.grace else "now",
             asked.requested_by,
             why,
         )
@@ -336,3 +333,9 @@ class Shutdowns:
             )
         except Exception:
             self._drops["internal error"] += 1
+
+
+def _sentence(words: str) -> str:
+    """Return someone's own words so that more can follow them."""
+    words = words.strip()
+    return words if not words or words[-1] in ".!?" else f"{words}."
