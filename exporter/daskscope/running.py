@@ -49,6 +49,8 @@ SPOOL_AFTER = 2.0
 LAST_PATIENCE = 0.25
 #: Seconds between two snapshots where one cannot hold all that has changed.
 PAUSE = 0.04
+#: Seconds between two looks for requests that take too long.
+OVERDUE_TICK = 1.0
 #: Seconds that a client which asks for an explanation waits for the beat that it is made of.
 EXPLAIN_DEADLINE = 5.0
 
@@ -117,6 +119,8 @@ class Running:
             )
         self._ended = False
         self._timer = Timer(self._beat, settings.interval)
+        # Beats may be an hour apart, and what hangs keeps its thread.
+        self._overdue = Timer(self._end_overdue, OVERDUE_TICK)
         # A script may end without closing its cluster.
         atexit.register(self._keep_before_exit)
         self._more: asyncio.TimerHandle | None = None
@@ -262,6 +266,7 @@ class Running:
             return  # a beat has found before that the plugin is gone
         self._ended = True
         self._timer.stop()
+        self._overdue.stop()
         atexit.unregister(self._keep_before_exit)
         for unwatch in self._unwatch:
             unwatch()
@@ -286,10 +291,17 @@ class Running:
         cleared = self._privacy.clear(observed)
         self.sender.add(cleared)
         self._report.put(None)
-        self.sender.end_overdue()
-        if self._emit is not None and self._emitter is not None:
+        if self._emit is not None:
             self._emit.put(cleared, size_of(cleared))
-            self._emitter.end_overdue()
+
+    def _end_overdue(self) -> None:
+        # The event loop would log what it raises, each time.
+        try:
+            self.sender.end_overdue()
+            if self._emitter is not None:
+                self._emitter.end_overdue()
+        except Exception:
+            self._drops["internal error"] += 1
 
     def _waiting(self) -> dict[str, int]:
         """Return what waits in each queue: snapshots in all but ``rows``."""

@@ -481,6 +481,25 @@ def test_a_warning_names_where_it_went_whatever_the_environment_says_by_then(
     _close(client)
 
 
+@pytest.mark.parametrize("who", ["service", "collector"])
+def test_what_hangs_is_ended_though_beats_are_an_hour_apart(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    warnings: Warnings,
+    monkeypatch: pytest.MonkeyPatch,
+    who: str,
+) -> None:
+    with Recorder() as hanging:
+        collector, service = (recorder, hanging) if who == "service" else (hanging, recorder)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        hanging.misbehave = lambda path: _drip
+        register(endpoint=service.url, interval="1h")
+        warnings.wait_for_one(hanging.url)
+        _close(client)
+    assert "no answer in time" in warnings.of(hanging.url)[0]
+
+
 def test_a_service_that_asks_for_patience_is_left_alone(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
