@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from dask.utils import parse_bytes, parse_timedelta
 
 from daskscope import protocol
-from daskscope.defaults import argument_name, configured
+from daskscope.defaults import argument_name, configured, leaves
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import MAX_NAME
 from daskscope.scrubbing import repeats_a_repeat
+from daskscope.version import __version__
 
 #: What can have a price for an hour of it.
 PRICED = ("cluster", "worker", "thread", "gpu", "gib")
@@ -27,7 +28,8 @@ MAX_PRICE = 1e9
 class Settings:
     """All settings of one plugin. Durations in seconds, sizes in bytes.
 
-    The token is left out of the repr: reprs end up in logs.
+    The token is left out of the repr: reprs end up in logs. From a client to its scheduler they
+    travel by name, see :func:`by_name`: one whose meaning changes has to get another name.
     """
 
     endpoint: str
@@ -79,6 +81,50 @@ def settings(**overrides: Any) -> Settings:
             )
         if value is not None:
             values[known[name]] = value
+    return _checked(values)
+
+
+def by_name(chosen: Settings) -> dict[str, Any]:
+    """Return settings as a client sends them to its scheduler, which may have another daskscope.
+
+    The standard library's values alone. Pickled as they are, they would be taken by their place:
+    where the other version has two switches in another order, one for the other.
+    """
+    return asdict(chosen)
+
+
+def of_client(told: Mapping[str, Any], version: str) -> Settings:
+    """Return what a client of that ``version`` of daskscope sent by :func:`by_name`.
+
+    What it does not know has the default here, but for what sends something: its user cannot have
+    refused that.
+
+    Raises
+    ------
+    ConfigurationError
+        It has a setting that there is not here, and that may be a refusal.
+    """
+    values: dict[str, Any] = {
+        name: False if default is True else default
+        for name, default in asdict(_checked(dict(leaves()))).items()
+    }
+    unknown = told.keys() - values.keys()
+    try:
+        values.update(told)
+        if values["prices"] is not None:
+            values["prices"] = protocol.Prices(**values["prices"])
+        if not unknown:
+            return Settings(**values)
+    except TypeError:
+        unknown = {"prices"}
+    raise ConfigurationError(
+        f"the scheduler has daskscope {__version__}, which does not understand "
+        f"{', '.join(sorted(unknown))} of this client's daskscope {version}; "
+        "install the same version on both sides"
+    )
+
+
+def _checked(values: Mapping[str, Any]) -> Settings:
     return Settings(
         endpoint=_endpoint(values),
         token=_text_or_none(values, "token"),

@@ -9,18 +9,20 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import wraps
-from typing import Any
+from typing import Any, TypedDict
 
 from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
-from daskscope.config import Settings
+from daskscope.config import Settings, by_name, of_client
+from daskscope.errors import ConfigurationError
 from daskscope.explanation import Explanation
 from daskscope.observe.environment import read_once
 from daskscope.running import Running, until
+from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")
 
@@ -43,15 +45,36 @@ class Registrant:
     client: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """What a client gets to know. ``differing`` names settings that are not the client's own."""
+class Asked(TypedDict):
+    """What a client asks a scheduler for: plain values by name, as each may have another version
+    of daskscope. ``settings`` are as of :func:`daskscope.config.by_name`.
+    """
 
+    version: str
+    settings: dict[str, Any]
+    registrant: dict[str, Any]
+
+
+class Installed(TypedDict, total=False):
+    """What a client gets to know, plain values by name. ``refused`` says what is wrong with what it
+    asked for, and ``problem`` why nothing is delivered; where neither plugin nor ``url`` is there,
+    one of them is all.
+
+    ``registrant`` is whose settings are in force; ``differing`` names those that are not the
+    client's own.
+    """
+
+    refused: str
     cluster_id: str
     url: str
     problem: str | None
-    registrant: Registrant
-    differing: tuple[str, ...]
+    registrant: dict[str, Any]
+    differing: list[str]
+
+
+def asked(settings: Settings, registrant: Registrant) -> Asked:
+    """Return what a client sends to :func:`install`."""
+    return Asked(version=__version__, settings=by_name(settings), registrant=asdict(registrant))
 
 
 def _contained(hook: Callable[..., None]) -> Callable[..., None]:
@@ -77,6 +100,8 @@ class Plugin(SchedulerPlugin):
         self.settings = settings
         self.registrant = registrant
         self.drops: Counter[str] = Counter()
+        #: Why it could not start, or None.
+        self.failed: str | None = None
         self._running: Running | None = None
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -96,6 +121,7 @@ class Plugin(SchedulerPlugin):
             self.transition = self._running.observer.transitions.note  # type: ignore[method-assign]
         except Exception as error:
             logger.warning("daskscope cannot start (%r); the cluster runs without it", error)
+            self.failed = f"it cannot start on the scheduler ({error!r})"
 
     async def close(self) -> None:
         """Tell the service that the scheduler has closed, and end within the deadline."""
@@ -122,21 +148,19 @@ class Plugin(SchedulerPlugin):
         return Installed(
             cluster_id=scheduler.id,
             url=(sender and sender.url) or f"{self.settings.endpoint}/clusters/{scheduler.id}",
-            problem="it could not start; see the scheduler's log"
-            if sender is None
-            else sender.problem,
-            registrant=self.registrant,
-            differing=tuple(
+            problem="it has ended there" if sender is None else sender.problem,
+            registrant=asdict(self.registrant),
+            differing=[
                 field.name
                 for field in fields(Settings)
                 if getattr(settings, field.name) != getattr(self.settings, field.name)
-            ),
+            ],
         )
 
     async def explain(self) -> Explanation:
         """Return what is sent from this cluster now."""
         if self._running is None:
-            return Explanation(problem="it could not start; see the scheduler's log")
+            return Explanation(problem=self.failed or "it has ended there")
         return await self._running.explain()
 
     # --- hooks: on the scheduler's event loop -----------------------------------------------------
@@ -189,24 +213,38 @@ class Plugin(SchedulerPlugin):
             self.drops["internal error"] += 1
 
 
-async def install(
-    settings: Settings, registrant: Registrant, dask_scheduler: Scheduler
-) -> Installed:
+async def install(asked: Asked, dask_scheduler: Scheduler) -> Installed:
     """Put the plugin into the scheduler unless it is there; runs on the scheduler.
 
-    Nothing waits between the look and the act, so that of two clients one is first.
+    Raises nothing: Dask would log what was asked, and the token with it.
     """
+    try:
+        settings = of_client(asked["settings"], asked["version"])
+        return await _install(settings, Registrant(**asked["registrant"]), dask_scheduler)
+    except ConfigurationError as error:
+        return Installed(refused=str(error))
+    except Exception as error:
+        return Installed(problem=f"daskscope {__version__} failed on the scheduler ({error!r})")
+
+
+async def _install(settings: Settings, registrant: Registrant, scheduler: Scheduler) -> Installed:
     # They read files and remember what they found: off the loop.
     await asyncio.to_thread(read_once)
-    plugin = dask_scheduler.plugins.get(NAME)
-    if plugin is None:
+    # Nothing waits between the look and the act, so that of two clients one is first.
+    plugin = scheduler.plugins.get(NAME)
+    assert plugin is None or isinstance(plugin, Plugin)
+    if plugin is None or plugin.failed is not None:
         plugin = Plugin(settings, registrant)
-        dask_scheduler.add_plugin(plugin, name=NAME)
-        await plugin.start(dask_scheduler)
-    assert isinstance(plugin, Plugin)
+        # In place of one that could not start, as of a preload: it must not keep others out.
+        scheduler.plugins.pop(NAME, None)
+        scheduler.add_plugin(plugin, name=NAME)
+        await plugin.start(scheduler)
+        if plugin.failed is not None:
+            scheduler.remove_plugin(NAME)
+            return Installed(problem=plugin.failed)
     plugin.client_is(registrant, settings)
     await plugin.first_answer()
-    return plugin.installed(settings, dask_scheduler)
+    return plugin.installed(settings, scheduler)
 
 
 async def explain_here(dask_scheduler: Scheduler) -> Explanation:

@@ -23,7 +23,7 @@ from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import install_on_scheduler
 from daskscope.observe import environment
-from daskscope.plugin import NAME, Installed, Plugin, Registrant
+from daskscope.plugin import NAME, Installed, Plugin, Registrant, asked
 from daskscope.plugin import install as put_into
 from daskscope.propagate import send_context_with_graphs
 from daskscope.shutdown.client import heed_shutdowns
@@ -179,27 +179,32 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
         except ImportError as still:
             raise _not_on_scheduler(client, still) from None
     me = await asyncio.to_thread(_myself, client.id)
-    installed: Installed = await client._run_on_scheduler(put_into, chosen, me)
+    installed: Installed = await client._run_on_scheduler(put_into, asked(chosen, me))
+    if "refused" in installed:
+        raise ConfigurationError(installed["refused"])
+    if "url" not in installed:
+        return Registration(None, None, installed["problem"])
+    differing = installed["differing"]
     heed_shutdowns(client)
     # Refused by one of the two is refused.
-    if chosen.traces_transmit and "traces_transmit" not in installed.differing:
+    if chosen.traces_transmit and "traces_transmit" not in differing:
         send_context_with_graphs(client)
-    if chosen.code_transmit and "code_transmit" not in installed.differing:
+    if chosen.code_transmit and "code_transmit" not in differing:
         _have_our_frames_ignored()
         # Where others' settings are in force, they may ask for more of it than this client's.
-        alike = "code_context_lines" not in installed.differing
+        alike = "code_context_lines" not in differing
         send_calling_code(client, chosen.code_frames, chosen.code_context_lines if alike else None)
     else:
         send_no_calling_code(client)
-    first = installed.registrant
+    first = installed["registrant"]
     # A setting apart from the token counts as another: two tokens of one workspace do the same.
-    differ = [name for name in installed.differing if name != "token"]
-    others = first.client != client.id and (differ or first.user != me.user)
+    differ = [name for name in differing if name != "token"]
+    others = first["client"] != client.id and (differ or first["user"] != me.user)
     return Registration(
-        cluster_id=installed.cluster_id,
-        url=installed.url,
-        problem=installed.problem,
-        settings_of=f"{first.user}@{first.host}" if others else None,
+        cluster_id=installed["cluster_id"],
+        url=installed["url"],
+        problem=installed["problem"],
+        settings_of=f"{first['user']}@{first['host']}" if others else None,
     )
 
 
