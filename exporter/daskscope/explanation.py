@@ -16,6 +16,7 @@ from typing import Any
 
 from daskscope.config import Settings
 from daskscope.contents import MADE_ANEW
+from daskscope.observe.refusals import Refusals
 from daskscope.observe.snapshot import Observed
 from daskscope.recent import MAX_ROWS
 from daskscope.rehearsal import OwnNumbers, Rehearsal
@@ -161,16 +162,18 @@ class Explanation:
                 yield from _told(sent)
 
 
-def explain(settings: Settings, observed: Observed, own: OwnNumbers | None = None) -> Explanation:
-    """Return what of ``observed`` is sent with ``settings``, and of the plugin's ``own`` numbers.
-    Takes a while: not for a loop.
+def explain(
+    settings: Settings, observed: Observed, own: OwnNumbers, refusals: Refusals
+) -> Explanation:
+    """Return what of ``observed`` is sent with ``settings`` where clients have these ``refusals``,
+    and of the plugin's ``own`` numbers. Takes a while: not for a loop.
     """
-    own = OwnNumbers() if own is None else own
-    full = Rehearsal(settings, observed, own)
+    settings = refusals.in_force(settings)
+    full = Rehearsal(settings, observed, own, refusals)
     parts = []
     for setting, off in SWITCHES:
         field = next(iter(off))
-        without = Rehearsal(dataclasses.replace(settings, **off), observed, own)
+        without = Rehearsal(dataclasses.replace(settings, **off), observed, own, refusals)
         sends = {
             way: found
             for way, told in full.told.items()
@@ -181,7 +184,7 @@ def explain(settings: Settings, observed: Observed, own: OwnNumbers | None = Non
         sizes = (full.bytes - without.bytes, less) if sends else (0, 0)
         parts.append(Part(setting, getattr(settings, field), sends, *sizes))
     all_off = {field: value for _, off in SWITCHES for field, value in off.items()}
-    least = Rehearsal(dataclasses.replace(settings, **all_off), observed, own)
+    least = Rehearsal(dataclasses.replace(settings, **all_off), observed, own, refusals)
     parts.insert(0, Part(ALWAYS, True, least.told, least.bytes, least.gzip))
     return Explanation(
         cluster=observed.cluster.name,

@@ -21,6 +21,7 @@ from daskscope.config import Settings, by_name, of_client
 from daskscope.errors import ConfigurationError
 from daskscope.explanation import Explanation
 from daskscope.observe.environment import read_once
+from daskscope.observe.refusals import refused_by
 from daskscope.running import Running, until
 from daskscope.version import __version__
 
@@ -139,7 +140,7 @@ class Plugin(SchedulerPlugin):
         """Remember whose client that is, and what its own ``settings`` refuse."""
         if self._running is not None and registrant.client is not None:
             self._running.observer.client_is(
-                registrant.client, registrant.user, tells_code=settings.code_transmit
+                registrant.client, registrant.user, refused_by(settings)
             )
 
     def installed(self, settings: Settings, scheduler: Scheduler) -> Installed:

@@ -22,6 +22,7 @@ from daskscope.observe.exception_types import OWN_WORDS
 from daskscope.observe.failures import RawFailure
 from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
+from daskscope.observe.refusals import Refusals
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.scrubbing import (
     Scrubber,
@@ -29,6 +30,7 @@ from daskscope.scrubbing import (
     without_code,
     without_source_lines,
 )
+from daskscope.worker_logs import REFUSED, of_framework
 
 #: What may leave.
 Cleared = Snapshot[protocol.Event, protocol.Failure]
@@ -68,10 +70,13 @@ _NOT_TOLD = "[what led to this, if anything did, is not told]"
 
 
 class Privacy:
-    """Clears snapshots to leave, by the settings of whoever registered."""
+    """Clears snapshots to leave, by the settings of whoever registered first, and without what
+    other clients refuse.
+    """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, refusals: Refusals) -> None:
         self._settings = settings
+        self._refusals = refusals
         self._scrubber = Scrubber(settings.scrub)
         # From the hash of code as observed to that of the code that is sent.
         self._hashes: dict[str, str] = {}
@@ -88,30 +93,39 @@ class Privacy:
             ),
             code=code,
             computations=tuple(map(self._computation, snapshot.computations)),
-            traced={key: self._traced(traced) for key, traced in snapshot.traced.items()}
-            if self._settings.traces_transmit
-            else {},
+            traced={
+                computation: self._traced(traced)
+                for computation, traced in snapshot.traced.items()
+                if self._tells("traces_transmit", computation)
+            },
             failures=tuple(map(self._failure, snapshot.failures)),
             worker_losses=tuple(map(self._loss, snapshot.worker_losses)),
             events=tuple(map(self._event, snapshot.events)) if self._settings.events_allow else (),
-            logs=tuple(map(self._log, snapshot.logs)) if self._settings.logs_transmit else (),
+            logs=tuple(map(self._log, snapshot.logs)) if self._tells_all("logs_transmit") else (),
             shutdowns=tuple(map(self._shutdown, snapshot.shutdowns)),
             profiles=tuple(map(self._profile, snapshot.profiles))
-            if self._settings.profile_transmit
+            if self._tells_all("profile_transmit")
             else (),
             events_by_topic=self._topics(snapshot.events_by_topic),
         )
+
+    def _tells(self, switch: str, computation: str | None) -> bool:
+        """Return whether it is told of that computation; of None, if it is told of all."""
+        told: bool = getattr(self._settings, switch)
+        return told and not self._refusals.by_owner_of(computation, switch)
+
+    def _tells_all(self, switch: str) -> bool:
+        """Return whether it is told of the cluster as a whole: nobody refuses it."""
+        told: bool = getattr(self._settings, switch)
+        return told and not self._refusals.by_any(switch)
 
     def scrub(self, text: str) -> str:
         """Return ``text`` without secrets, and no longer than ``protocol.MAX_TEXT``."""
         return self._scrubber.scrub(text, protocol.MAX_TEXT)
 
-    def _prose(self, text: str) -> str:
-        """Return what a user wrote or logged, also if a traceback was."""
-        return self.scrub(self._allowed(text))
-
-    def _allowed(self, text: str) -> str:
-        return text if self._settings.code_transmit else without_code(text)
+    def _prose(self, text: str, *, code: bool) -> str:
+        """Return what a user wrote or logged, also if a traceback was; without ``code`` if so."""
+        return self.scrub(text if code else without_code(text))
 
     def _scrub_code(self, text: str) -> str:
         return self._scrubber.scrub(text, protocol.MAX_TEXT, code=True)
@@ -127,10 +141,14 @@ class Privacy:
     def _computation(self, computation: protocol.Computation) -> protocol.Computation:
         return dataclasses.replace(
             computation,
-            frames=self._frames(computation.frames or ()) if self._settings.code_transmit else None,
+            frames=self._frames(computation.frames or ())
+            if self._tells("code_transmit", computation.id)
+            else None,
             annotations=self._named(computation.annotations),
             spans=tuple(map(self._short, computation.spans)),
-            trace_id=computation.trace_id if self._settings.traces_transmit else None,
+            trace_id=computation.trace_id
+            if self._tells("traces_transmit", computation.id)
+            else None,
         )
 
     def _in_force(self, cluster: protocol.Cluster) -> dict[str, str]:
@@ -157,29 +175,30 @@ class Privacy:
 
     def _failure(self, failure: RawFailure) -> protocol.Failure:
         row = failure.row
-        if not self._settings.exceptions_transmit:
+        if not self._tells("exceptions_transmit", row.computation):
             return dataclasses.replace(row, message=None, traceback=None)
+        code = self._tells("code_transmit", row.computation)
         traceback = row.traceback
         if traceback is not None:
-            if not self._settings.code_transmit:
+            if not code:
                 traceback = without_source_lines(traceback)
-            traceback = self._with_causes(self._scrub_code(traceback), failure.causes)
-        message = row.message and self._message_of(row.type, row.message)
+            traceback = self._with_causes(self._scrub_code(traceback), failure.causes, code=code)
+        message = row.message and self._message_of(row.type, row.message, code=code)
         return dataclasses.replace(row, message=message, traceback=traceback)
 
-    def _message_of(self, kind: str, message: str) -> str:
+    def _message_of(self, kind: str, message: str, *, code: bool) -> str:
         if kind in _NAME_KEYS and message not in OWN_WORDS:
             message = f"{kind}(…)"
-        if not self._settings.code_transmit and kind in _SHOW_SOURCE_LINES:
+        if not code and kind in _SHOW_SOURCE_LINES:
             message = message.partition(", (")[0] + ", …)"
-        return self._prose(message)
+        return self._prose(message, code=code)
 
-    def _with_causes(self, traceback: str, causes: Causes) -> str:
+    def _with_causes(self, traceback: str, causes: Causes, *, code: bool) -> str:
         """Return a traceback below those of what led to it, as far as there is room."""
         above, cut = "", causes.cut
         room = protocol.MAX_TEXT - len(traceback) - len(_NOT_TOLD) - len(_TRACEBACK) - len("\n\n\n")
         for cause in causes.told:
-            message = shortened(self._message_of(cause.type, cause.message), MAX_CAUSE)
+            message = shortened(self._message_of(cause.type, cause.message, code=code), MAX_CAUSE)
             told = f"{_TRACEBACK}\n{self._scrub_code(cause.frames)}{message}"
             told += f"\n\n{_LED_TO[cause.direct]}\n\n"
             if len(told) + len(above) > room:
@@ -193,20 +212,33 @@ class Privacy:
         )
 
     def _loss(self, loss: protocol.WorkerLoss) -> protocol.WorkerLoss:
-        log = loss.log if self._settings.logs_transmit else None
-        return dataclasses.replace(loss, log=None if log is None else tuple(map(self._prose, log)))
+        # Its lines are of all clients. Texts of exceptions were left out of them if whoever
+        # registered first refuses these.
+        refused = self._settings.exceptions_transmit and not self._tells_all("exceptions_transmit")
+        if loss.log is None or refused or not self._tells_all("logs_transmit"):
+            return dataclasses.replace(loss, log=None)
+        code = self._tells_all("code_transmit")
+        return dataclasses.replace(
+            loss, log=tuple(self._prose(line, code=code) for line in loss.log)
+        )
 
     def _log(self, record: LogRecord) -> LogRecord:
-        # Source lines were never read, and texts of exceptions were left out where they are refused
-        # (daskscope.worker_logs): a message may be made of one.
-        told = self._settings.exceptions_transmit
+        # Source lines were never read, and texts of exceptions were left out where whoever
+        # registered first refuses them (daskscope.worker_logs): a message may be made of one.
+        told = self._tells("exceptions_transmit", record.computation)
+        code = self._tells("code_transmit", record.computation)
         exception, traceback = (record.exception, record.traceback) if told else (None, None)
+        text = record.text
+        if self._settings.exceptions_transmit and not told and not of_framework(record.logger):
+            text = REFUSED
+        if traceback is not None and not code:
+            # An exception of another process has that one's traceback for its text.
+            traceback = without_code(traceback)
         return dataclasses.replace(
             record,
-            text=self._prose(record.text),
-            exception=None if exception is None else self._prose(exception),
-            # An exception of another process has that one's traceback for its text.
-            traceback=None if traceback is None else self._scrub_code(self._allowed(traceback)),
+            text=self._prose(text, code=code),
+            exception=None if exception is None else self._prose(exception, code=code),
+            traceback=None if traceback is None else self._scrub_code(traceback),
         )
 
     def _shutdown(self, shutdown: protocol.Shutdown) -> protocol.Shutdown:
@@ -217,7 +249,7 @@ class Privacy:
         return dataclasses.replace(profile, lines=tuple(lines))
 
     def _line(self, line: protocol.ProfileLine) -> str | None:
-        if line.text is None or not self._settings.code_transmit:
+        if line.text is None or not self._tells_all("code_transmit"):
             return None
         # Cut last: half a secret is not known for one.
         return shortened(self._scrub_code(line.text), MAX_SOURCE_LINE)
@@ -232,7 +264,7 @@ class Privacy:
         try:
             message, cut = (
                 messages.of_dask(
-                    event.message, self.scrub, tracebacks=self._settings.exceptions_transmit
+                    event.message, self.scrub, tracebacks=self._tells_all("exceptions_transmit")
                 )
                 if messages.is_dasks(event.topic)
                 else messages.json_safe(event.message, self.scrub)

@@ -22,6 +22,7 @@ from daskscope.config import Settings
 from daskscope.contents import READERS
 from daskscope.emit.destination import Destination, Signal
 from daskscope.emit.emitter import Emitter, disabled_by_environment
+from daskscope.observe.refusals import Refusals
 from daskscope.observe.snapshot import Observed
 from daskscope.privacy import Privacy
 from daskscope.report.pending import Pending
@@ -39,7 +40,8 @@ class OwnNumbers:
 
 
 class Rehearsal:
-    """What is sent of a snapshot with some settings, and of the plugin's ``own`` numbers.
+    """What is sent of a snapshot with some settings and clients' refusals, and of the plugin's
+    ``own`` numbers.
 
     ``told`` is the content by the way it goes (``heartbeat``, ``metrics``, ``traces``, ``logs``),
     and ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all bodies
@@ -47,10 +49,12 @@ class Rehearsal:
     secrets were taken out.
     """
 
-    def __init__(self, settings: Settings, observed: Observed, own: OwnNumbers) -> None:
+    def __init__(
+        self, settings: Settings, observed: Observed, own: OwnNumbers, refusals: Refusals
+    ) -> None:
         cluster = dataclasses.replace(observed.cluster, tags=settings.tags, prices=settings.prices)
         observed = dataclasses.replace(observed, cluster=cluster)
-        cleared = Privacy(settings).clear(observed)
+        cleared = Privacy(settings, refusals).clear(observed)
         pending = Pending(0, Counter(observed.drops))
         pending.add(cleared)
         # That one holds the code, too, which the service asks for where it lacks it.

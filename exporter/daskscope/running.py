@@ -86,7 +86,7 @@ class Running:
         self.observer.transitions.many_wait = lambda: self._count.put(None)
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)
-        self._privacy = Privacy(settings)
+        self._privacy = Privacy(settings, self.observer.refusals)
         self._recent = Recent()
         # The service and the collector may each hang: neither must hold up the other.
         self._report: Background[None] = Background(
@@ -168,6 +168,7 @@ class Running:
             self._settings,
             self._recent.snapshot() or observed,
             OwnNumbers(failures, self._waiting()),
+            self.observer.refusals,
         )
 
     def tell_more_soon(self) -> None:

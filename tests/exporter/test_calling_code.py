@@ -145,7 +145,8 @@ def test_no_code_is_told_of_clients_that_did_not_register_or_refuse_it(
     theirs, them, ours = recorder.wait_for(
         lambda: (rows := list(recorder.computations().values()))[2:] and rows, "all three"
     )
-    assert [theirs.frames, them.frames] == [(), ()]
+    # What was refused is told as such.
+    assert [theirs.frames, them.frames] == [(), None]
     assert ours.frames
     assert b"of another client" not in recorder.bytes
 

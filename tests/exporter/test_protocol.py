@@ -10,6 +10,7 @@ import pytest
 
 from daskscope import protocol
 from daskscope.config import settings
+from daskscope.observe.refusals import Refusals
 from daskscope.privacy import Privacy
 from tests.service.beats import make_beat, make_cluster
 
@@ -28,7 +29,7 @@ def test_the_hash_of_code_is_the_same_before_and_after_the_wire() -> None:
 
 
 def test_scrubbed_text_is_utf8() -> None:
-    assert Privacy(settings()).scrub(f"no {ODD}") == "no /data/?.csv"
+    assert Privacy(settings(), Refusals(Counter())).scrub(f"no {ODD}") == "no /data/?.csv"
 
 
 @pytest.mark.parametrize(

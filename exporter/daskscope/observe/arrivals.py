@@ -29,6 +29,7 @@ class Arrivals:
     Runs on the event loop, while another thread may be counting transitions. What is counted waits
     until the graph's place among them has come: ``added`` notes that some tasks are in a group.
 
+    ``began`` notes whose computation one is, by its id and that of the client.
     ``sampled`` says whether a trace of that id is kept; without it computations have no trace.
     ``places`` is how many samples of each sort are kept of a group's tasks.
     """
@@ -42,6 +43,7 @@ class Arrivals:
         drops: Counter[str],
         *,
         added: Callable[[Group, int], None],
+        began: Callable[[str, str], None],
         sampled: Callable[[str], bool] | None,
         places: int,
     ) -> None:
@@ -51,6 +53,7 @@ class Arrivals:
         self._naming = naming
         self._drops = drops
         self._added = added
+        self._began = began
         self._sampled = sampled
         self._places = places
         self._loops = Loops()
@@ -118,7 +121,7 @@ class Arrivals:
                 line, submitted=graph is not None and graph.submitted
             )
         if computation is None:
-            computation = self._computation(line, user(), frames, caller)
+            computation = self._computation(client, line, user(), frames, caller)
             self._computations.arrived(computation)
         computation.joined_by(graph, examples[-1])
         again = self._take_over(again, computation)
@@ -145,7 +148,7 @@ class Arrivals:
         ``cancelled``, it needs what is gone. Return the computation's id.
         """
         caller = self._caller((), graph) if self._sampled else None
-        computation = self._computation((client, frames), user, frames, caller)
+        computation = self._computation(client, (client, frames), user, frames, caller)
         computation.joined_by(graph, None)
         computation.ends_unbegun(cancelled=cancelled)
         self._computations.ended(computation)
@@ -153,12 +156,13 @@ class Arrivals:
 
     def _computation(
         self,
+        client: str,
         line: Hashable,
         user: str,
         frames: tuple[protocol.CodeFrame, ...],
         caller: TraceContext | None,
     ) -> Computation:
-        return Computation(
+        computation = Computation(
             line,
             user,
             frames,
@@ -167,6 +171,8 @@ class Arrivals:
             caller=caller,
             places=self._places,
         )
+        self._began(computation.id, client)
+        return computation
 
     def _caller(self, tasks: Iterable[TaskState], graph: Graph | None) -> TraceContext | None:
         found = caller_of(task.annotations for task in tasks)

@@ -16,6 +16,7 @@ from daskscope.observe.environment import (
 )
 from daskscope.observe.idle import Idle
 from daskscope.observe.load import Load
+from daskscope.observe.refusals import Refusals
 from daskscope.observe.versions import Versions
 from daskscope.observe.workers import WorkerTotals
 
@@ -39,10 +40,11 @@ class Cluster:
         idle: Idle,
         cost: Cost | None,
         versions: Versions,
+        refusals: Refusals,
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
-        self._in_force = in_force(settings)
+        self._refusals = refusals
         self._user = user
         self._host = host()
         self._id = scheduler.id
@@ -72,7 +74,7 @@ class Cluster:
             prices=self._settings.prices,
             deployment=deployment(),
             idle_timeout=self._settings.idle_timeout,
-            settings=self._in_force,
+            settings=in_force(self._refusals.in_force(self._settings)),
         )
 
     def status(

@@ -33,6 +33,7 @@ from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes
 from daskscope.observe.profile import Profiles, Window
+from daskscope.observe.refusals import Refusals
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.observe.stream import Messages
 from daskscope.observe.transitions import Transitions
@@ -70,6 +71,7 @@ class Observer:
         self._scheduler = scheduler
         self._settings = settings
         self._users = Users(user if preloaded else None, drops)
+        self.refusals = Refusals(drops)
         self._hook_seconds = 0.0
         # The last snapshot without its rows.
         self._told: Observed | None = None
@@ -107,6 +109,7 @@ class Observer:
             self._naming,
             self._drops,
             added=self.transitions.added,
+            began=self.refusals.began,
             sampled=sampled if traced else None,
             places=settings.traces_tasks_per_group if traced else 0,
         )
@@ -130,6 +133,7 @@ class Observer:
             idle=self.idle,
             cost=self._cost,
             versions=self._versions,
+            refusals=self.refusals,
         )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
         self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
@@ -162,9 +166,10 @@ class Observer:
         self._failed_runs.stop()
         self._load.stop()
 
-    def client_is(self, client: str, user: str, *, tells_code: bool) -> None:
+    def client_is(self, client: str, user: str, refused: frozenset[str]) -> None:
         """Remember whose client that is and what it refuses; Dask does not tell."""
-        self._users.client_is(client, user, tells_code=tells_code)
+        self._users.client_is(client, user, tells_code="code_transmit" not in refused)
+        self.refusals.client_refuses(client, refused)
 
     # --- hooks ------------------------------------------------------------------------------------
 
@@ -411,7 +416,7 @@ class Observer:
 
         The ``last`` window comes before the last snapshot, which tells it.
         """
-        if self.profiles is None:
+        if self.profiles is None or self.refusals.by_any("profile_transmit"):
             return None
         began = time()
         window = self.profiles.window(self._busy_seconds, last=last)

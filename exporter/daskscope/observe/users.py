@@ -13,8 +13,8 @@ from daskscope.observe.environment import UNKNOWN_USER
 #: Clients whose user is remembered; beyond it those go that were told the longest ago.
 MAX_CLIENTS = 10_000
 
-# What Dask calls the clients that tasks get to submit further work with.
-_OF_A_TASK = "Client-worker-"
+#: What Dask calls the clients that tasks get to submit further work with.
+OF_A_TASK = "Client-worker-"
 
 
 class Users:
@@ -63,11 +63,11 @@ class Users:
         known = self._clients.get(client)
         if known is not None:
             return known[0]
-        if client.startswith(_OF_A_TASK) and len(users := running()) == 1:
+        if client.startswith(OF_A_TASK) and len(users := running()) == 1:
             return next(iter(users))
         if self._of_scheduler is not None:
             return self._of_scheduler
-        if self._here is not None and not client.startswith(_OF_A_TASK) and _is_here(client):
+        if self._here is not None and not client.startswith(OF_A_TASK) and _is_here(client):
             return self._here
         return UNKNOWN_USER
 

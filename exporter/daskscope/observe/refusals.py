@@ -1,0 +1,87 @@
+"""What clients of a cluster refuse that the settings in force, another client's, let be sent.
+
+What a client refuses holds for its own computations. Where it cannot be told whose something is, as
+of the workers' profile, it holds for all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import replace
+
+from daskscope.config import Settings
+from daskscope.observe.users import OF_A_TASK
+
+#: Clients that refuse something and are told apart; beyond it, what the first ones refuse is
+#: refused for all.
+MAX_CLIENTS = 10_000
+#: Computations of which it is known whose they are; what others may hold is refused for all.
+MAX_COMPUTATIONS = 10_000
+
+#: What a client can refuse, by the names of the settings.
+REFUSABLE = (
+    "code_transmit",
+    "exceptions_transmit",
+    "profile_transmit",
+    "logs_transmit",
+    "traces_transmit",
+)
+
+
+def refused_by(settings: Settings) -> frozenset[str]:
+    """Return which of :data:`REFUSABLE` those settings refuse."""
+    return frozenset(switch for switch in REFUSABLE if not getattr(settings, switch))
+
+
+class Refusals:
+    """Told on the event loop, asked in any thread."""
+
+    def __init__(self, drops: Counter[str]) -> None:
+        self._drops = drops
+        self._of_clients: dict[str, frozenset[str]] = {}
+        self._of_forgotten: frozenset[str] = frozenset()
+        self._of_any: frozenset[str] = frozenset()
+        # Whose the computations are, by their ids.
+        self._clients: OrderedDict[str, str] = OrderedDict()
+
+    def client_refuses(self, client: str, refused: frozenset[str]) -> None:
+        """Remember what that client refuses from now on."""
+        # Never without it in between: others look meanwhile.
+        if refused:
+            self._of_clients[client] = refused
+        else:
+            self._of_clients.pop(client, None)
+        if len(self._of_clients) > MAX_CLIENTS:
+            first = next(iter(self._of_clients))
+            self._of_forgotten |= self._of_clients[first]
+            self._of_any |= self._of_forgotten
+            del self._of_clients[first]
+            self._drops["refusal of a client"] += 1
+        self._of_any = self._of_forgotten.union(*self._of_clients.values())
+
+    def began(self, computation: str, client: str) -> None:
+        """Remember whose that computation is."""
+        self._clients[computation] = client
+        if len(self._clients) > MAX_COMPUTATIONS:
+            self._clients.popitem(last=False)
+
+    def by_any(self, switch: str) -> bool:
+        """Return whether any client refuses it."""
+        return switch in self._of_any
+
+    def by_owner_of(self, computation: str | None, switch: str) -> bool:
+        """Return whether it is refused by whose client that computation is, or may be."""
+        if switch not in self._of_any:
+            return False
+        client = None if computation is None else self._clients.get(computation)
+        if client is None or client.startswith(OF_A_TASK):
+            return True
+        return switch in self._of_forgotten or switch in self._of_clients.get(client, ())
+
+    def in_force(self, settings: Settings) -> Settings:
+        """Return the settings in force without what is refused for the whole cluster."""
+        return replace(
+            settings,
+            profile_transmit=settings.profile_transmit and not self.by_any("profile_transmit"),
+            logs_transmit=settings.logs_transmit and not self.by_any("logs_transmit"),
+        )
