@@ -84,6 +84,15 @@ def settings(**overrides: Any) -> Settings:
     return _checked(values)
 
 
+def path_of(name: str) -> str:
+    """Return what a field of :class:`Settings` is called in ``daskscope.yaml``."""
+    paths = {
+        argument_name(path.removeprefix("computation.")).replace("__", "_"): path
+        for path, _ in leaves()
+    }
+    return paths.get(name, name)
+
+
 def by_name(chosen: Settings) -> dict[str, Any]:
     """Return settings as a client sends them to its scheduler, which may have another daskscope.
 

@@ -33,6 +33,12 @@ NAME = "daskscope"
 #: What to do on a scheduler that has no plugin.
 NOT_REGISTERED = "Call daskscope.register(), or start the scheduler with --preload daskscope"
 
+#: Settings that say to whom beats go: with wrong ones nobody takes any.
+_ADDRESSEE = ("endpoint", "token", "workspace")
+
+#: Clients that may have registered where a plugin is replaced; with more it stays.
+MAX_CARRIED_OVER = 100
+
 #: Seconds that a client which registers waits to hear whether the service takes its beats.
 ANSWER_DEADLINE = 2.0
 
@@ -61,8 +67,8 @@ class Installed(TypedDict, total=False):
     asked for, and ``problem`` why nothing is delivered; where neither plugin nor ``url`` is there,
     one of them is all.
 
-    ``registrant`` is whose settings are in force; ``differing`` names those that are not the
-    client's own.
+    ``registrant`` is whose settings are in force; ``differing`` names those that the client has
+    otherwise. What it refuses is not among them, for that is heeded.
     """
 
     refused: str
@@ -104,6 +110,8 @@ class Plugin(SchedulerPlugin):
         #: Why it could not start, or None.
         self.failed: str | None = None
         self._running: Running | None = None
+        # Who has registered, by client, and with which settings.
+        self._registered: dict[str, tuple[Registrant, Settings]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin to observe. Never waits, so that of two that register at once one is first."""
@@ -131,6 +139,33 @@ class Plugin(SchedulerPlugin):
             del self.transition
             await running.close()
 
+    def is_replaced_by(self, registrant: Registrant, settings: Settings) -> bool:
+        """Return whether the ``settings`` of that client had better take the place of these.
+
+        So it is where nothing of the cluster was taken by a service, and who registered names
+        another: the first may have been a slip. Otherwise a new plugin would lose what this one has
+        counted so far.
+        """
+        first = self.registrant
+        return (
+            self._running is not None
+            and self._running.sender.url is None
+            and not self._running.sender.is_well()
+            and first.client is not None
+            and (first.user, first.host) == (registrant.user, registrant.host)
+            and any(getattr(self.settings, name) != getattr(settings, name) for name in _ADDRESSEE)
+            and len(self._registered) <= MAX_CARRIED_OVER
+        )
+
+    def replaced_by(self, other: Plugin) -> None:
+        """End, without a word that the scheduler has closed. ``other`` heeds what is refused."""
+        for registrant, settings in self._registered.values():
+            other.client_is(registrant, settings)
+        if self._running is not None:
+            running, self._running = self._running, None
+            del self.transition
+            running.leave()
+
     async def first_answer(self) -> None:
         """Wait until the service has answered, or for as long as it is worth."""
         if self._running is not None:
@@ -142,19 +177,28 @@ class Plugin(SchedulerPlugin):
             self._running.observer.client_is(
                 registrant.client, registrant.user, refused_by(settings)
             )
+            if len(self._registered) <= MAX_CARRIED_OVER:
+                self._registered[registrant.client] = registrant, settings
 
     def installed(self, settings: Settings, scheduler: Scheduler) -> Installed:
         """Return what a client with ``settings`` gets to know."""
         sender = None if self._running is None else self._running.sender
+        in_force = self.settings
+        problem: str | None = "it has ended there"
+        if self._running is not None:
+            in_force = self._running.observer.refusals.in_force(in_force)
+            problem = self._running.sender.problem
+        heeded = refused_by(settings)
         return Installed(
             cluster_id=scheduler.id,
             url=(sender and sender.url) or f"{self.settings.endpoint}/clusters/{scheduler.id}",
-            problem="it has ended there" if sender is None else sender.problem,
+            problem=problem,
             registrant=asdict(self.registrant),
             differing=[
                 field.name
                 for field in fields(Settings)
-                if getattr(settings, field.name) != getattr(self.settings, field.name)
+                if field.name not in heeded
+                and getattr(settings, field.name) != getattr(in_force, field.name)
             ],
         )
 
@@ -234,15 +278,20 @@ async def _install(settings: Settings, registrant: Registrant, scheduler: Schedu
     # Nothing waits between the look and the act, so that of two clients one is first.
     plugin = scheduler.plugins.get(NAME)
     assert plugin is None or isinstance(plugin, Plugin)
-    if plugin is None or plugin.failed is not None:
-        plugin = Plugin(settings, registrant)
-        # In place of one that could not start, as of a preload: it must not keep others out.
-        scheduler.plugins.pop(NAME, None)
-        scheduler.add_plugin(plugin, name=NAME)
+    if plugin is not None and plugin.failed is not None:
+        # As of a preload. It must not keep others out.
+        scheduler.remove_plugin(NAME)
+        plugin = None
+    if plugin is None or plugin.is_replaced_by(registrant, settings):
+        before, plugin = plugin, Plugin(settings, registrant)
         await plugin.start(scheduler)
         if plugin.failed is not None:
-            scheduler.remove_plugin(NAME)
             return Installed(problem=plugin.failed)
+        # Only now: what the new one has put into the scheduler, the other must not take out.
+        if before is not None:
+            before.replaced_by(plugin)
+            scheduler.remove_plugin(NAME)
+        scheduler.add_plugin(plugin, name=NAME)
     plugin.client_is(registrant, settings)
     await plugin.first_answer()
     return plugin.installed(settings, scheduler)

@@ -18,7 +18,7 @@ from distributed import Client, get_client
 from distributed.scheduler import Scheduler
 
 from daskscope.calling_code import send_calling_code, send_no_calling_code
-from daskscope.config import Settings, settings
+from daskscope.config import Settings, path_of, settings
 from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import install_on_scheduler
@@ -35,6 +35,12 @@ _NOTHING_IS_RECORDED = (
     "daskscope: no token, so nothing is recorded. Make one with `daskscope token create`, then "
     "pass it as register(token=…), or set daskscope.token in Dask's configuration or "
     "DASK_DASKSCOPE__TOKEN in the environment."
+)
+
+_REGISTERED_BEFORE = (
+    "daskscope: this client has registered before, and these settings of now are not in force: "
+    "{names}. Those of the first register() are, without what any client refuses, until the "
+    "cluster closes; to change them, register with a new one."
 )
 
 _NOT_ON_SCHEDULER = """\
@@ -54,13 +60,15 @@ class Registration:
 
     ``url`` is the cluster's page; it and ``cluster_id`` are None where nothing was registered.
     ``problem`` says in words what is wrong, or is None. ``settings_of`` says whose settings are in
-    force: the first one's who registered.
+    force, where it is another who registered first. ``not_in_force`` names settings of this call
+    that are not, as in ``daskscope.yaml``.
     """
 
     cluster_id: str | None
     url: str | None
     problem: str | None
     settings_of: str | None = None
+    not_in_force: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return where to look, and what is wrong."""
@@ -86,6 +94,9 @@ class Registration:
     def _notes(self, separator: str) -> str:
         notes = [self.problem and f"not delivering yet: {self.problem}"]
         notes.append(self.settings_of and f"settings of {self.settings_of} are in force")
+        if self.not_in_force:
+            verb = "is" if len(self.not_in_force) == 1 else "are"
+            notes.append(f"this call's {', '.join(self.not_in_force)} {verb} not in force")
         return "".join(separator + note for note in notes if note)
 
 
@@ -93,8 +104,10 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     """Record the cluster of ``client`` from now on.
 
     Puts the daskscope plugin into the scheduler, with the settings of this process. Where it is
-    there already, nothing changes: the settings of the first one stay in force, and the result says
-    whose they are.
+    there already, the settings of the first one stay in force, and the result says whose they are
+    and what differs. But what is refused now is refused from now on. And as long as no service has
+    taken anything, the first one may call again with another ``endpoint``, ``token`` or
+    ``workspace``: what was wrong with it is replaced.
 
     Parameters
     ----------
@@ -197,14 +210,18 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
     else:
         send_no_calling_code(client)
     first = installed["registrant"]
-    # A setting apart from the token counts as another: two tokens of one workspace do the same.
-    differ = [name for name in differing if name != "token"]
-    others = first["client"] != client.id and (differ or first["user"] != me.user)
+    not_in_force = tuple(map(path_of, differing))
+    others = first["client"] != client.id and (differing or first["user"] != me.user)
+    if not_in_force and not others:
+        warnings.warn(
+            _REGISTERED_BEFORE.format(names=", ".join(not_in_force)), UserWarning, stacklevel=1
+        )
     return Registration(
         cluster_id=installed["cluster_id"],
         url=installed["url"],
         problem=installed["problem"],
         settings_of=f"{first['user']}@{first['host']}" if others else None,
+        not_in_force=not_in_force,
     )
 
 

@@ -147,6 +147,10 @@ class Running:
         self._end("stop")
         await until(self._done, ends - time.monotonic())
 
+    def leave(self) -> None:
+        """Tell what has changed, and end in the background: another observes the scheduler now."""
+        self._end("beat")
+
     async def explain(self) -> Explanation:
         """Return what is sent from this cluster now."""
         # A beat of its own, which is sent as every other: no row is taken from another. In steps.

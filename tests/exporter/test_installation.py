@@ -110,7 +110,8 @@ def test_it_is_installed_there_while_the_scheduler_works_on(
         beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
         assert beat.cluster.environment.packages["daskscope"] == daskscope.__version__
         # Where it is, nothing is installed anew.
-        assert repr(daskscope.register(client, install=True, token=TOKEN)) == repr(registration)
+        again = daskscope.register(client, install=True, endpoint=recorder.url, token=TOKEN)
+        assert repr(again) == repr(registration)
         client.close()
         assert TOKEN not in scheduler.stop()
 

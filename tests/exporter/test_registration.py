@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,19 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskscope
-from tests.exporter.conftest import TOKEN, Register
+from daskscope.config import Settings, path_of
+from daskscope.defaults import leaves
+from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 
 
 def inc(x: int) -> int:
     return x + 1
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
 
 
 def test_every_public_name_is_there() -> None:
@@ -123,6 +130,76 @@ def test_the_second_one_hears_whose_settings_are_in_force(
         )
     user = recorder.beats[0].cluster.user
     assert f"settings of {user}@" in repr(registration)
+
+
+def test_a_second_client_with_another_token_hears_that_it_is_not_in_force(
+    cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    with Client(cluster) as second:
+        registration = daskscope.register(
+            second, endpoint=recorder.url, token="dsk_of_another_workspace", interval="100ms"
+        )
+    assert registration.not_in_force == ("token",)
+    assert f"settings of {recorder.beats[0].cluster.user}@" in repr(registration)
+    assert "this call's token is not in force" in repr(registration)
+    assert "dsk_of" not in repr(registration)
+    assert b"dsk_of_another_workspace" not in recorder.bytes
+
+
+def test_a_token_and_an_endpoint_that_were_wrong_can_be_put_right(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    with Recorder() as wrong:
+        wrong.misbehave = lambda path: 401
+        first = register(endpoint=wrong.url, token="dsk_with_a_typo", name="wrong")
+        assert "refuses the token" in repr(first)
+        with Client(cluster) as second:
+            daskscope.register(
+                second,
+                endpoint=wrong.url,
+                token="dsk_with_a_typo",
+                computation__exceptions__transmit=False,
+            )
+            client.submit(inc, 1).result()
+            registration = register(name="right")
+            assert repr(registration) == f"<daskscope: {registration.url}>"
+            assert client.submit(inc, 2).result() == 3
+            assert recorder.computation().status == "finished"
+            second.submit(fail, "a_refused_text").exception()
+            recorder.wait_for(recorder.failures, "the failure")
+            wait_for_worker_logs(client)
+            close_plugin(client)
+    phases = [beat.phase for beat in recorder.beats]
+    assert (phases[0], phases.count("start"), phases.count("stop")) == ("start", 1, 1)
+    assert {beat.cluster.name for beat in recorder.beats} == {"right"}
+    tokens = {request.headers["Authorization"] for request in recorder.arrived}
+    assert tokens == {f"Bearer {TOKEN}"}
+    # What the second one refused, it refused of whatever service.
+    assert recorder.failures()[0].message is None
+    # The first plugin has not said that the cluster stopped.
+    assert b'"phase":"stop"' not in wrong.bytes
+
+
+def test_the_same_client_hears_which_settings_are_not_in_force_and_its_refusals_are(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    with pytest.warns(UserWarning, match=r"not in force: tags, spool\.max-bytes\.") as warned:
+        registration = register(
+            tags={"a": "b"}, spool__max_bytes="1 MiB", computation__exceptions__transmit=False
+        )
+    assert len(warned) == 1
+    assert registration.not_in_force == ("tags", "spool.max-bytes")
+    client.submit(fail, "a_refused_text").exception()
+    recorder.wait_for(recorder.failures, "the failure")
+    assert recorder.failures()[0].message is None
+    assert [beat.phase for beat in recorder.beats].count("start") == 1
+
+
+def test_every_setting_can_be_named() -> None:
+    paths = {path for path, _ in leaves()}
+    assert {path_of(field.name) for field in fields(Settings)} == paths
 
 
 def test_two_that_register_at_once_get_one_plugin(
