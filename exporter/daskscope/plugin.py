@@ -188,6 +188,10 @@ class Plugin(SchedulerPlugin):
         if self._running is not None:
             in_force = self._running.observer.refusals.in_force(in_force)
             problem = self._running.sender.problem
+            if not self._running.sender.first_answer.is_set():
+                problem = (
+                    f"no answer yet from {self.settings.endpoint}; the scheduler goes on trying"
+                )
         heeded = refused_by(settings)
         return Installed(
             cluster_id=scheduler.id,

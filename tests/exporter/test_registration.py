@@ -17,6 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskscope
+from daskscope import plugin
 from daskscope.config import Settings, path_of
 from daskscope.defaults import leaves
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
@@ -200,6 +201,18 @@ def test_the_same_client_hears_which_settings_are_not_in_force_and_its_refusals_
 def test_every_setting_can_be_named() -> None:
     paths = {path for path, _ in leaves()}
     assert {path_of(field.name) for field in fields(Settings)} == paths
+
+
+def test_a_service_that_does_not_answer_is_not_taken_for_one_that_does(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The scheduler is in this process.
+    monkeypatch.setattr(plugin, "ANSWER_DEADLINE", 0.1)
+    recorder.misbehave = lambda path: "hang"
+    registration = register()
+    told = f"no answer yet from {recorder.url}; the scheduler goes on trying"
+    assert registration.problem == told
+    assert f"not delivering yet: {told}" in repr(registration)
 
 
 def test_two_that_register_at_once_get_one_plugin(
