@@ -42,9 +42,10 @@ In order of weight, the last one wins:
 With `register()` the client's configuration counts, and travels to the scheduler; with a preload
 the scheduler's own. Arguments and options are named after the setting:
 `computation.code.max-bytes` is `computation__code__max_bytes=` and
-`--daskscope-computation-code-max-bytes`. `tags` and `prices` have no option. A setting that makes
-no sense, or that there is not, is an error in `register()`; in a preload it is one warning, and the
-cluster runs without daskscope: what may be a refusal is never passed over.
+`--daskscope-computation-code-max-bytes`. `tags` and `prices` have no option; in a variable they are
+written as in a file, `{{project: etl}}`. A setting that makes no sense, or that there is not, is an
+error in `register()`; in a preload it is one warning, and the cluster runs without daskscope: what
+may be a refusal is never passed over.
 
 {plugin}
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from daskscope import protocol
@@ -137,9 +138,9 @@ def _checked(values: Mapping[str, Any]) -> Settings:
     return Settings(
         endpoint=_endpoint(values),
         token=_text_or_none(values, "token"),
-        workspace=_text_or_none(values, "workspace"),
+        workspace=_name_or_none(values, "workspace"),
         disabled=_flag(values, "disabled"),
-        name=_text_or_none(values, "name"),
+        name=_name_or_none(values, "name"),
         interval=_duration(values, "interval", least=0.1),
         tags=_tags(values),
         otlp_enabled=_flag(values, "otlp.enabled"),
@@ -229,6 +230,29 @@ def _text_or_none(values: Mapping[str, Any], path: str) -> str | None:
     return value.strip()
 
 
+def _name_or_none(values: Mapping[str, Any], path: str) -> str | None:
+    value = values[path]
+    # Of a variable's or a file's text Dask makes a number where it can: 2024.
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return _text_or_none(values, path)
+
+
+def _mapping(value: Any, read: Callable[[str], Any]) -> Any:
+    """Return a mapping that a text tells as YAML: a variable's, which Dask leaves as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return read(value) if value.strip() else {}
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return value
+
+
+def _texts_alone(text: str) -> Any:
+    # Without types: 1.10 stays what it is.
+    return yaml.load(text, yaml.BaseLoader)  # noqa: S506 - it makes nothing but texts
+
+
 def _flag(values: Mapping[str, Any], path: str) -> bool:
     value = values[path]
     if not isinstance(value, bool):
@@ -271,7 +295,7 @@ def _level(values: Mapping[str, Any], path: str) -> int:
 
 
 def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
-    value = values["prices"]
+    value = _mapping(values["prices"], yaml.safe_load)
     right = (
         "a mapping of a currency and what an hour costs, such as {currency: USD, thread: 0.06}; "
         f"priced are: {', '.join(PRICED)}"
@@ -319,7 +343,7 @@ def _bytes(values: Mapping[str, Any], path: str) -> int:
 
 
 def _tags(values: Mapping[str, Any]) -> dict[str, str]:
-    value = values["tags"]
+    value = _mapping(values["tags"], _texts_alone)
     if not isinstance(value, Mapping):
         raise _wrong("tags", value, "a mapping, such as {project: etl}")
     tags = {str(key): str(text) for key, text in value.items()}

@@ -80,7 +80,8 @@ def _add_defaults() -> None:
     """Add the defaults to Dask's configuration, where what users wrote stays."""
     told = copy.deepcopy(dask.config.config.get("daskscope"))
     dask.config.update_defaults({"daskscope": DEFAULTS})
-    # Dask lets a default that is a section replace a single value: ``logs: false`` would be gone.
+    # Dask lets a default that is a mapping replace a single value: ``logs: false`` would be gone,
+    # and tags that a variable tells as a text.
     if told is not None and not isinstance(told, Mapping):
         dask.config.config["daskscope"] = told
     elif told is not None:
@@ -90,7 +91,7 @@ def _add_defaults() -> None:
 def _put_back(told: Mapping[str, Any], defaults: Mapping[str, Any], config: dict[str, Any]) -> None:
     for key, value in told.items():
         section = defaults.get(str(key).replace("_", "-"))
-        if value is None or section is None or not _is_section(section):
+        if value is None or not isinstance(section, Mapping):
             continue
         name = dask.config.canonical_name(str(key), config)
         if isinstance(value, Mapping):

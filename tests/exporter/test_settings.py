@@ -76,6 +76,40 @@ def test_sections_that_are_empty_or_written_with_underscores_are_well(tmp_path: 
         assert told.replace("1000", "1024") in output
 
 
+def test_tags_and_prices_in_variables_are_read_as_they_are_written_in_files(tmp_path: Path) -> None:
+    output = of_new_process(
+        "{}",
+        tmp_path,
+        DASK_DASKSCOPE__TAGS="{project: etl, version: 1.10}",
+        DASK_DASKSCOPE__PRICES="{currency: USD, thread: 0.06}",
+    )
+    assert "tags={'project': 'etl', 'version': '1.10'}" in output
+    assert "Prices(currency='USD', per_hour={'thread': 0.06})" in output
+    # Of what is Python's as well, Dask makes a mapping.
+    output = of_new_process("{}", tmp_path, DASK_DASKSCOPE__TAGS="{'project': 'etl', 'year': 2026}")
+    assert "tags={'project': 'etl', 'year': '2026'}" in output
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("TAGS", "project=etl"), ("TAGS", "{project: etl"), ("PRICES", "0.06"), ("PRICES", "[1]")],
+)
+def test_tags_and_prices_that_are_no_mapping_are_not_passed_over(
+    variable: str, text: str, tmp_path: Path
+) -> None:
+    output = of_new_process("{}", tmp_path, **{f"DASK_DASKSCOPE__{variable}": text})
+    assert output.startswith(f"refused: daskscope.{variable.lower()} is ")
+    assert "it must be a mapping" in output
+
+
+def test_a_name_may_look_like_a_number(tmp_path: Path) -> None:
+    output = of_new_process(
+        "daskscope: {workspace: 7}", tmp_path, DASK_DASKSCOPE__NAME="2024", DASK_DASKSCOPE__TOKEN=""
+    )
+    assert "workspace='7', " in output
+    assert "name='2024', " in output
+
+
 def test_what_a_program_sets_counts_and_may_be_wrong_too() -> None:
     with dask.config.set({"daskscope": {"interval": "3s"}}):
         assert (settings().interval, settings().logs_transmit) == (3.0, True)
