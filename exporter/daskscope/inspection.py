@@ -38,7 +38,7 @@ def explain(client: Client | None = None) -> Any:
     Raises
     ------
     ConfigurationError
-        There is no client.
+        There is no client, or it is closed.
 
     Examples
     --------

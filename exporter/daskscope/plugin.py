@@ -152,6 +152,7 @@ class Plugin(SchedulerPlugin):
             and self._running.sender.url is None
             and not self._running.sender.is_well()
             and first.client is not None
+            and settings.token is not None
             and (first.user, first.host) == (registrant.user, registrant.host)
             and any(getattr(self.settings, name) != getattr(settings, name) for name in _ADDRESSEE)
             and len(self._registered) <= MAX_CARRIED_OVER
@@ -193,6 +194,9 @@ class Plugin(SchedulerPlugin):
                     f"no answer yet from {self.settings.endpoint}; the scheduler goes on trying"
                 )
         heeded = refused_by(settings)
+        if settings.token is None:
+            # It joins who has one, wherever the service is.
+            heeded |= {"token", "endpoint"}
         return Installed(
             cluster_id=scheduler.id,
             url=(sender and sender.url) or f"{self.settings.endpoint}/clusters/{scheduler.id}",
@@ -286,6 +290,8 @@ async def _install(settings: Settings, registrant: Registrant, scheduler: Schedu
         # As of a preload. It must not keep others out.
         scheduler.remove_plugin(NAME)
         plugin = None
+    if plugin is None and settings.token is None:
+        return Installed(problem="no token")
     if plugin is None or plugin.is_replaced_by(registrant, settings):
         before, plugin = plugin, Plugin(settings, registrant)
         await plugin.start(scheduler)

@@ -93,10 +93,12 @@ class Registration:
 
     def _notes(self, separator: str) -> str:
         notes = [self.problem and f"not delivering yet: {self.problem}"]
-        notes.append(self.settings_of and f"settings of {self.settings_of} are in force")
-        if self.not_in_force:
-            verb = "is" if len(self.not_in_force) == 1 else "are"
-            notes.append(f"this call's {', '.join(self.not_in_force)} {verb} not in force")
+        names = ", ".join(self.not_in_force)
+        if self.settings_of:
+            mine = f", not this call's {names}" if names else ""
+            notes.append(f"settings of {self.settings_of} are in force{mine}")
+        elif names:
+            notes.append(f"not in force: this call's {names}")
         return "".join(separator + note for note in notes if note)
 
 
@@ -131,7 +133,7 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     Raises
     ------
     ConfigurationError
-        A setting makes no sense, or there is no client.
+        A setting makes no sense, or there is no client, or it is closed.
     NotOnScheduler
         The scheduler cannot import daskscope, or pip cannot install it there.
 
@@ -146,9 +148,8 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     chosen = settings(**overrides)
     if chosen.disabled:
         return Registration(None, None, "daskscope.disabled is true")
-    if chosen.token is None:
-        warnings.warn(_NOTHING_IS_RECORDED, UserWarning, stacklevel=2)
-        return Registration(None, None, "no token")
+    if client is None and chosen.token is None and not _is_there_a_client():
+        return _without_token()
     client = current_client(client)
     return client.sync(_register, client, chosen, install)
 
@@ -168,22 +169,52 @@ def current_client(client: Client | None) -> Client:
     Raises
     ------
     ConfigurationError
-        There is none.
+        There is none, it is closed, or something else was passed for one.
     """
-    if client is not None:
-        return client
-    try:
-        return get_client()
-    except ValueError:
+    if client is None:
+        try:
+            client = get_client()
+        except ValueError:
+            raise ConfigurationError(
+                "there is no Dask client; make one first (Client()), or pass it as the first "
+                "argument"
+            ) from None
+    given: Any = client
+    if isinstance(given, str) and "://" not in given:
+        # Not the text itself: it may be a token.
         raise ConfigurationError(
-            "there is no Dask client; make one first (Client()), or pass it as the first argument"
-        ) from None
+            "the first argument is a text; it must be a Dask client. A token is passed by name, "
+            "as token=…"
+        )
+    if not isinstance(given, Client):
+        raise ConfigurationError(
+            f"the first argument is a {type(given).__name__}; it must be a Dask client: make one "
+            "of a cluster, or of a scheduler's address, by Client(…)"
+        )
+    if client.status in ("closing", "closed"):
+        raise ConfigurationError("the Dask client is closed; make another, by Client(…)")
+    return client
+
+
+def _is_there_a_client() -> bool:
+    try:
+        get_client()
+    except ValueError:
+        return False
+    return True
+
+
+def _without_token() -> Registration:
+    warnings.warn(_NOTHING_IS_RECORDED, UserWarning, stacklevel=3)
+    return Registration(None, None, "no token")
 
 
 async def _register(client: Client, chosen: Settings, may_install: bool) -> Registration:
     try:
         await _import_on_scheduler(client)
     except ImportError as error:
+        if chosen.token is None:
+            return _without_token()
         if not may_install:
             raise _not_on_scheduler(client, error) from None
         await install_on_scheduler(client)
@@ -195,6 +226,8 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
     installed: Installed = await client._run_on_scheduler(put_into, asked(chosen, me))
     if "refused" in installed:
         raise ConfigurationError(installed["refused"])
+    if "url" not in installed and chosen.token is None:
+        return _without_token()
     if "url" not in installed:
         return Registration(None, None, installed["problem"])
     differing = installed["differing"]

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -20,6 +21,7 @@ import daskscope
 from daskscope import plugin
 from daskscope.config import Settings, path_of
 from daskscope.defaults import leaves
+from daskscope.observe import environment
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
@@ -113,6 +115,31 @@ def test_without_a_client_the_error_says_so() -> None:
         daskscope.register(token=TOKEN)
 
 
+@pytest.mark.parametrize("ask", [daskscope.register, daskscope.explain])
+def test_what_is_no_client_is_an_error_that_says_what_to_pass(
+    cluster: LocalCluster, ask: Callable[[Any], object]
+) -> None:
+    for given, told in (
+        (cluster, "is a LocalCluster; it must be a Dask client"),
+        (cluster.scheduler_address, "is a str; it must be a Dask client"),
+        ("dsk_a_token", "token=…"),
+    ):
+        with pytest.raises(daskscope.ConfigurationError) as error:
+            ask(given)
+        assert told in str(error.value)
+        assert "dsk_a_token" not in str(error.value)
+
+
+@pytest.mark.parametrize("ask", [daskscope.register, daskscope.explain])
+def test_a_client_that_is_closed_is_an_error_that_says_so(
+    cluster: LocalCluster, ask: Callable[[Any], object]
+) -> None:
+    with Client(cluster) as closed:
+        pass
+    with pytest.raises(daskscope.ConfigurationError, match="client is closed"):
+        ask(closed)
+
+
 def test_registering_twice_gives_one_plugin_and_tells_nothing_new(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
@@ -143,7 +170,7 @@ def test_a_second_client_with_another_token_hears_that_it_is_not_in_force(
         )
     assert registration.not_in_force == ("token",)
     assert f"settings of {recorder.beats[0].cluster.user}@" in repr(registration)
-    assert "this call's token is not in force" in repr(registration)
+    assert "are in force, not this call's token" in repr(registration)
     assert "dsk_of" not in repr(registration)
     assert b"dsk_of_another_workspace" not in recorder.bytes
 
@@ -192,6 +219,7 @@ def test_the_same_client_hears_which_settings_are_not_in_force_and_its_refusals_
         )
     assert len(warned) == 1
     assert registration.not_in_force == ("tags", "spool.max-bytes")
+    assert "not in force: this call's tags, spool.max-bytes" in repr(registration)
     client.submit(fail, "a_refused_text").exception()
     recorder.wait_for(recorder.failures, "the failure")
     assert recorder.failures()[0].message is None
@@ -272,6 +300,29 @@ def test_a_preloaded_scheduler_reports_without_a_client_that_registers(recorder:
     assert first.cluster.name == "by-preload"
     assert first.cluster.kind == "dask scheduler"
     assert [beat.phase for beat in recorder.beats].count("start") == 1
+
+
+def test_a_client_without_a_token_joins_a_preloaded_scheduler(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "user", lambda: "ada")
+    options = ["--preload", "daskscope", "--daskscope-endpoint", recorder.url]
+    with (
+        scheduler_process(*options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler,
+        worker_process(scheduler.address),
+        Client(scheduler.address, timeout=30) as client,
+    ):
+        # No warning: pytest makes errors of them.
+        registration = daskscope.register(
+            client, interval="100ms", computation__exceptions__transmit=False
+        )
+        assert registration.url == f"{recorder.url}/clusters/{registration.cluster_id}"
+        assert registration.not_in_force == ("interval",)
+        client.submit(fail, "a_refused_text").exception(timeout=30)
+        client.close()
+        scheduler.stop()
+    assert recorder.computation().user == "ada"
+    assert recorder.failures()[0].message is None
 
 
 def test_a_preload_with_wrong_settings_leaves_a_scheduler_that_runs() -> None:
