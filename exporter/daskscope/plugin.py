@@ -109,14 +109,16 @@ class Plugin(SchedulerPlugin):
         self.drops: Counter[str] = Counter()
         #: Why it could not start, or None.
         self.failed: str | None = None
+        self._started = False
         self._running: Running | None = None
         # Who has registered, by client, and with which settings.
         self._registered: dict[str, tuple[Registrant, Settings]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin to observe. Never waits, so that of two that register at once one is first."""
-        if self._running is not None:
+        if self._started:
             return
+        self._started = True
         try:
             self._running = Running(
                 scheduler,
@@ -286,10 +288,13 @@ async def _install(settings: Settings, registrant: Registrant, scheduler: Schedu
     # Nothing waits between the look and the act, so that of two clients one is first.
     plugin = scheduler.plugins.get(NAME)
     assert plugin is None or isinstance(plugin, Plugin)
-    if plugin is not None and plugin.failed is not None:
-        # As of a preload. It must not keep others out.
-        scheduler.remove_plugin(NAME)
-        plugin = None
+    if plugin is not None:
+        # Of a preload Dask has it started after all preloads, and takes clients before.
+        await plugin.start(scheduler)
+        if plugin.failed is not None:
+            # It must not keep others out.
+            scheduler.remove_plugin(NAME)
+            plugin = None
     if plugin is None and settings.token is None:
         return Installed(problem="no token")
     if plugin is None or plugin.is_replaced_by(registrant, settings):

@@ -296,6 +296,8 @@ async def _setup(dask_scheduler: Scheduler, **options: Any) -> None:
     # Packages' versions are read from files, and remembered: off the loop.
     await asyncio.to_thread(environment.read_once)
     registrant = await asyncio.to_thread(_myself)
+    if NAME in dask_scheduler.plugins:
+        return  # a client was first, and may have refused what these settings allow
     # Dask starts it, right after the preloads.
     dask_scheduler.add_plugin(Plugin(chosen, registrant), name=NAME)
 

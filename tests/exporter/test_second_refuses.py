@@ -12,8 +12,10 @@ from distributed import Client, LocalCluster, wait
 from distributed.metrics import time
 
 import daskscope
-from daskscope import names
+from daskscope import dask_setup, names
+from daskscope.config import settings
 from daskscope.observe.refusals import MAX_CLIENTS, MAX_COMPUTATIONS, Refusals
+from daskscope.plugin import NAME, Plugin, Registrant
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 
@@ -143,6 +145,37 @@ def test_a_refusal_holds_for_what_the_same_client_has_begun(
     recorder.wait_for(recorder.failures, "the failure")
     close_plugin(client)
     assert SECONDS_TEXT.encode() not in recorder.bytes
+
+
+def test_a_refusal_holds_where_dask_has_not_started_the_plugin_of_a_preload_yet(
+    client: Client, second: Client, register: Register, recorder: Recorder
+) -> None:
+    client.run_on_scheduler(_add_without_starting, recorder.url)
+    refuse(second, recorder, computation__exceptions__transmit=False)
+    wait(second.submit(fail_for_the_second, SECONDS_TEXT, pure=False))
+    (failure,) = recorder.wait_for(recorder.failures, "the failure")
+    close_plugin(client)
+    assert failure.message is None
+
+
+def _add_without_starting(url: str, dask_scheduler: Any) -> None:
+    chosen = settings(endpoint=url, token=TOKEN, interval="100ms")
+    dask_scheduler.add_plugin(Plugin(chosen, Registrant("grace", "there")), name=NAME)
+
+
+def test_a_preload_does_not_put_a_client_out_that_was_first(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(computation__exceptions__transmit=False)
+    client.run_on_scheduler(_preload, recorder.url)
+    wait(client.submit(fail_for_the_first, FIRSTS_TEXT, pure=False))
+    (failure,) = recorder.wait_for(recorder.failures, "the failure")
+    assert failure.message is None
+
+
+async def _preload(url: str, dask_scheduler: Any) -> None:
+    assert dask_setup.callback is not None
+    await dask_setup.callback(dask_scheduler, daskscope_endpoint=url, daskscope_token=TOKEN)
 
 
 def test_explain_shows_nothing_that_is_refused(
