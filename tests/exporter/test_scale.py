@@ -125,6 +125,8 @@ def test_workers_that_come_and_go_leave_their_losses_and_nothing_else(
         observer = observer_of(cluster)
         observer.transitions.count()
         sizes.append(held(observer))
+        # Whose the last computations were stays, of as many as there is room for.
+        assert sizes[-1].pop("._cluster._refusals._clients") == wave
 
     assert {loss.reason for loss in recorder.losses()} == {names.LOSS_LOST_CONNECTION}
     assert len({loss.id for loss in recorder.losses()}) == 200

@@ -67,6 +67,8 @@ class Destination:
             name: value for name, value in os.environ.items() if name.startswith("OTEL_")
         }
         self._warned: set[str] = set()
+        # Each signal may be made, and sent, in a thread of its own.
+        self._warning = threading.Lock()
         self.sessions: dict[Signal, Attempt] = {}
 
     def exporter(self, signal: Signal) -> Any:
@@ -232,9 +234,11 @@ class Destination:
         return own if self._environment.get(own) else f"OTEL_EXPORTER_OTLP_{name}"
 
     def _warn(self, problem: str) -> None:
-        if problem not in self._warned:
+        with self._warning:
+            if problem in self._warned:
+                return
             self._warned.add(problem)
-            logger.warning("daskscope: %s.", problem)
+        logger.warning("daskscope: %s.", problem)
 
 
 def _parsed(headers: str | None) -> dict[str, str]:
