@@ -66,6 +66,8 @@ class Destination:
         self._environment = {
             name: value for name, value in os.environ.items() if name.startswith("OTEL_")
         }
+        # Whether a signal goes over gRPC, once that is known: by then it does so.
+        self._grpc: dict[Signal, bool] = {}
         self._warned: set[str] = set()
         # Each signal may be made, and sent, in a thread of its own.
         self._warning = threading.Lock()
@@ -173,6 +175,11 @@ class Destination:
             )
 
     def _goes_over_grpc(self, signal: Signal) -> bool:
+        if signal not in self._grpc:
+            self._grpc[signal] = self._can_go_over_grpc(signal)
+        return self._grpc[signal]
+
+    def _can_go_over_grpc(self, signal: Signal) -> bool:
         protocol = self._variable(signal, "PROTOCOL") or "http/protobuf"
         if not self.is_elsewhere(signal) or protocol == "http/protobuf":
             return False
