@@ -147,6 +147,29 @@ def test_headers_for_another_backend_do_not_go_to_the_service(
     assert {request.headers["x-team"] for request in logs} == {"a"}
 
 
+def test_nor_do_certificates_for_another_backend_count_for_the_service(
+    client: Client,
+    register: Register,
+    collector: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    files, others = Files(tmp_path / "files"), Files(tmp_path / "others")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", files.authority)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", others.authority)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", str(tmp_path / "missing"))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", str(tmp_path / "missing"))
+    with Recorder(files.context()) as service:
+        register(endpoint=service.url)
+        client.submit(sum, [1, 2]).result()
+        service.wait_for(
+            lambda: {request.path for request in service.requests} >= SIGNALS - {"/v1/traces"},
+            "what goes to the service",
+        )
+        close_plugin(client)
+
+
 def test_headers_alone_leave_the_service_its_token(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,11 +13,13 @@ class Attempt(Session):
     """A session that the SDK sends with, once each time: it would try again inside, for seconds,
     and cannot be told to stop without losing what else waits.
 
-    ``outcome`` is what the last request came to.
+    ``outcome`` is what the last request came to. It ``presents`` a certificate or, whatever the SDK
+    has found in the environment, it does not.
     """
 
-    def __init__(self, overdue: float) -> None:
+    def __init__(self, overdue: float, *, presents: bool) -> None:
         super().__init__(overdue)
+        self._presents = presents
         self.outcome: requests.Response | Exception | None = None
         self._given_up = False
 
@@ -25,6 +27,11 @@ class Attempt(Session):
         """End the request that is under way, and send no more. From any thread."""
         self._given_up = True
         self.end()
+
+    def merge_environment_settings(self, *args: Any) -> Any:
+        """Return the settings of a request, the environment's among them."""
+        merged = super().merge_environment_settings(*args)
+        return merged if self._presents else {**merged, "cert": None}
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a request. Whatever is wrong, the SDK is told of what it does not try again."""

@@ -80,7 +80,10 @@ class Destination:
         # Whose credentials come from a plug-in has a session of its own.
         if self._variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
             return self._over_http(signal)
-        self.sessions[signal] = Attempt(overdue=2 * self.timeout(signal))
+        self.sessions[signal] = Attempt(
+            overdue=2 * self.timeout(signal),
+            presents=self._credential(signal, "CLIENT_CERTIFICATE") is not None,
+        )
         return self._over_http(signal, session=self.sessions[signal])
 
     def address(self, signal: Signal) -> str:

@@ -79,7 +79,7 @@ def causes_of(traceback: str, exception: Any) -> Causes:
             if len(told) == MAX_CAUSES:
                 return Causes(tuple(told), cut=True)
             told.append(cause)
-    except Exception:
+    except Exception:  # the rest is made in a way that is not known
         return Causes(tuple(told), cut=True)
     return Causes(tuple(told))
 
