@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import os
 import time
@@ -9,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Scheduler
+from distributed.protocol.pickle import dumps
 
 import daskscope
 from daskscope.observe import groups
@@ -64,6 +67,25 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
     if plugin is not None:
         # What it has put into workers must not meet the next test.
         cluster.sync(plugin.close)
+    cluster.sync(_leave_no_task, cluster.scheduler)
+
+
+async def _leave_no_task(scheduler: Scheduler) -> None:
+    """Wait until Dask has forgotten all tasks: those of one test must not be counted in the next.
+
+    A future may be part of garbage, here or, of a task's own client, on a worker.
+    """
+    ends = time.monotonic() + PATIENCE
+    while scheduler.tasks:
+        if time.monotonic() > ends:
+            left = {
+                key: (task.state, [client.client_key for client in task.who_wants or ()])
+                for key, task in scheduler.tasks.items()
+            }
+            raise AssertionError(f"the test left tasks on the cluster that others use: {left}")
+        gc.collect()
+        await scheduler.broadcast(msg={"op": "run", "function": dumps(gc.collect)})
+        await asyncio.sleep(0.01)
 
 
 @pytest.fixture
