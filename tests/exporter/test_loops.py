@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -189,17 +190,23 @@ def test_each_call_of_compute_is_a_computation_however_soon_the_next_one_comes(
     assert [(row.status, row.tasks) for row in rows] == [("finished", 1)] * 3
 
 
-def test_nor_does_compute_go_on_with_what_was_submitted(
+def test_nor_does_compute_go_on_with_what_was_submitted_or_the_other_way_round(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
     # What is called alike comes from one line, then.
     register(interval="1h", computation__code__transmit=False)
-    client.submit(inc, 1, pure=False).result()
-    delayed(inc)(2).compute()
+    futures = []
+    for number in range(5):
+        futures.append(
+            client.compute(delayed(inc)(number))
+            if number % 2
+            else client.submit(inc, number, pure=False)
+        )
+        wait(futures)
 
     rows = observer_of(cluster).snapshot("beat").computations
-    assert [row.tasks for row in rows] == [1, 1]
+    assert sorted(row.tasks for row in rows) == [1, 1, 3]
 
 
 def test_lines_that_may_go_on_are_bounded(
@@ -207,16 +214,23 @@ def test_lines_that_may_go_on_are_bounded(
 ) -> None:
     monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
     monkeypatch.setattr(computations, "MAX_ENDED", 1)
-    register(interval="1h")
+    # What is called alike comes from one line, then.
+    register(interval="1h", computation__code__transmit=False)
     observer = observer_of(cluster)
-    client.submit(inc, 1, pure=False).result()
-    (first,) = observer.snapshot("beat").computations
-    client.submit(double, 1, pure=False).result()
+    futures = []
 
-    told = {row.id: row.status for row in observer.snapshot("beat").computations}
+    def told_after(function: Callable[[int], int]) -> dict[str, protocol.ComputationStatus]:
+        futures.append(client.submit(function, 1, pure=False))
+        wait(futures)
+        return {row.id: row.status for row in observer.snapshot("beat").computations}
+
+    (first,) = told_after(inc)
+    told = told_after(double)
     assert len(told) == 2
-    assert told.pop(first.id) == "finished"
+    assert told.pop(first) == "finished"
     assert list(told.values()) == ["running"]
+    # What has been told as finished does not go on, though its last task has just ended.
+    assert first not in told_after(inc)
 
 
 @pytest.mark.own_cluster

@@ -13,12 +13,12 @@ from distributed import Client, Event, LocalCluster, wait
 from distributed.metrics import monotonic
 from distributed.scheduler import Scheduler
 
-from daskscope.observe import transitions
+from daskscope.observe import groups, transitions
 from daskscope.observe.computations import Computations
 from daskscope.observe.observer import Observer
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
-from tests.exporter.test_computations import hold, inc
+from tests.exporter.test_computations import double, hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
 
 pytestmark = pytest.mark.usefixtures("loops_never_pause")
@@ -218,6 +218,45 @@ def test_nor_does_one_of_a_loop_whose_last_task_is_still_at_work(
     ] * 2
     needs = {group.prefix: group.dependencies for group in rows.task_groups}
     assert needs == {"hold": (), "inc": ("hold",)}
+
+
+def test_nor_does_one_of_a_loop_whose_last_task_has_just_ended(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    register(interval="1h")
+    observer = observer_of(cluster)
+    counted = counted_by(observer, monkeypatch)
+    futures = []
+    for number in range(5):
+        futures.append(client.submit(inc, number, pure=False))
+        wait(futures[-1])
+        futures += client.map(double, range(2), pure=False)
+        wait(futures)
+    while_they_came = list(counted)
+
+    assert not while_they_came
+    rows = observer.snapshot("beat").computations
+    assert sorted((row.status, row.tasks, row.completed) for row in rows) == [
+        ("running", 5, 5),
+        ("running", 10, 10),
+    ]
+
+
+def test_one_of_a_loop_whose_last_task_was_let_go_is_another_computation(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    register(interval="1h")
+    for number in range(2):
+        futures = client.map(hold, range(1), [f"let go {number}"], pure=False)
+        client.run_on_scheduler(given)
+        client.cancel(futures)
+        client.run_on_scheduler(forgotten)
+        Event(f"let go {number}", client=client).set()
+
+    rows = observer_of(cluster).snapshot("beat").computations
+    assert [(row.status, row.tasks) for row in rows] == [("cancelled", 1), ("cancelled", 1)]
 
 
 def test_nor_does_any_once_all_tasks_from_before_daskscope_came_are_gone(

@@ -113,7 +113,7 @@ class Arrivals:
         examples = firsts or again
         line = (client, frames or self._naming.prefix(examples[0]), caller and caller.trace_id)
         computation = None if counted else self._computations.last_from(line)
-        if computation is not None and not computation.is_at_work():
+        if computation is not None and not computation.surely_takes(graph):
             count_first()
             counted = True
         if counted:

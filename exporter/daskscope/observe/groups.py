@@ -206,6 +206,7 @@ class Computation:
     """
 
     __slots__ = (
+        "_joined_at",
         "_newest",
         "active",
         "annotations",
@@ -257,8 +258,9 @@ class Computation:
             self.handed_on = annotations_of(of_computation(self.id, trace, caller, sampled=kept))
             self.places = places if kept else 0
         self.line = line
-        # A task of the last graph that joined it, as one is about to.
+        # A task of the last graph that joined it, as one is about to, and when that was.
         self._newest: ref[TaskState] | None = None
+        self._joined_at = now
         #: Whether the last graph that joined it was one of submit or map.
         self.submitted = False
         self.user = user
@@ -307,6 +309,7 @@ class Computation:
         """
         # What it is to run may be large, and Dask may forget it any time.
         self._newest = None if newest is None else ref(newest)
+        self._joined_at = time()
         self.submitted = graph is not None and graph.submitted
         if graph is None or graph.nbytes is None or self.graph_bytes is None:
             self.graph_bytes = None
@@ -317,10 +320,24 @@ class Computation:
                 if name in self.annotations or len(self.annotations) < MAX_ANNOTATIONS:
                     self.annotations[name] = text
 
-    def is_at_work(self) -> bool:
-        """Return whether it runs for sure, by what its newest task is doing now."""
+    def surely_takes(self, graph: Graph | None) -> bool:
+        """Return whether ``graph``, from its line, joins it whatever is yet to be counted: that can
+        be told by what its newest task is doing now.
+        """
         newest = None if self._newest is None else self._newest()
-        return newest is not None and newest.state in ACTIVE
+        if newest is None:  # Dask has forgotten it, and how it ended is to be counted
+            return False
+        if newest.state in ACTIVE:
+            return True
+        # It may go on from when its last task ended, which was no sooner than when this one came.
+        return (
+            newest.state == "memory"
+            and self.stopped_at is None
+            and self.submitted
+            and graph is not None
+            and graph.submitted
+            and abs(time() - self._joined_at) < LOOP_PAUSE
+        )
 
     def may_go_on(self, now: float) -> bool:
         """Return whether it has not stopped though its tasks have ended: a loop may submit more."""

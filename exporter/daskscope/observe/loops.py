@@ -46,12 +46,12 @@ class Loops:
         self._loops: dict[Hashable, Loop] = {}
 
     def find(self, client: str, task: TaskState, graph: Graph) -> Loop | None:
-        """Return the loop that sent ``graph``, with that new ``task``, if it still runs for sure.
+        """Return the loop that sent ``graph``, with that new ``task``, if that joins it for sure.
 
         None if the graph may have to go another way than the one before.
         """
         loop = self._loops.get(_line(client, task, graph))
-        if loop is None or loop.dasks is not task.group or not loop.computation.is_at_work():
+        if loop is None or loop.dasks is not task.group or not loop.computation.surely_takes(graph):
             return None
         return loop if _alike(task, graph) == loop.alike else None
 
