@@ -335,8 +335,9 @@ class Running:
         self._report.close()
         self._report.join(max(spool_at - time.monotonic(), 0.0))
         if not self._report.done():
-            # The request that is under way hangs, and there is no time left.
+            # The request that is under way hangs.
             self.sender.keeper.keep()
+            self.sender.give_up()
         self.sender.keeper.close()
 
     def _done(self) -> bool:

@@ -75,6 +75,7 @@ class Sender:
             }
         )
         self._unheard = False
+        self._given_up = False
         self._drops_told: dict[str, int] | None = None
         self._look_for_others = True
         self._not_before = 0.0
@@ -119,12 +120,17 @@ class Sender:
         self._session.end_overdue()
         self.keeper.warn_if_overdue()
 
+    def give_up(self) -> None:
+        """End the request that is under way, and send no other: there is no time left."""
+        self._given_up = True
+        self._session.end()
+
     # --- from the thread that sends ---------------------------------------------------------------
 
     def send(self, _: object = None) -> None:
         """Send what waits; what cannot be sent now waits for the next call."""
-        if not self._unheard:
-            return  # it went with an earlier one
+        if self._given_up or not self._unheard:
+            return  # it went with an earlier one, or is kept
         delivered = self._pending.ended or time.monotonic() >= self._not_before
         try:
             if delivered:
