@@ -49,8 +49,8 @@ SPOOL_AFTER = 2.0
 LAST_PATIENCE = 0.25
 #: Seconds between two snapshots where one cannot hold all that has changed.
 PAUSE = 0.04
-#: Seconds between two looks for requests that take too long.
-OVERDUE_TICK = 1.0
+#: Seconds between two looks for requests that take too long, and for what is to be sent again.
+TICK = 1.0
 #: Seconds that a client which asks for an explanation waits for the beat that it is made of.
 EXPLAIN_DEADLINE = 5.0
 
@@ -120,7 +120,7 @@ class Running:
         self._ended = False
         self._timer = Timer(self._beat, settings.interval)
         # Beats may be an hour apart, and what hangs keeps its thread.
-        self._overdue = Timer(self._end_overdue, OVERDUE_TICK)
+        self._ticks = Timer(self._tick, TICK)
         # A script may end without closing its cluster.
         atexit.register(self._keep_before_exit)
         self._more: asyncio.TimerHandle | None = None
@@ -271,7 +271,7 @@ class Running:
             return  # a beat has found before that the plugin is gone
         self._ended = True
         self._timer.stop()
-        self._overdue.stop()
+        self._ticks.stop()
         atexit.unregister(self._keep_before_exit)
         for unwatch in self._unwatch:
             unwatch()
@@ -299,10 +299,12 @@ class Running:
         if self._emit is not None:
             self._emit.put(cleared, size_of(cleared))
 
-    def _end_overdue(self) -> None:
+    def _tick(self) -> None:
         # The event loop would log what it raises, each time.
         try:
             self.sender.end_overdue()
+            if self.sender.is_due():
+                self._report.put(None)
             if self._emitter is not None:
                 self._emitter.end_overdue()
         except Exception:

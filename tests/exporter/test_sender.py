@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from distributed import Client, LocalCluster
 
-from daskscope import protocol
+from daskscope import connection, protocol, running
 from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
@@ -73,6 +73,18 @@ def test_a_beat_that_gets_no_answer_is_sent_again(
     assert recorder.computation().status == "finished"
     (warning,) = _warnings(caplog, recorder.url)
     assert "no answer in time" in warning
+
+
+def test_a_beat_that_was_refused_is_sent_again_though_beats_are_an_hour_apart(
+    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_PAUSE", 0.2)
+    monkeypatch.setattr(running, "TICK", 0.05)
+    recorder.misbehave = _heartbeats(503)
+    register(interval="1h", otlp__enabled=False)
+    recorder.wait_for(lambda: recorder.refused > 2, "beats that are refused again")
+    recorder.misbehave = lambda path: None
+    recorder.wait_for(lambda: recorder.beats, "the first beat that is taken")
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -79,6 +79,7 @@ class Sender:
         self._drops_told: dict[str, int] | None = None
         self._look_for_others = True
         self._not_before = 0.0
+        self._again_at: float | None = None
         self._share = 1.0
         self._failed_in_a_row = 0
         self._warned_of: set[str] = set()
@@ -106,6 +107,16 @@ class Sender:
             return True
         self.keeper.keep()
         return False
+
+    def is_due(self) -> bool:
+        """Return, once after each failure, whether what was not delivered is to be sent again: the
+        next beat may be an hour away.
+        """
+        if self._again_at is None or time.monotonic() < self._again_at:
+            return False
+        self._again_at = None
+        self._unheard = True
+        return True
 
     def is_well(self) -> bool:
         """Return whether the service took the last beat."""
@@ -228,7 +239,7 @@ class Sender:
             logger.info("daskscope: delivering to %s again", self._settings.endpoint)
         self.problem = None
         self._failed_in_a_row = 0
-        self._not_before = 0.0
+        self._not_before, self._again_at = 0.0, None
         self._share = min(2 * self._share, 1.0)
         self.url = reply.url
         self.interval_wanted = min(reply.interval, MAX_ASKED)
@@ -240,7 +251,7 @@ class Sender:
         self._share = min(self._share, PROBING_SHARE)
         # Others may not outlive a service that is away.
         self._look_for_others = True
-        self._not_before = time.monotonic() + max(
+        self._not_before = self._again_at = time.monotonic() + max(
             asked, pause(self._settings.interval, self._failed_in_a_row)
         )
         if problem.kind not in self._warned_of:
