@@ -54,11 +54,12 @@ Where OTLP goes, and how, is said by OpenTelemetry's own variables in the schedu
 others](https://opentelemetry.io/docs/languages/sdk-configuration/otlp-exporter/), and
 `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`,
 `OTEL_SDK_DISABLED`. The protocol is HTTP unless `OTEL_EXPORTER_OTLP_PROTOCOL` is `grpc`. A
-`REQUESTS_CA_BUNDLE` names the authority of a service whose certificate is your own. Signals without
-an endpoint go to the service, with its token; where others have one, headers and certificates that
-are set for all signals are for those alone. `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` name
-proxies; over HTTP, nothing that goes to the same machine (`localhost`, `127.0.0.1`, `::1`) goes
-through one.
+`REQUESTS_CA_BUNDLE` names the authority of a service whose certificate is your own; a client
+certificate is shown to collectors, not to the service, which knows clusters by their tokens.
+Signals without an endpoint go to the service, with its token; where others have one, headers and
+certificates that are set for all signals are for those alone. `HTTP_PROXY`, `HTTPS_PROXY` and
+`NO_PROXY` name proxies; over HTTP, nothing that goes to the same machine (`localhost`, `127.0.0.1`,
+`::1`) goes through one.
 
 `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` may be `delta` or `lowmemory`, for a backend
 that wants increments; those that do not arrive are part of the next ones. The service, its pages

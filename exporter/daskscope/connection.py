@@ -42,6 +42,7 @@ Kind = Literal[
     "answer",
     "tls",
     "certificate's name",
+    "certificate's time",
     "client certificate",
     "no tls",
     "handshake",
@@ -53,6 +54,8 @@ Kind = Literal[
 
 # How OpenSSL says that a certificate is for another name, or another address.
 _OTHER_NAME = (62, 64)
+# That it is not valid yet, or no more.
+_OTHER_TIME = (9, 10)
 # Its words for an answer in clear.
 _IN_CLEAR = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
@@ -235,6 +238,8 @@ def _tls_kind(error: BaseException) -> tuple[Kind, str] | None:
         words = error.verify_message.rstrip(".")
         if error.verify_code in _OTHER_NAME:
             return "certificate's name", f"its TLS certificate is for another name ({words})"
+        if error.verify_code in _OTHER_TIME:
+            return "certificate's time", f"its TLS certificate is not valid now ({words})"
         return "tls", words
     if isinstance(error, ssl.SSLEOFError):
         # As one ends that wants a client certificate, where its reason does not come through.

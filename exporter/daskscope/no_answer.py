@@ -18,6 +18,7 @@ def why(error: BaseException, setting: str = "daskscope.endpoint") -> tuple[Kind
         "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
         "REQUESTS_CA_BUNDLE",
         "certificate's name": f"{words}; check {setting}",
+        "certificate's time": f"{words}; has it to be renewed, or is a clock wrong?",
         "client certificate": f"{words}, and daskscope shows it none",
         "no tls": f"{words}; is it http:// that {setting} should say?",
         "handshake": f"{words}; the service's own log may say why",

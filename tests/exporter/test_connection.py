@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from pathlib import Path
 
@@ -62,9 +63,11 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
     return authority
 
 
-def context(authority: trustme.CA, host: str = "localhost") -> ssl.SSLContext:
+def context(
+    authority: trustme.CA, host: str = "localhost", not_after: datetime | None = None
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(host).configure_cert(context)
+    authority.issue_cert(host, not_after=not_after).configure_cert(context)
     return context
 
 
@@ -80,6 +83,14 @@ def test_a_certificate_for_another_name_is_told_as_that(authority: trustme.CA) -
         told = trouble(recorder.url)
     assert "is for another name" in told
     assert "daskscope.endpoint" in told
+    assert "REQUESTS_CA_BUNDLE" not in told
+
+
+def test_a_certificate_that_has_expired_is_told_as_that(authority: trustme.CA) -> None:
+    with Recorder(context(authority, not_after=datetime.now(UTC) - timedelta(days=1))) as recorder:
+        told = trouble(recorder.url)
+    assert "certificate has expired" in told
+    assert "renewed" in told
     assert "REQUESTS_CA_BUNDLE" not in told
 
 
