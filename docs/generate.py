@@ -53,7 +53,7 @@ Where OTLP goes, and how, is said by OpenTelemetry's own variables in the schedu
 [`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and the
 others](https://opentelemetry.io/docs/languages/sdk-configuration/otlp-exporter/), and
 `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`,
-`OTEL_SDK_DISABLED`. The protocol is HTTP unless `OTEL_EXPORTER_OTLP_PROTOCOL` is `grpc`. A
+`OTEL_SDK_DISABLED`. The protocol is HTTP unless `OTEL_EXPORTER_OTLP_PROTOCOL` is `grpc`.
 `REQUESTS_CA_BUNDLE` names the authority of a service whose certificate is your own; a client
 certificate is shown to collectors, not to the service, which knows clusters by their tokens.
 Signals without an endpoint go to the service, with its token; where others have one, headers and
