@@ -10,7 +10,7 @@ import asyncio
 import atexit
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,9 +23,10 @@ from daskscope.emit.destination import Destination
 from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.emit.traces import sampling
 from daskscope.explanation import Explanation, explain
+from daskscope.observe.leaving import Leaving
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.observer import Observer
-from daskscope.observe.profile import CLOSE_DEADLINE as PROFILE_DEADLINE
+from daskscope.observe.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
 from daskscope.observe.snapshot import Observed
 from daskscope.observe.weight import weight
@@ -71,6 +72,7 @@ class Running:
         preloaded: bool,
         is_installed: Callable[[], bool],
     ) -> None:
+        self._scheduler = scheduler
         self._settings = settings
         self._drops = drops
         self._is_installed = is_installed
@@ -117,6 +119,7 @@ class Running:
             self._profile = Background(
                 "daskscope-profile", self.observer.profiles.read, lambda: None, drops
             )
+            self._unwatch.append(Leaving(scheduler, self._read_leaving, drops).stop)
         self._ended = False
         self._timer = Timer(self._beat, settings.interval)
         # Beats may be an hour apart, and what hangs keeps its thread.
@@ -141,7 +144,7 @@ class Running:
             await asyncio.sleep(0)
         if self._profile is not None:
             # What the workers were last seen at is told if they can be asked quickly.
-            self._read_profile(last=True)
+            self._read_profile(leaving=list(self._scheduler.workers))
             self._profile.close()
             await until(self._profile.done, PROFILE_DEADLINE)
         self._end("stop")
@@ -228,13 +231,21 @@ class Running:
                 self.tell_more_soon()
             self._read_profile()
 
-    def _read_profile(self, *, last: bool = False) -> None:
+    def _read_profile(self, *, leaving: Collection[str] | None = None) -> Window | None:
         try:
-            window = self.observer.profile_window(last=last)
+            window = self.observer.profile_window(leaving=leaving)
             if window is not None and self._profile is not None:
                 self._profile.put(window)
+            return window
         except Exception:
             self._drops["internal error"] += 1
+            return None
+
+    async def _read_leaving(self, workers: Collection[str]) -> None:
+        """Read what workers were last at, which they take with them."""
+        window = self._read_profile(leaving=workers)
+        if window is not None:
+            await until(window.was_read.is_set, PROFILE_DEADLINE)
 
     def _tell(self, phase: protocol.Phase) -> bool:
         """Hand a snapshot on. Return whether there is more to tell."""

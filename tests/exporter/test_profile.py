@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import pairwise
 from time import sleep
@@ -15,7 +17,7 @@ from typing import Any
 
 import dask.config
 import pytest
-from distributed import Client, LocalCluster, wait
+from distributed import Client, Event, LocalCluster, wait
 from distributed.metrics import time
 
 from daskscope import protocol
@@ -48,6 +50,11 @@ def spin(seconds: float) -> int:
     while time() < ends:
         turns += sum(range(1000))
     return turns
+
+
+def spin_until(event: str) -> None:
+    while not Event(event).is_set():
+        spin(0.1)
 
 
 def nap(seconds: float) -> None:
@@ -127,7 +134,7 @@ def test_windows_hold_every_sample_once(
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines for a machine slower than anyone's who waits for a cluster to close."""
     monkeypatch.setattr(profile_module, "WORKER_DEADLINE", 20.0)
-    monkeypatch.setattr(profile_module, "CLOSE_DEADLINE", 20.0)
+    monkeypatch.setattr(profile_module, "LEAVING_DEADLINE", 20.0)
     monkeypatch.setattr(running_module, "PROFILE_DEADLINE", 20.0)
     monkeypatch.setattr(running_module, "CLOSE_DEADLINE", 40.0)
 
@@ -142,6 +149,84 @@ def test_the_last_window_is_told_with_the_goodbye(
 
     recorder.wait_for(lambda: recorder.beats[-1].phase == "stop", "the goodbye")
     assert all_samples(recorder) == all_that_workers_have(client) > 0
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("how", ["closed", "restarted", "retired"])
+def test_what_workers_were_last_at_is_told_before_they_are(
+    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder, how: str
+) -> None:
+    register(interval="1h", profile__interval="1h")
+    on_both(client, spin, 0.5)
+    whole = all_that_workers_have(client)
+    if how == "retired":
+        client.retire_workers(workers_of(cluster)[:1])
+        client.run_on_scheduler(_end)
+    elif how == "restarted":
+        client.restart()
+        client.run_on_scheduler(_end)
+    else:
+        cluster.close()
+
+    recorder.wait_for(lambda: recorder.beats[-1].phase == "stop", "the goodbye")
+    assert all_samples(recorder) == whole > 0
+    assert "internal error" not in recorder.beats[-1].drops
+
+
+def test_workers_that_hang_hold_up_nobody_who_lets_them_go(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h", profile__interval="1h")
+    workers = client.run(os.getpid)
+    hanging, _ = workers
+    os.kill(workers[hanging], signal.SIGSTOP)
+    try:
+        # Its nanny is asked to restart it, and does.
+        told = client.restart_workers([hanging], timeout=30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(workers[hanging], signal.SIGCONT)
+    assert told == {hanging: "OK"}
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_worker_that_was_to_leave_and_stays_is_not_counted_twice(
+    client: Client, cluster: LocalCluster
+) -> None:
+    drops = Counter[str]()
+    ours = of_scheduler(cluster, drops)
+    one, _ = workers_of(cluster)
+    future = client.submit(spin_until, "read", workers=[one])
+    samples = 0
+    for leaving in ([one], [one], None):
+        client.run(_wait_for_samples, workers=[one])
+        window = ours.window(1.0, leaving=leaving)
+        assert window is not None
+        ours.read(window)
+        samples += sum(map(roots, ours.take()))
+    Event("read", client=client).set()
+    wait(future)
+    final = ours.window(1.0, leaving=workers_of(cluster))
+    assert final is not None
+    ours.read(final)
+    samples += sum(map(roots, ours.take()))
+    assert 0 < samples <= all_that_workers_have(client)
+
+
+async def _wait_for_samples(dask_worker: Any) -> None:
+    """Wait until the cycle that runs has some."""
+    while not dask_worker.profile_recent["count"]:
+        await asyncio.sleep(0.01)
+
+
+def test_windows_go_on_while_the_clock_has_been_set_back(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = of_scheduler(cluster, Counter())
+    monkeypatch.setattr(profile_module, "time", lambda: time() - 3600)
+    window = ours.window(1.0)
+    assert window is not None
+    assert time() - 3700 < window.started_at <= window.stopped_at < time() - 3500
 
 
 async def _end(dask_scheduler: Any) -> None:
@@ -244,6 +329,11 @@ def test_a_worker_that_hangs_holds_up_neither_the_others_nor_the_beats(
         os.kill(workers[hanging], signal.SIGCONT)
 
 
+def workers_of(cluster: LocalCluster) -> list[str]:
+    assert cluster.scheduler is not None
+    return list(cluster.scheduler.workers)
+
+
 def of_scheduler(cluster: LocalCluster, drops: Counter[str]) -> Profiles:
     assert cluster.scheduler is not None
     return Profiles(cluster.scheduler, first=0.0, interval=60.0, drops=drops)
@@ -256,7 +346,7 @@ def test_a_worker_that_has_left_costs_nothing_and_is_not_told_of_as_left_out(
     drops = Counter[str]()
     ours = of_scheduler(cluster, drops)
     on_both(client, nap, 0.5)
-    window = ours.window(1.0, last=True)
+    window = ours.window(1.0, leaving=workers_of(cluster))
     assert window is not None
     ours.read(replace(window, threads={"tcp://127.0.0.1:9": 1, **window.threads}))
 
@@ -278,7 +368,7 @@ def test_nothing_is_counted_twice_where_a_workers_clock_went_back(
     ours = of_scheduler(cluster, drops)
     on_both(client, nap, 1.0)
     client.run(_set_back_the_last_busy_cycle)
-    window = ours.window(1.0, last=True)
+    window = ours.window(1.0, leaving=workers_of(cluster))
     assert window is not None
     # A worker's clock may be some tenths of a second behind, as if its first cycle were older.
     ours.read(replace(window, started_at=window.started_at - 5.0))
@@ -304,7 +394,7 @@ def test_where_there_are_many_workers_they_take_turns(
     ours = of_scheduler(cluster, Counter())
     asked: list[str] = []
     for _ in range(2):
-        window = ours.window(0.0, last=True)
+        window = ours.window(0.0, leaving=workers_of(cluster))
         assert window is not None
         assert window.all_threads == 2
         asked += window.threads

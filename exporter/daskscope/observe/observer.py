@@ -411,14 +411,14 @@ class Observer:
             profiles=() if self.profiles is None else self.profiles.take(),
         )
 
-    def profile_window(self, *, last: bool = False) -> Window | None:
+    def profile_window(self, *, leaving: Collection[str] | None = None) -> Window | None:
         """Return what of the workers' profile is to be read now, right after a snapshot; or None.
 
-        The ``last`` window comes before the last snapshot, which tells it.
+        Of workers that are ``leaving``, by their addresses, there is something at any time.
         """
         if self.profiles is None or self.refusals.by_any("profile_transmit"):
             return None
         began = time()
-        window = self.profiles.window(self._busy_seconds, last=last)
+        window = self.profiles.window(self._busy_seconds, leaving=leaving)
         self._hook_seconds += time() - began
         return window

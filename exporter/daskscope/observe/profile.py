@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time as clock
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice, takewhile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import dask.config
@@ -30,10 +31,10 @@ from daskscope.observe.call_tree import CallTree
 MAX_WORKERS = 64
 #: Workers that are asked at once.
 AT_ONCE = 4
-#: Seconds that one worker may take, and all of a window: at the close, all have the shorter.
+#: Seconds that one worker may take, and all of a window: where they leave, all have the shorter.
 WORKER_DEADLINE = 5.0
 WINDOW_DEADLINE = 30.0
-CLOSE_DEADLINE = 0.5
+LEAVING_DEADLINE = 0.5
 #: Seconds: workers remember a thousand cycles, so a longer window would lose some.
 MAX_WINDOW = 600.0
 #: Windows that wait to be told; beyond it the oldest go, and are counted.
@@ -57,8 +58,9 @@ Cycle = tuple[float, int]
 class Window:
     """What is to be read: the ``threads`` of the workers to ask, by address.
 
-    ``busy_seconds`` are the thread-seconds that all workers' tasks took, as the scheduler counts
-    them; ``all_threads`` those of all workers. The last window takes what there is.
+    ``busy_seconds`` are the thread-seconds that the tasks of ``all_threads`` took, as the scheduler
+    counts them. Of workers that are ``leaving`` all there is is taken. ``was_read`` is set when all
+    of it has been read, or given up.
     """
 
     started_at: float
@@ -66,7 +68,8 @@ class Window:
     threads: dict[str, int]
     all_threads: int
     busy_seconds: float
-    last: bool
+    leaving: bool
+    was_read: threading.Event = field(default_factory=threading.Event)
 
 
 class Profiles:
@@ -82,58 +85,73 @@ class Profiles:
         self._interval = min(interval, MAX_WINDOW)
         self._length = min(first, self._interval)
         self._started_at = time()
+        self._started = clock.monotonic()
         self._busy_seconds = 0.0
         self._next_worker = 0
         # In seconds, as far as the scheduler knows the workers' settings.
         self._sampled_every = parse_timedelta(
             dask.config.get("distributed.worker.profile.interval"), default="ms"
         )
-        self._reading = False
+        self._was_read = threading.Event()
+        self._was_read.set()
         self._ends = math.inf
-        # Until when those that were asked for the last window have been read.
+        # Until when those that were asked for the last window have been read, and of whom the cycle
+        # after that has been read in part: they were to leave, and may have stayed.
         self._read_until: dict[str, float] = {}
+        self._read_in_part: set[str] = set()
         self._samples_per_answer = FEWEST_SAMPLES
         self._told = 0
         self._rows: deque[protocol.Profile] = deque()
 
     # --- on the event loop ------------------------------------------------------------------------
 
-    def window(self, busy_seconds: float, *, last: bool = False) -> Window | None:
+    def window(
+        self, busy_seconds: float, *, leaving: Collection[str] | None = None
+    ) -> Window | None:
         """Return the window that ends now; None while it is too short, or the last is being read.
 
-        ``busy_seconds`` are the thread-seconds that the workers' tasks took so far.
+        ``busy_seconds`` are the thread-seconds that the workers' tasks took so far. Of those that
+        are ``leaving``, by their addresses, there is a window at any time, of them alone.
         """
-        now = time()
-        if last:
-            # One that is being read is let go of soon.
-            self._ends = clock.monotonic() + CLOSE_DEADLINE
-        elif self._reading or now - self._started_at < self._length:
+        now, elapsed = time(), clock.monotonic() - self._started
+        if leaving is None and (not self._was_read.is_set() or elapsed < self._length):
             return None
-        self._reading = True
-        self._length = min(2 * self._length, self._interval)
+        asked = list(self._workers if leaving is None else leaving)
+        all_threads = sum(worker.nthreads for worker in self._workers.values())
+        threads = sum(self._workers[address].nthreads for address in asked)
+        # What the others' tasks took is theirs, and goes with their next one.
+        busy = (busy_seconds - self._busy_seconds) * threads / max(all_threads, 1)
+        self._busy_seconds += busy
+        # The clock may have been set back meanwhile.
+        started_at = self._started_at if self._started_at <= now else now - elapsed
+        self._ends = math.inf
+        if len(asked) == len(self._workers):
+            self._started_at, self._started = now, clock.monotonic()
+            self._length = min(2 * self._length, self._interval)
+            if leaving is not None:
+                # What is being read is let go of soon.
+                self._ends = clock.monotonic() + LEAVING_DEADLINE
         window = Window(
-            self._started_at,
+            started_at,
             now,
-            {address: self._workers[address].nthreads for address in self._choose()},
-            sum(worker.nthreads for worker in self._workers.values()),
-            busy_seconds - self._busy_seconds,
-            last,
+            {address: self._workers[address].nthreads for address in self._choose(asked)},
+            threads,
+            busy,
+            leaving is not None,
         )
-        self._started_at, self._busy_seconds = now, busy_seconds
+        self._was_read = window.was_read
         return window
 
     def take(self) -> tuple[protocol.Profile, ...]:
         """Return the rows since the last call."""
         return tuple(self._rows.popleft() for _ in range(len(self._rows)))
 
-    def _choose(self) -> list[str]:
-        count = len(self._workers)
-        if count <= MAX_WORKERS:
-            return list(self._workers)
-        begin = self._next_worker % count
+    def _choose(self, workers: list[str]) -> list[str]:
+        if len(workers) <= MAX_WORKERS:
+            return workers
+        begin = self._next_worker % len(workers)
         self._next_worker = begin + MAX_WORKERS
-        twice = [*self._workers, *islice(self._workers, MAX_WORKERS)]
-        return twice[begin : begin + MAX_WORKERS]
+        return [*workers, *workers[:MAX_WORKERS]][begin : begin + MAX_WORKERS]
 
     # --- in a thread ------------------------------------------------------------------------------
 
@@ -142,11 +160,11 @@ class Profiles:
         try:
             asyncio.run(self._read(window))
         finally:
-            self._reading = False
+            window.was_read.set()
 
     async def _read(self, window: Window) -> None:
         tree = CallTree()
-        ends = clock.monotonic() + (CLOSE_DEADLINE if window.last else WINDOW_DEADLINE)
+        ends = clock.monotonic() + (LEAVING_DEADLINE if window.leaving else WINDOW_DEADLINE)
         waiting = deque(window.threads)
         answered: dict[str, float] = {}
         silent = []
@@ -165,7 +183,12 @@ class Profiles:
         # One that left takes its last profiles with it, whether it was being asked or not.
         if there := [address for address in silent if address in self._workers]:
             self._drops["worker profile"] += len(there)
-        self._read_until = answered
+        if window.leaving:
+            self._read_until.update(answered)
+            self._read_in_part.update(answered)
+        else:
+            self._read_until = answered
+            self._read_in_part = {there for there in self._read_in_part if there in self._workers}
         if not tree.samples:
             return
         if len(self._rows) >= MAX_WAITING:
@@ -185,12 +208,16 @@ class Profiles:
     async def _ask(self, address: str, window: Window, tree: CallTree) -> float:
         """Read one worker. Return until when it has been read."""
         read_until = self._read_until.get(address, window.started_at)
+        if read_until > window.stopped_at + MAX_SKEW:
+            read_until = window.started_at  # the scheduler's clock was set back, and theirs with it
         async with rpc(address, connection_args=self._connection_args) as worker:
             cycles = await _ended_after(read_until, worker, window)
+            if cycles and address in self._read_in_part:
+                self._read_in_part.discard(address)
+                read_until = cycles.pop(0)[0]
             # With the last that ended Dask would add the one that runs: it waits for its successor.
-            ended = list(
-                takewhile(lambda cycle: window.last or cycle[0] <= window.stopped_at, cycles[:-1])
-            )
+            until = math.inf if window.leaving else window.stopped_at
+            ended = list(takewhile(lambda cycle: cycle[0] <= until, cycles[:-1]))
             for start, stop, samples in self._portions(ended):
                 answer = await worker.profile(start=start, stop=stop)
                 if answer["count"] == samples:
@@ -199,14 +226,15 @@ class Profiles:
                     # Times that went back: these are other cycles.
                     self._drops["profile sample"] += samples
             read_until = ended[-1][0] if ended else read_until
-            if window.last:
-                await self._ask_for_rest(read_until, worker, window, tree)
+            if window.leaving:
+                read_until = await self._ask_for_rest(read_until, worker, window, tree)
         return read_until
 
     async def _ask_for_rest(
         self, read_until: float, worker: Any, window: Window, tree: CallTree
-    ) -> None:
-        """Read all after ``read_until``, the cycle that runs with it.
+    ) -> float:
+        """Read all after ``read_until``, the cycle that runs with it. Return when the one before
+        that ended.
 
         Dask gives that one only together with the last that ended, and may mean others where times
         went back. So the samples are counted first; a worker at work may have taken one more since.
@@ -221,8 +249,9 @@ class Profiles:
             answer = await worker.profile(start=ended[0][0])
             if answer["count"] == samples:
                 self._add(tree, answer)
-                return
+                return ended[-1][0]
         self._drops["profile sample"] += samples
+        return ended[-1][0] if ended else read_until
 
     def _portions(self, cycles: list[Cycle]) -> Iterator[tuple[float, float, int]]:
         """Yield first and last of the cycles to ask for at once, and how many samples they have.
