@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.metadata
+import site
 import subprocess
 import sys
 from typing import Any
@@ -63,8 +64,22 @@ async def install_on_scheduler(client: Client) -> None:
         # The addresses that pip names may hold credentials.
         lines = Scrubber().scrub(done.stdout, len(done.stdout) + 1).splitlines()[-LAST_LINES:]
         raise _failed(client, "\n    ".join(["pip says:", *lines])[-MAX_SHOWN:])
+    if await on_scheduler(asyncio.to_thread, getattr, site, "ENABLE_USER_SITE"):
+        # Where pip may not write to the others. It may not have been there when Python started.
+        users = await on_scheduler(asyncio.to_thread, site.getusersitepackages)
+        await on_scheduler(asyncio.to_thread, site.addsitedir, users)
     # What Python saw in its folders before is out of date.
     await on_scheduler(asyncio.to_thread, importlib.invalidate_caches)
+
+
+def not_seen(client: Client, reason: ImportError) -> NotOnScheduler:
+    """Return what to say where daskscope cannot be imported though pip has installed it."""
+    address = client.scheduler.address if client.scheduler else ""
+    return NotOnScheduler(
+        f"pip has installed daskscope {__version__} where the scheduler at {address} runs, but its "
+        f"process does not see it ({reason}); start the scheduler again, or install daskscope in "
+        "its environment or image."
+    )
 
 
 def _failed(client: Client, why: str) -> NotOnScheduler:

@@ -21,7 +21,7 @@ from daskscope.calling_code import send_calling_code, send_no_calling_code
 from daskscope.config import Settings, path_of, settings
 from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
-from daskscope.installation import install_on_scheduler
+from daskscope.installation import install_on_scheduler, not_seen
 from daskscope.observe import environment
 from daskscope.plugin import NAME, Installed, Plugin, Registrant, asked
 from daskscope.plugin import install as put_into
@@ -221,7 +221,7 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
         try:
             await _import_on_scheduler(client)
         except ImportError as still:
-            raise _not_on_scheduler(client, still) from None
+            raise not_seen(client, still) from None
     me = await asyncio.to_thread(_myself, client.id)
     installed: Installed = await client._run_on_scheduler(put_into, asked(chosen, me))
     if "refused" in installed:

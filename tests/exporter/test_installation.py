@@ -39,9 +39,13 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> Path:
-    """The Python of an environment that has all that this one has, but daskscope."""
-    venv.create(tmp_path / "venv", symlinks=True)
+def python(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The Python of an environment that has all that this one has, but daskscope.
+
+    ``param`` says whether a user's own packages are seen in it, too.
+    """
+    seen = getattr(request, "param", False)
+    venv.create(tmp_path / "venv", symlinks=True, system_site_packages=seen)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if "daskscope" not in entry.name:
@@ -79,9 +83,9 @@ def index(folder: Path, opened: threading.Event) -> Iterator[tuple[str, threadin
 
 
 @contextmanager
-def bare_scheduler(python: Path, find_links: str) -> Iterator[SchedulerProcess]:
+def bare_scheduler(python: Path, find_links: str, **environment: str) -> Iterator[SchedulerProcess]:
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": find_links, "PIP_CONFIG_FILE": os.devnull}
-    with scheduler_process(python=str(python), PYTHONPATH="", **pip) as scheduler:
+    with scheduler_process(python=str(python), PYTHONPATH="", **pip, **environment) as scheduler:
         yield scheduler
 
 
@@ -126,3 +130,28 @@ def test_if_pip_fails_its_last_lines_tell_why(python: Path, tmp_path: Path) -> N
     assert scheduler.address in message
     assert f"No matching distribution found for daskscope=={daskscope.__version__}" in message
     assert TOKEN not in message
+
+
+@pytest.mark.parametrize("python", [True], indirect=True)
+def test_it_is_found_where_pip_installs_it_among_the_users_own_packages(
+    python: Path, wheels: Path, recorder: Recorder, tmp_path: Path
+) -> None:
+    # As pip does of its own accord where it may not write to the environment's. The folder is new.
+    users = {"PIP_USER": "1", "PYTHONUSERBASE": str(tmp_path / "mine")}
+    with bare_scheduler(python, str(wheels), **users) as scheduler:
+        with Client(scheduler.address, timeout=30) as client:
+            registration = daskscope.register(
+                client, install=True, endpoint=recorder.url, token=TOKEN
+            )
+    assert recorder.url in repr(registration)
+    assert list((tmp_path / "mine").rglob("daskscope/plugin.py"))
+
+
+def test_if_it_is_not_found_though_pip_has_installed_it_that_is_told(
+    python: Path, wheels: Path, tmp_path: Path
+) -> None:
+    elsewhere = str(tmp_path / "elsewhere")
+    with bare_scheduler(python, str(wheels), PIP_PREFIX=elsewhere) as scheduler:
+        with Client(scheduler.address, timeout=30) as client:
+            with pytest.raises(daskscope.NotOnScheduler, match="start the scheduler again"):
+                daskscope.register(client, install=True, token=TOKEN)
