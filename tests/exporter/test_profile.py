@@ -210,7 +210,9 @@ def test_a_worker_that_was_to_leave_and_stays_is_not_counted_twice(
     assert final is not None
     ours.read(final)
     samples += sum(map(roots, ours.take()))
-    assert 0 < samples <= all_that_workers_have(client)
+    # A new worker's clock may have been set back: see above.
+    assert 0 < samples + drops["profile sample"] <= all_that_workers_have(client)
+    assert "worker profile" not in drops
 
 
 async def _wait_for_samples(dask_worker: Any) -> None:

@@ -226,7 +226,8 @@ class Profiles:
                     # Times that went back: these are other cycles.
                     self._drops["profile sample"] += samples
             read_until = ended[-1][0] if ended else read_until
-            if window.leaving:
+            # The cycle that was read in part may run on.
+            if window.leaving and address not in self._read_in_part:
                 read_until = await self._ask_for_rest(read_until, worker, window, tree)
         return read_until
 
@@ -297,7 +298,7 @@ async def _ended_after(read_until: float, worker: Any, window: Window) -> list[C
     answer = await worker.profile_metadata(
         start=read_until - MAX_SKEW, stop=window.stopped_at + MAX_SKEW
     )
-    cycles: list[Cycle] = answer["counts"]
+    cycles: list[Cycle] = list(answer["counts"])
     times = [at for at, _ in cycles]
     if read_until in times:
         return cycles[times.index(read_until) + 1 :]
