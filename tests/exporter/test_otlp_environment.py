@@ -10,10 +10,10 @@ import socketserver
 import ssl
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import grpc
@@ -42,6 +42,7 @@ GRPC_REQUESTS: dict[str, Any] = {
     "traces": trace_service_pb2.ExportTraceServiceRequest,
     "logs": logs_service_pb2.ExportLogsServiceRequest,
 }
+GrpcMisbehaviour: TypeAlias = grpc.StatusCode | str | Callable[[Any, Any], Any] | None
 
 
 class Files:
@@ -468,18 +469,26 @@ def test_tls_goes_through_a_proxy_untouched(
 class GrpcCollector:
     """A collector that takes OTLP over gRPC and keeps what comes.
 
-    Or it answers with a status to everything, or ``"hang"``s until the end.
+    Or it ``misbehaves``: it answers with a status to everything, or as a function of the request
+    and gRPC's context does, or ``"hang"``s until the other side ends it. ``refused`` counts these.
     """
 
     def __init__(
-        self, files: Files | None = None, misbehaves: grpc.StatusCode | str | None = None
+        self,
+        files: Files | None = None,
+        misbehaves: GrpcMisbehaviour = None,
+        *,
+        port: int = 0,
+        max_bytes: int = 4 << 20,
     ) -> None:
         self.misbehaves = misbehaves
-        self._stopping = threading.Event()
+        self.refused = 0
         self.requests: list[Any] = []
         self.metadata: list[dict[str, Any]] = []
         self.changed = threading.Condition()
-        self._server = grpc.server(futures.ThreadPoolExecutor(4))
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", max_bytes)]
+        )
         metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(
             self._servicer(metrics_service_pb2.ExportMetricsServiceResponse), self._server
         )
@@ -490,7 +499,7 @@ class GrpcCollector:
             self._servicer(logs_service_pb2.ExportLogsServiceResponse), self._server
         )
         if files is None:
-            self.url = f"http://localhost:{self._server.add_insecure_port('localhost:0')}"
+            self.url = f"http://localhost:{self._server.add_insecure_port(f'localhost:{port}')}"
         else:
             credentials = grpc.ssl_server_credentials(
                 [
@@ -510,7 +519,6 @@ class GrpcCollector:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
         self._server.stop(None).wait()
 
     def _servicer(self, response: type[Any]) -> Any:
@@ -518,17 +526,35 @@ class GrpcCollector:
 
         class Servicer:
             def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+                how = collector.misbehaves
                 with collector.changed:
-                    collector.requests.append(request)
-                    collector.metadata.append(dict(context.invocation_metadata()))
+                    if how is None:
+                        collector.requests.append(request)
+                        collector.metadata.append(dict(context.invocation_metadata()))
+                    else:
+                        collector.refused += 1
                     collector.changed.notify_all()
-                if isinstance(collector.misbehaves, grpc.StatusCode):
-                    context.abort(collector.misbehaves, "told to misbehave")
-                if collector.misbehaves == "hang":
-                    collector._stopping.wait()
-                return response()
+                if isinstance(how, grpc.StatusCode):
+                    context.abort(how, "told to misbehave")
+                if how == "hang":
+                    ended = threading.Event()
+                    if context.add_callback(ended.set):
+                        ended.wait()
+                return how(request, context) if callable(how) else response()
 
         return Servicer()
+
+    def log_records(self, event: str) -> list[Any]:
+        """The log records of that name."""
+        return [
+            record
+            for request in list(self.requests)
+            if isinstance(request, GRPC_REQUESTS["logs"])
+            for resource in request.resource_logs
+            for scope in resource.scope_logs
+            for record in scope.log_records
+            if record.event_name == event
+        ]
 
     def wait_for(self, signals: Collection[str]) -> None:
         """Wait until those signals have come, and no other."""
@@ -570,7 +596,6 @@ def test_grpc_where_the_environment_asks_for_it(
     [
         (None, "UNAVAILABLE"),
         ("hang", "DEADLINE_EXCEEDED"),
-        # Newer SDKs add what the collector says.
         (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED"),
     ],
@@ -597,20 +622,20 @@ def test_over_grpc_a_collector_that_takes_nothing_costs_one_warning_and_holds_up
         assert client.submit(sum, [1, 2]).result() == 3
         recorder.computation()
         _wait_for_warnings(caplog, 1)
-        beat = recorder.wait_for(
-            lambda: next((b for b in recorder.beats if "unsent log record" in b.drops), None),
-            "the drops, told",
-        )
-        assert not beat.drops.get("refused row")
-        _close_within_its_deadline(client)
+        if isinstance(how, grpc.StatusCode):  # it was answered that it is in vain
+            recorder.wait_for(lambda: recorder.beats[-1].drops.get("unsent log record"), "drops")
+        close_within_its_deadline(client)
         assert recorder.beats[-1].phase == "stop"
+        # What was kept until now, too.
+        recorder.wait_for(lambda: recorder.beats[-1].drops.get("unsent log record"), "drops")
+        assert not recorder.beats[-1].drops.get("refused row")
     (told,) = warnings_in(caplog)
     assert cause in told
     assert urlsplit(url).netloc in told
     assert "only warning" in told
 
 
-def _close_within_its_deadline(client: Client) -> None:
+def close_within_its_deadline(client: Client) -> None:
     assert client.cluster is not None
     ours = client.cluster.scheduler.plugins.pop(NAME)
 

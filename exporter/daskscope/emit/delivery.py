@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-import requests
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -25,8 +24,17 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from daskscope.connection import asked_to_wait, kind_of, pause
+from daskscope.connection import pause
 from daskscope.emit.destination import Destination, Signal
+from daskscope.emit.outcome import (
+    Outcome,
+    asked,
+    content,
+    is_answered,
+    may_help,
+    too_large,
+    why,
+)
 from daskscope.scrubbing import Scrubber
 
 logger = logging.getLogger("daskscope")
@@ -41,13 +49,6 @@ _ANSWERS: Mapping[Signal, tuple[Any, str, str]] = {
     "metrics": (ExportMetricsServiceResponse, "rejected_data_points", "data point"),
     "traces": (ExportTraceServiceResponse, "rejected_spans", "span"),
     "logs": (ExportLogsServiceResponse, "rejected_log_records", "log record"),
-}
-
-_HINTS: Mapping[str | int, str] = {
-    "tls": "its TLS certificate is not trusted: {}; see OTEL_EXPORTER_OTLP_CERTIFICATE",
-    "proxy": "{}; see HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
-    401: "{}; see OTEL_EXPORTER_OTLP_HEADERS",
-    403: "{}; see OTEL_EXPORTER_OTLP_HEADERS",
 }
 
 
@@ -110,12 +111,12 @@ class Delivery:
             self._closing.wait(self._not_before.get(signal, 0.0) - time.monotonic())
             if self._try(signal, lambda: export(items)):
                 return True
-            if _too_large(self._outcome(signal)) and len(items) > 1:
+            if too_large(self._outcome(signal)) and len(items) > 1:
                 self._not_before.pop(signal)
                 half = len(items) // 2
                 first = self.send(signal, what, items[:half], export)
                 return self.send(signal, what, items[half:], export) and first
-            if self._closing.is_set() or not _may_help(self._outcome(signal)):
+            if self._closing.is_set() or not may_help(self._outcome(signal)):
                 break
             if time.monotonic() > given_up:
                 break
@@ -133,10 +134,8 @@ class Delivery:
         tries = 1
         while not self._send_once(signal, export):
             outcome = self._outcome(signal)
-            wait = pause(FIRST_PAUSE, tries)
-            if isinstance(outcome, requests.Response):
-                wait = max(wait, asked_to_wait(outcome))
-            if closing or not _may_help(outcome) or time.monotonic() + wait > ends:
+            wait = max(pause(FIRST_PAUSE, tries), asked(outcome))
+            if closing or not may_help(outcome) or time.monotonic() + wait > ends:
                 self._failed(signal, closing)
                 return False
             # Whoever closes meanwhile has it tried once more, at once.
@@ -165,37 +164,32 @@ class Delivery:
         self.failures[signal] += 1
         self._in_a_row[signal] += 1
         outcome = self._outcome(signal)
-        wait = pause(self._interval, self._in_a_row[signal])
-        if isinstance(outcome, requests.Response):
-            wait = max(wait, asked_to_wait(outcome))
-        elif closing:
+        wait = max(pause(self._interval, self._in_a_row[signal]), asked(outcome))
+        if closing and not is_answered(outcome):
             # Whoever waits for the cluster to close need not wait for each batch.
             self._gone.add(signal)
         self._not_before[signal] = time.monotonic() + wait
-        self._warn(signal, *_why(outcome))
+        self._warn(signal, *why(outcome, _quiet.last or "no answer"))
 
     def _note_rejected(self, signal: Signal) -> None:
         """Count what was left out of what was taken, and warn of it."""
-        outcome = self._outcome(signal)
-        if not isinstance(outcome, requests.Response) or not outcome.content:
-            return
         answer, field, what = _ANSWERS[signal]
         try:
-            partial = answer.FromString(outcome.content).partial_success
+            partial = answer.FromString(content(self._outcome(signal))).partial_success
         except DecodeError:  # some answer in words, or in JSON, that all is well
             return
         rejected = getattr(partial, field)
         if rejected > 0:
             self._drops[f"rejected {what}"] += rejected
-            why = Scrubber().scrub(partial.error_message or "it does not say why", 300)
-            self._warn(signal, "rejected", f"some of them, such as {rejected} {what}: {why}")
+            said = Scrubber().scrub(partial.error_message or "it does not say why", 300)
+            self._warn(signal, "rejected", f"some of them, such as {rejected} {what}: {said}")
 
-    def _outcome(self, signal: Signal) -> requests.Response | Exception | None:
-        """Return what the last request came to; over gRPC it is not known."""
+    def _outcome(self, signal: Signal) -> Outcome:
+        """Return what the last request came to."""
         session = self._destination.sessions.get(signal)
         return None if session is None else session.outcome
 
-    def _warn(self, signal: Signal, kind: str, why: str) -> None:
+    def _warn(self, signal: Signal, kind: str, reason: str) -> None:
         address = self._destination.address(signal)
         host = urlsplit(address).netloc or address
         if not (self._destination.is_elsewhere(signal) or self._service_is_well()):
@@ -209,36 +203,8 @@ class Delivery:
             "totals are sent again. This is the only warning of its kind.",
             signal,
             address,
-            why,
+            reason,
         )
-
-
-def _too_large(outcome: requests.Response | Exception | None) -> bool:
-    return isinstance(outcome, requests.Response) and outcome.status_code == 413
-
-
-def _may_help(outcome: requests.Response | Exception | None) -> bool:
-    """Return whether to send the same again, as OTLP has it. Over gRPC the SDK has done so."""
-    if isinstance(outcome, Exception):
-        return kind_of(outcome)[0] not in ("header", "file", "answer")
-    return outcome is not None and outcome.status_code in (408, 429, 502, 503, 504)
-
-
-def _why(outcome: requests.Response | Exception | None) -> tuple[str, str]:
-    """Return why nothing was taken: in one word, and for people."""
-    if isinstance(outcome, Exception):
-        kind, words = kind_of(outcome)
-        return kind, _HINTS.get(kind, "{}").format(words)
-    if outcome is not None and 300 <= outcome.status_code < 400:
-        return "elsewhere", (
-            f"{outcome.status_code}: that is elsewhere; see OTEL_EXPORTER_OTLP_ENDPOINT"
-        )
-    if outcome is not None and outcome.ok:
-        return "page", "it answers with a page; see OTEL_EXPORTER_OTLP_ENDPOINT"
-    if outcome is not None:
-        status = outcome.status_code
-        return str(status), _HINTS.get(status, "{}").format(f"{status} {outcome.reason}")
-    return "sdk", Scrubber().scrub(_quiet.last or "no answer", 300)
 
 
 class _Quiet(threading.local):

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
@@ -28,6 +28,9 @@ from opentelemetry.util.re import parse_env_headers
 from daskscope.config import Settings
 from daskscope.emit.attempt import Attempt
 from daskscope.emit.increments import Kinds
+
+if TYPE_CHECKING:
+    from daskscope.emit.calls import Calls
 
 logger = logging.getLogger("daskscope")
 
@@ -55,10 +58,7 @@ _AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 
 
 class Destination:
-    """Makes the SDK's exporter of each signal.
-
-    ``sessions`` are those that exporters over HTTP send with; those over gRPC have none.
-    """
+    """Makes the SDK's exporter of each signal. ``sessions`` are what these send with."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -71,7 +71,7 @@ class Destination:
         self._warned: set[str] = set()
         # Each signal may be made, and sent, in a thread of its own.
         self._warning = threading.Lock()
-        self.sessions: dict[Signal, Attempt] = {}
+        self.sessions: dict[Signal, Attempt | Calls] = {}
 
     def exporter(self, signal: Signal) -> Any:
         """Return an exporter of the SDK. Raises what the SDK raises."""
@@ -80,11 +80,11 @@ class Destination:
         # Whose credentials come from a plug-in has a session of its own.
         if self._variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
             return self._over_http(signal)
-        self.sessions[signal] = Attempt(
+        session = self.sessions[signal] = Attempt(
             overdue=2 * self.timeout(signal),
             presents=self._credential(signal, "CLIENT_CERTIFICATE") is not None,
         )
-        return self._over_http(signal, session=self.sessions[signal])
+        return self._over_http(signal, session=session)
 
     def address(self, signal: Signal) -> str:
         """Return where a signal goes, for people: without credentials."""
@@ -153,6 +153,8 @@ class Destination:
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as metrics
         from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as traces
 
+        from daskscope.emit.calls import OPTIONS, Calls
+
         exporters: dict[Signal, tuple[ModuleType, Any]] = {
             "metrics": (metrics, metrics.OTLPMetricExporter),
             "traces": (traces, traces.OTLPSpanExporter),
@@ -166,7 +168,7 @@ class Destination:
         endpoint = self._variable(signal, "ENDPOINT") or ""
         in_clear = (self._variable(signal, "INSECURE") or "").strip().lower() == "true"
         with _unread(module, f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT"):
-            return exporter(
+            made = exporter(
                 endpoint=endpoint,
                 # The scheme says so, if there is one.
                 insecure=endpoint.startswith("http://") or (in_clear and "://" not in endpoint),
@@ -175,7 +177,11 @@ class Destination:
                 compression=grpc.Compression[self._compression(signal).name],
                 # For https only: the SDK looks.
                 credentials=grpc.ssl_channel_credentials(*files) if any(files) else None,
+                channel_options=OPTIONS,
             )
+        self.sessions[signal] = calls = Calls()
+        calls.watch(made)
+        return made
 
     def _goes_over_grpc(self, signal: Signal) -> bool:
         if signal not in self._grpc:
