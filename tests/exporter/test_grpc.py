@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,9 +23,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from daskscope.plugin import NAME
-from tests.exporter.conftest import Register, close_plugin, warnings_in
+from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
+from tests.exporter.dask_process import scheduler_process
 from tests.exporter.recorder import PATIENCE, Recorder
 from tests.exporter.test_otlp_environment import (
+    Files,
     GrpcCollector,
     GrpcMisbehaviour,
     close_within_its_deadline,
@@ -184,3 +187,29 @@ def test_what_hangs_as_the_plugin_closes_is_ended_counted_and_told(
             lambda: {"unsent span", "unsent log record"} <= set(recorder.beats[-1].drops),
             "the drops, told",
         )
+
+
+def test_a_certificate_that_is_not_trusted_costs_one_line(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
+    with (
+        GrpcCollector(Files(tmp_path / "files")) as collector,
+        scheduler_process(
+            *("--preload", "daskscope"),
+            DASK_DASKSCOPE__TOKEN=TOKEN,
+            DASK_DASKSCOPE__ENDPOINT=recorder.url,
+            DASK_DASKSCOPE__INTERVAL="100ms",
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        ) as scheduler,
+    ):
+        assert scheduler.process.stdout is not None
+        for line in scheduler.process.stdout:
+            assert "ssl_transport_security" not in line  # where gRPC's core says it
+            if "CERTIFICATE_VERIFY_FAILED" in line:
+                assert "see OTEL_EXPORTER_OTLP_CERTIFICATE" in line
+                break
+        beats = len(recorder.beats)
+        recorder.wait_for(lambda: len(recorder.beats) > beats + 10, "more beats")
+        assert "CERTIFICATE_VERIFY_FAILED" not in scheduler.stop()
+    assert not collector.requests

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,6 +149,10 @@ class Destination:
         )
 
     def _over_grpc(self, signal: Signal) -> Any:
+        if "grpc" not in sys.modules:
+            # Its core writes a line to stderr for each connection that fails; we warn once. It
+            # looks as it opens its first channel. Where others use it, it is theirs to say.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
         from opentelemetry.exporter.otlp.proto.grpc import _log_exporter as logs
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as metrics
