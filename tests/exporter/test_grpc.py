@@ -170,11 +170,19 @@ def test_what_a_collector_takes_but_for_some_is_counted_and_warned_of(
     assert "7 log record: too old; password=[scrubbed]" in told
 
 
-def test_what_hangs_as_the_plugin_closes_is_ended_counted_and_told(
-    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "how", ["hang", grpc.StatusCode.UNAVAILABLE], ids=["hanging", "unavailable"]
+)
+def test_what_a_collector_does_not_take_is_counted_and_told_as_the_plugin_closes(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    how: GrpcMisbehaviour,
 ) -> None:
+    # The SDK would go on for so long.
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
-    with GrpcCollector(misbehaves="hang") as collector:
+    with GrpcCollector(misbehaves=how) as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         register()
         client.submit(sum, [1, 2]).result()
