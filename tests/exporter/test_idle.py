@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster, fire_and_forget
+from distributed import Client, LocalCluster
 
 from daskscope import protocol
 from daskscope.observe.idle import MAX_STEP, PATIENCE, Idle
@@ -114,7 +114,8 @@ def test_idleness_is_counted_anew_after_each_work(
 ) -> None:
     register()
     _status(recorder, lambda s: (s.idle_seconds or 0) > 1, "some idleness")
-    fire_and_forget(client.submit(inc, 1, pure=False))
+    # Not fire_and_forget: if that comes after the result, Dask keeps it for ever.
+    assert client.submit(inc, 1, pure=False).result() == 2
     recorder.computation()
     assert _status(recorder, lambda s: s.idle_seconds is not None, "idleness again")
     idle = [b.status.idle_seconds for b in recorder.beats]
