@@ -88,7 +88,9 @@ def held(thing: Any, path: str = "", seen: set[int] | None = None) -> Counter[st
             sizes.update(held(each, f"{path}[]", seen))
     elif type(thing).__module__.startswith("daskscope."):
         slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
-        for name in {*slots, *getattr(thing, "__dict__", ())} - {"__dict__", "__weakref__"}:
+        # In one order: what is reached by two ways is told by the first.
+        names = {*slots, *getattr(thing, "__dict__", ())} - {"__dict__", "__weakref__"}
+        for name in sorted(names):
             sizes.update(held(getattr(thing, name, None), f"{path}.{name}", seen))
     return sizes
 
