@@ -74,17 +74,20 @@ async def install_on_scheduler(client: Client) -> None:
 
 def not_seen(client: Client, reason: ImportError) -> NotOnScheduler:
     """Return what to say where daskscope cannot be imported though pip has installed it."""
-    address = client.scheduler.address if client.scheduler else ""
     return NotOnScheduler(
-        f"pip has installed daskscope {__version__} where the scheduler at {address} runs, but its "
-        f"process does not see it ({reason}); start the scheduler again, or install daskscope in "
-        "its environment or image."
+        f"pip has installed daskscope {__version__} where the scheduler at {address_of(client)} "
+        f"runs, but its process does not see it ({reason}); start the scheduler again, or install "
+        "daskscope in its environment or image."
     )
 
 
+def address_of(client: Client) -> str:
+    """Return the address of a client's scheduler, for people."""
+    return str(client.scheduler.address) if client.scheduler else ""
+
+
 def _failed(client: Client, why: str) -> NotOnScheduler:
-    address = client.scheduler.address if client.scheduler else ""
     return NotOnScheduler(
-        f"daskscope {__version__} could not be installed where the scheduler at {address} runs; "
-        f"install it in its environment or image.\n  {why}"
+        f"daskscope {__version__} could not be installed where the scheduler at "
+        f"{address_of(client)} runs; install it in its environment or image.\n  {why}"
     )

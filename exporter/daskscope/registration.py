@@ -21,7 +21,7 @@ from daskscope.calling_code import send_calling_code, send_no_calling_code
 from daskscope.config import Settings, path_of, settings
 from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
-from daskscope.installation import install_on_scheduler, not_seen
+from daskscope.installation import address_of, install_on_scheduler, not_seen
 from daskscope.observe import environment
 from daskscope.plugin import NAME, Installed, Plugin, Registrant, asked
 from daskscope.plugin import install as put_into
@@ -266,7 +266,7 @@ async def _import_on_scheduler(client: Client) -> None:
 
 
 def _not_on_scheduler(client: Client, reason: ImportError) -> NotOnScheduler:
-    address = client.scheduler.address if client.scheduler else ""
+    address = address_of(client)
     return NotOnScheduler(
         _NOT_ON_SCHEDULER.format(address=address, reason=reason, version=__version__)
     )

@@ -71,10 +71,7 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
 
 
 async def _leave_no_task(scheduler: Scheduler) -> None:
-    """Wait until Dask has forgotten all tasks: those of one test must not be counted in the next.
-
-    A future may be part of garbage, here or, of a task's own client, on a worker.
-    """
+    """Wait until Dask has forgotten all tasks: those of one test are not to be the next one's."""
     ends = time.monotonic() + PATIENCE
     while scheduler.tasks:
         if time.monotonic() > ends:
@@ -83,9 +80,14 @@ async def _leave_no_task(scheduler: Scheduler) -> None:
                 for key, task in scheduler.tasks.items()
             }
             raise AssertionError(f"the test left tasks on the cluster that others use: {left}")
-        gc.collect()
-        await scheduler.broadcast(msg={"op": "run", "function": dumps(gc.collect)})
+        await collect_garbage(scheduler)
         await asyncio.sleep(0.01)
+
+
+async def collect_garbage(scheduler: Scheduler) -> None:
+    """Let go of futures that are part of garbage, here or, of a task's own client, on a worker."""
+    gc.collect()
+    await scheduler.broadcast(msg={"op": "run", "function": dumps(gc.collect)})
 
 
 @pytest.fixture

@@ -200,19 +200,20 @@ def test_a_worker_that_was_to_leave_and_stays_is_not_counted_twice(
     samples = 0
     for leaving in ([one], [one], None):
         client.run(_wait_for_samples, workers=[one])
-        window = ours.window(1.0, leaving=leaving)
-        assert window is not None
-        ours.read(window)
-        samples += sum(map(roots, ours.take()))
+        samples += samples_read(ours, leaving)
     Event("read", client=client).set()
     wait(future)
-    final = ours.window(1.0, leaving=workers_of(cluster))
-    assert final is not None
-    ours.read(final)
-    samples += sum(map(roots, ours.take()))
+    samples += samples_read(ours, workers_of(cluster))
     # A new worker's clock may have been set back: see above.
     assert 0 < samples + drops["profile sample"] <= all_that_workers_have(client)
     assert "worker profile" not in drops
+
+
+def samples_read(ours: Profiles, leaving: list[str] | None) -> int:
+    window = ours.window(1.0, leaving=leaving)
+    assert window is not None
+    ours.read(window)
+    return sum(map(roots, ours.take()))
 
 
 async def _wait_for_samples(dask_worker: Any) -> None:

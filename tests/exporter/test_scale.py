@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
@@ -14,7 +13,6 @@ import pytest
 from distributed import Client, LocalCluster, wait
 from distributed.core import Status
 from distributed.metrics import monotonic
-from distributed.protocol.pickle import dumps
 from distributed.scheduler import Scheduler, WorkerState
 
 import daskscope
@@ -22,7 +20,7 @@ from daskscope import names, protocol
 from daskscope.observe import losses
 from daskscope.observe.observer import Observer
 from daskscope.plugin import NAME
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import Register, collect_garbage
 from tests.exporter.recorder import Recorder
 from tests.exporter.simulated_workers import MEMORY, MEMORY_LIMIT, THREADS, SimulatedWorkers
 from tests.exporter.test_computations import inc
@@ -69,9 +67,7 @@ async def forgotten(dask_scheduler: Scheduler) -> None:
     while dask_scheduler.tasks:
         looks += 1
         if looks % 100 == 0:
-            # A future may be part of garbage, here or, of a task's own client, on a worker.
-            gc.collect()
-            await dask_scheduler.broadcast(msg={"op": "run", "function": dumps(gc.collect)})
+            await collect_garbage(dask_scheduler)
         await asyncio.sleep(0.01)
 
 

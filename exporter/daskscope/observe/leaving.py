@@ -55,7 +55,7 @@ class Leaving:
                     who = self._who(request, all_others=_REQUESTS[name])
                     if who:
                         await self._before(who)
-                except Exception:
+                except Exception:  # the request goes on whatever is wrong with us
                     self._drops["internal error"] += 1
             return await original(*args, **request)
 
