@@ -23,6 +23,7 @@ from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
+from daskscope.observe.runs import actions_of
 
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
@@ -44,8 +45,8 @@ Step = tuple[Any, Any, Any]
 #: States in which a task has nothing to do, once it had.
 ENDS = frozenset({"memory", "erred", "released"})
 #: What there is to know of a step that ends what a task had to do: the task's key, when by the
-#: clock that is not set, and what Dask tells of it.
-End = tuple[Key, float, Mapping[str, Any]]
+#: clock that is not set, and what Dask tells of it: a run that ended in memory as ``Finished``.
+End = tuple[Key, float, Any]
 
 # Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
 _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
@@ -154,12 +155,12 @@ class Computations:
                         self._begins(key, group)
                     continue
                 if end is not None:
-                    _, at, details = end
+                    _, at, told = end
                     if finish == "erred":
-                        if not self._erred(key, start, group, details):
+                        if not self._erred(key, start, group, told):
                             continue
                     elif finish == "memory" and start == "processing":
-                        group.finished(details, group.totals or self._totals_of(key))
+                        group.finished(told, group.totals or self._totals_of(key))
                     if start in ACTIVE:
                         self._rests(key, finish, group.computation, at + ahead)
                 if finish == "forgotten":
@@ -182,7 +183,7 @@ class Computations:
         else:
             totals = self._totals_of(task.key)
             totals.retried += 1
-            totals.ran(details.get("startstops") or ())
+            totals.ran(actions_of(details))
 
     def computation_of(self, task: TaskState) -> str | None:
         """Return the id of the computation that ``task`` is counted under."""
@@ -387,11 +388,14 @@ class Computations:
             if known is not None:
                 self._naming.prefix(known)
         elif end is not None and start == "processing" and finish in ("memory", "erred"):
-            _, _, details = end
+            _, _, told = end
             totals = self._totals_of(key)
-            totals.ran(details.get("startstops") or ())
             if finish == "memory":
+                _, nbytes, _, actions = told
+                totals.ran(actions)
                 totals.completed += 1
-                totals.output_bytes += details.get("nbytes") or 0
-            elif details.get("cause") == key:
-                totals.erred += 1
+                totals.output_bytes += nbytes or 0
+            else:
+                totals.ran(actions_of(told))
+                if told.get("cause") == key:
+                    totals.erred += 1

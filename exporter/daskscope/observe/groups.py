@@ -19,6 +19,7 @@ from daskscope.names import DURATION_BOUNDS, OTHER
 from daskscope.observe.exception_types import type_of_failed
 from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
+from daskscope.observe.runs import Action, Finished, actions_of
 from daskscope.observe.samples import Outcome, Samples, TaskSample
 from daskscope.observe.trace_context import TraceContext, annotations_of, of_computation
 
@@ -99,23 +100,23 @@ class Group:
         dependencies[OTHER] = None
         return False
 
-    def finished(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
+    def finished(self, run: Finished, totals: PrefixTotals) -> None:
         """Count one task run that ended in memory; in the ``totals`` of its prefix, too."""
+        worker, nbytes, kind, actions = run
         self.completed += 1
         totals.completed += 1
-        nbytes = details.get("nbytes")
         if nbytes:
             self.output_bytes += nbytes
             totals.output_bytes += nbytes
-        kind = details.get("typename")
         if kind is not None:
             types = self.types
             if kind not in types:
                 kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
             types[kind] = types.get(kind, 0) + 1
-        run = self._ran(details.get("startstops") or (), totals)
-        if self.samples is not None and run is not None:
-            self.samples.finished(run["start"], run["stop"], details.get("worker") or "")
+        computed = self._ran(actions, totals)
+        if self.samples is not None and computed is not None:
+            _, start, stop = computed
+            self.samples.finished(start, stop, worker or "")
 
     def failed(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception."""
@@ -135,27 +136,25 @@ class Group:
         self.retried += 1
 
     def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
-        run = self._ran(details.get("startstops") or (), totals)
+        computed = self._ran(actions_of(details), totals)
         if self.samples is not None:
             # A task whose workers died has no times.
             now = time()
-            start, stop = (now, now) if run is None else (run["start"], run["stop"])
+            _, start, stop = computed or ("", now, now)
             worker, exception = details.get("worker") or "", type_of_failed(details)
             self.samples.failed(TaskSample(start, stop, worker, outcome, exception))
 
-    def _ran(
-        self, startstops: Iterable[Mapping[str, Any]], totals: PrefixTotals
-    ) -> Mapping[str, Any] | None:
+    def _ran(self, actions: Iterable[Action], totals: PrefixTotals) -> Action | None:
         """Count what one run did. Return when the task's function ran, if it did."""
         seconds, of_prefix = self.seconds, totals.seconds
-        run = None
-        for action in startstops:
-            start, stop, name = action["start"], action["stop"], action["action"]
+        computed = None
+        for action in actions:
+            name, start, stop = action
             took = stop - start
             seconds[name] = seconds.get(name, 0.0) + took
             of_prefix[name] = of_prefix.get(name, 0.0) + took
             if name == "compute":
-                run = action
+                computed = action
                 bucket = bisect_left(DURATION_BOUNDS, took)
                 self.durations[bucket] += 1
                 totals.durations[bucket] += 1
@@ -168,7 +167,7 @@ class Group:
                 self.started_at = start
             if stop > self.stopped_at:
                 self.stopped_at = stop
-        return run
+        return computed
 
     def row(self) -> protocol.TaskGroup:
         """Return what goes over the wire."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from daskscope.names import DURATION_BOUNDS
 from daskscope.observe.naming import Naming
+from daskscope.observe.runs import Action
 
 
 class PrefixTotals:
@@ -34,19 +34,15 @@ class PrefixTotals:
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
         self.compute_seconds = 0.0
 
-    def ran(self, startstops: Iterable[Mapping[str, Any]]) -> float | None:
-        """Add one task run's actions. Return the seconds that it computed, None if it did not."""
-        computed = None
+    def ran(self, actions: Iterable[Action]) -> None:
+        """Add what was done of one run of a task."""
         seconds = self.seconds
-        for action in startstops:
-            name = action["action"]
-            took = action["stop"] - action["start"]
+        for name, start, stop in actions:
+            took = stop - start
             seconds[name] = seconds.get(name, 0.0) + took
             if name == "compute":
-                computed = took
                 self.compute_seconds += took
                 self.durations[bisect_left(DURATION_BOUNDS, took)] += 1
-        return computed
 
 
 @dataclass(frozen=True, slots=True)

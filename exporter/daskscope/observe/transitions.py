@@ -19,6 +19,7 @@ from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.observe.computations import ENDS, Computations
 from daskscope.observe.groups import Group
+from daskscope.observe.runs import Action, action_of
 from daskscope.observe.workers import Workers
 
 #: Transitions that are counted together: to wake the thread costs the loop what some 80 cost.
@@ -94,6 +95,7 @@ class Transitions:
             ends: frozenset[str] = ENDS,
             with_room: set[str] = workers.with_room,
             len: Callable[[list[Any]], int] = len,
+            action_of: Callable[[Any], Action] = action_of,
             /,
             *,
             stimulus_id: str = "",
@@ -104,9 +106,14 @@ class Transitions:
                     # Among those that Dask calls idle is each that has a thread without a task.
                     if idle or with_room:
                         workers.look(workers_by_address.get(details.get("worker", "")))
-                    if finish != "memory":
+                    if finish == "memory":
+                        tell = details.get
+                        actions = tuple(map(action_of, tell("startstops") or ()))
+                        run = (tell("worker"), tell("nbytes"), tell("typename"), actions)
+                        end((key, monotonic(), run))
+                    else:
                         start = turn(key, start, finish, details)
-                    end((key, monotonic(), details))
+                        end((key, monotonic(), details))
                 elif start == finish:
                     return  # Dask tells of transitions that are none, too
                 elif finish == "processing":
