@@ -52,19 +52,29 @@ def cluster(folder: Path) -> Iterator[Client]:
 
 
 def run_tasks(client: Client, count: int, first: int) -> None:
-    """Run ``count`` trivial tasks: half as futures, half as one collection; then let them go.
+    """Run ``count`` trivial tasks: half as futures, half as one collection.
 
     Dask keeps tasks of the two kinds in different ways, and so does daskscope.
     """
-    elements = count // 4  # of the collection: two tasks each, one that waits for the other
+    of_collection = count // 4 * 2
+    run_futures(client, count - of_collection, first)
+    run_collection(client, of_collection, first)
+
+
+def run_futures(client: Client, count: int, first: int) -> None:
+    """Run ``count`` trivial tasks as futures; then let them go."""
     with client.as_current():
-        futures = client.map(operator.neg, range(first, first + count - 2 * elements), pure=False)
-        wait(futures)
-        numbers = range(first, first + elements)
-        bag = client.persist(
-            dask.bag.from_sequence(numbers, npartitions=elements).map(operator.neg)
+        wait(client.map(operator.neg, range(first, first + count), pure=False))
+
+
+def run_collection(client: Client, count: int, first: int) -> None:
+    """Run ``count`` trivial tasks, half of which wait for the other half; then let them go."""
+    elements = count // 2
+    numbers = range(first, first + elements)
+    with client.as_current():
+        wait(
+            client.persist(dask.bag.from_sequence(numbers, npartitions=elements).map(operator.neg))
         )
-        wait(bag)
 
 
 def submit_tasks(client: Client, count: int, first: int) -> None:

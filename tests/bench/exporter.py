@@ -1,11 +1,14 @@
 """What daskscope costs a scheduler, against none and against a span per task.
 
-Two equal schedulers differ by some percent for as long as they live. So all variants take turns on
-one scheduler: each is put into it, settles, has its rounds, and is taken out again. Machines are
-noisy, so that rounds are compared one by one, and the order changes with each. A second turn
-without plugin, the control, shows what is left of the noise. Tasks come in large graphs, which the
-goals are for, and then one by one, each a graph of its own: of each there is as much to tell as of
-a large one. Memory is compared between schedulers of the same work.
+Machines are noisy: for minutes they may be half as fast as before. So tasks come in short batches,
+and all variants run the same one, each on a scheduler of its own, before any runs the next. And two
+equal schedulers differ by some percent for as long as they live. So the variants move on: in a
+round each of them has had each scheduler. It is put into it, settles, has its batches, and is taken
+out again. A second one without plugin, the control, shows what is left of the noise.
+
+Tasks come in large graphs, which the goals are for; and one by one, each a graph of its own: of
+each there is as much to tell as of a large one. Memory is compared between schedulers of the same
+work.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distributed import Client
 
 import daskscope
-from tests.bench.clusters import cluster, cpu, run_tasks, submit_tasks
+from tests.bench.clusters import cluster, cpu, run_collection, run_futures, run_tasks, submit_tasks
 from tests.bench.inside import (
     Goodbye,
     beat,
@@ -34,14 +39,14 @@ from tests.bench.results import Figure, record
 from tests.bench.span_per_task import SpanPerTask, close_spans
 from tests.service_process import ServiceProcess
 
-#: Rounds until the scheduler is made anew.
-ROUNDS_PER_SITTING = 8
-#: Of a round's tasks, so many are submitted one by one after it: each costs twice as much.
-SHARE_SUBMITTED = 0.5
-#: In so many rounds a scheduler at work tells of itself once: every ten seconds.
-ROUNDS_PER_BEAT = 28
-#: How often memory is compared.
-MEMORY_SITTINGS = 3
+#: Rounds until the schedulers are made anew.
+ROUNDS_PER_SITTING = 3
+#: Batches of each kind while a variant has a scheduler.
+BATCHES = 6
+#: Of a round's tasks, so many are submitted one by one beside them: each costs twice as much.
+SHARE_SUBMITTED = 0.25
+#: How often memory is compared, and after how many times as many tasks as a batch has.
+MEMORY_SITTINGS, MEMORY_BATCHES = 3, 8
 
 _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "no plugin",
@@ -68,46 +73,66 @@ class Used(NamedTuple):
     The client's is the thread that submits tasks and waits for them.
     """
 
-    loop: float
-    process: float
-    worker: float
-    client: float
+    loop: float = 0.0
+    process: float = 0.0
+    worker: float = 0.0
+    client: float = 0.0
+
+    def and_(self, other: Used) -> Used:
+        """Return both together."""
+        return Used(*map(add, self, other))
+
+
+@dataclass(slots=True)
+class Round:
+    """What each variant used: for large graphs, and for tasks that were submitted one by one.
+
+    ``goodbyes`` tell how daskscope left each scheduler.
+    """
+
+    large: dict[str, Used] = field(default_factory=lambda: dict.fromkeys(_VARIANTS, Used()))
+    submitted: dict[str, Used] = field(default_factory=lambda: dict.fromkeys(_VARIANTS, Used()))
+    goodbyes: list[Goodbye] = field(default_factory=list)
+
+
+class Seat(NamedTuple):
+    """Where a variant sits: a scheduler's address, and the service that it may tell."""
+
+    address: str
+    service: ServiceProcess
 
 
 def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
-    """Run ``rounds`` of ``tasks`` tasks per variant. Return the figures and all that was measured.
+    """Run ``rounds``, with batches of ``tasks`` tasks. Return the figures and all that was
+    measured.
 
     ``tell`` is called with a line for a person who waits.
     """
-    used: dict[str, list[Used]] = {name: [] for name in _VARIANTS}
-    used_by_submit: dict[str, list[Used]] = {name: [] for name in _VARIANTS}
     submitted = max(round(tasks * SHARE_SUBMITTED), 1)
-    goodbyes: list[Goodbye] = []
+    taken: list[Round] = []
     for first in range(0, rounds, ROUNDS_PER_SITTING):
-        tell("starting a service and a cluster …")
-        with _cluster_and_service() as (owner, service):
-            address = owner.scheduler_info()["address"]
+        tell("starting a service and four clusters …")
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as parts:
+            service = parts.enter_context(ServiceProcess(Path(folder, "service")))
+            seats = []
+            for name in _VARIANTS:
+                owner = parts.enter_context(cluster(Path(folder, name)))
+                seats.append(Seat(owner.scheduler_info()["address"], service))
             for number in range(first, min(first + ROUNDS_PER_SITTING, rounds)):
-                for name in _order(number):
-                    # A client of its own: daskscope wraps what it calls.
-                    with Client(address, set_as_default=False) as client:
-                        _put_in(name, client, service)
-                        _round(client, run_tasks, tasks, number)  # to warm up
-                        beats = name == _DASKSCOPE and not number % ROUNDS_PER_BEAT
-                        run = _run_with_a_beat if beats else run_tasks
-                        used[name].append(_round(client, run, tasks, number + 1))
-                        by_submit = _round(client, submit_tasks, submitted, number)
-                        used_by_submit[name].append(by_submit)
-                        goodbyes += _take_out(name, client)
-                tell(_line(number + 1, rounds, used))
+                taken.append(_round(seats, tasks, submitted))
+                tell(_line(number + 1, rounds, taken[-1].large))
     memory = _memory(min(rounds, MEMORY_SITTINGS), tasks, tell)
     more = {
         name: [one - base for one, base in zip(memory[name], memory[_NONE], strict=True)]
         for name in (_DASKSCOPE, _SPANS, _CONTROL)
     }
+    used = {name: [one.large[name] for one in taken] for name in _VARIANTS}
+    used_by_submit = {name: [one.submitted[name] for one in taken] for name in _VARIANTS}
+    goodbyes = [goodbye for one in taken for goodbye in one.goodbyes]
+    turns = BATCHES * len(_VARIANTS)
     figures = [
-        *_figures(used, tasks, _GOALS),
-        *_figures(used_by_submit, submitted, {}, ", submitted"),
+        *_figures(used, turns * tasks, _GOALS),
+        *_figures(used_by_submit, turns * submitted, {}, ", submitted"),
         *(
             Figure.of_values(
                 f"memory, {name}",
@@ -125,13 +150,43 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     return figures, record(
         figures,
         rounds=rounds,
-        tasks=tasks,
+        tasks=turns * tasks,
         seconds=used,
         seconds_by_submit=used_by_submit,
-        submitted=submitted,
+        submitted=turns * submitted,
         mebibytes=memory,
-        tasks_before_memory=tasks * ROUNDS_PER_SITTING,
+        tasks_before_memory=tasks * MEMORY_BATCHES,
     )
+
+
+def _round(seats: list[Seat], tasks: int, submitted: int) -> Round:
+    """Give each variant each of the ``seats``."""
+    taken = Round()
+    for turn in range(len(seats)):
+        with ExitStack() as parts:
+            clients: dict[str, Client] = {}
+            for name, seat in zip(_VARIANTS, [*seats[turn:], *seats[:turn]], strict=True):
+                # A client of its own: daskscope wraps what it calls.
+                client = parts.enter_context(Client(seat.address, set_as_default=False))
+                _put_in(name, client, seat.service)
+                clients[name] = client
+                _batch(client, run_tasks, tasks, 0)  # to warm up
+            for number in range(BATCHES):
+                for name in _order(number):
+                    # A scheduler at work tells of itself every ten seconds: once in a round.
+                    beats = name == _DASKSCOPE and turn == number == 0
+                    run = _run_with_a_beat if beats else run_futures
+                    took = _batch(clients[name], run, tasks // 2, number + 1)
+                    taken.large[name] = taken.large[name].and_(took)
+                for name in _order(number):
+                    took = _batch(clients[name], run_collection, tasks // 2, number + 1)
+                    taken.large[name] = taken.large[name].and_(took)
+                for name in _order(number):
+                    took = _batch(clients[name], submit_tasks, submitted, number + 1)
+                    taken.submitted[name] = taken.submitted[name].and_(took)
+            for name, client in clients.items():
+                taken.goodbyes += _take_out(name, client)
+    return taken
 
 
 def _memory(sittings: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
@@ -142,8 +197,8 @@ def _memory(sittings: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
         for name in _order(number):
             with _cluster_and_service() as (client, service):
                 _put_in(name, client, service)
-                for turn in range(ROUNDS_PER_SITTING):
-                    _round(client, run_tasks, tasks, turn)
+                for turn in range(MEMORY_BATCHES):
+                    _batch(client, run_tasks, tasks, turn)
                 memory[name].append(client.run_on_scheduler(rss) / MIB)
     return memory
 
@@ -184,11 +239,11 @@ def _take_out(name: str, client: Client) -> list[Goodbye]:
 
 def _run_with_a_beat(client: Client, count: int, first: int) -> None:
     client.run_on_scheduler(beat)
-    run_tasks(client, count, first)
+    run_futures(client, count, first)
     client.run_on_scheduler(settle)
 
 
-def _round(client: Client, run: Run, tasks: int, number: int) -> Used:
+def _batch(client: Client, run: Run, tasks: int, number: int) -> Used:
     worker = sum(client.run(time.process_time).values())
     before = cpu(client)
     began = time.thread_time()
@@ -199,11 +254,10 @@ def _round(client: Client, run: Run, tasks: int, number: int) -> Used:
     return Used(*scheduler, worker=worker, client=submitting)
 
 
-def _line(number: int, rounds: int, used: dict[str, list[Used]]) -> str:
-    last = {name: cpus[-1] for name, cpus in used.items()}
+def _line(number: int, rounds: int, used: dict[str, Used]) -> str:
+    none = used[_NONE]
     compared = ", ".join(
-        f"{name} {last[name].loop / last[_NONE].loop:.2f} and "
-        f"{last[name].process / last[_NONE].process:.2f}"
+        f"{name} {used[name].loop / none.loop:.3f} and {used[name].process / none.process:.3f}"
         for name in (_DASKSCOPE, _SPANS)
     )
     return f"round {number} of {rounds}: {compared} × of no plugin (event loop and process)"
