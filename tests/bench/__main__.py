@@ -114,10 +114,10 @@ def bench(
     stack     metric points per second that are stored by the service, and by the real collector and
               InfluxDB 1.8, which are built the first time: that takes Go
 
-    The first takes a quarter of an hour as it is, the second half an hour, the third as long and
-    five gigabytes of the disk. Ratios compare what ran side by side, so other work on the machine
-    widens the quartiles but does not move the median much; figures of two machines do not compare.
-    Results go to standard output, progress beside it.
+    Each of the first three takes half an hour as it is, the third five gigabytes of the disk, too.
+    Ratios compare what ran side by side, so other work on the machine widens the quartiles but does
+    not move the median much; figures of two machines do not compare. Results go to standard output,
+    progress beside it.
 
     \b
     A quick look:
@@ -136,8 +136,10 @@ def bench(
     measured: dict[str, Any] = {}
     if what in ("all", "exporter"):
         figures, measured["exporter"] = exporter.measure(max(rounds // 4, 1), tasks, _tell)
+        number, of_round = (measured["exporter"][name] for name in ("rounds", "tasks"))
         click.echo(
-            f"{measured['exporter']['rounds']} rounds; ratios to no plugin in the same round"
+            f"{number} rounds of {of_round:,} tasks, in graphs of {tasks // 2:,}; ratios to no "
+            "plugin in the same round"
         )
         figures += first_data.measure(rounds=min(rounds, 5))
         _tell("beats of 1,000 workers …")

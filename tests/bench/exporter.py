@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import add
 from pathlib import Path
@@ -195,22 +195,16 @@ def _memory(sittings: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
     for number in range(sittings):
         tell("memory of one scheduler of each …")
         for name in _order(number):
-            with _cluster_and_service() as (client, service):
+            with (
+                tempfile.TemporaryDirectory(prefix="bench-") as folder,
+                ServiceProcess(Path(folder, "service")) as service,
+                cluster(Path(folder, "cluster")) as client,
+            ):
                 _put_in(name, client, service)
                 for turn in range(MEMORY_BATCHES):
                     _batch(client, run_tasks, tasks, turn)
                 memory[name].append(client.run_on_scheduler(rss) / MIB)
     return memory
-
-
-@contextmanager
-def _cluster_and_service() -> Iterator[tuple[Client, ServiceProcess]]:
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        ServiceProcess(Path(folder, "service")) as service,
-        cluster(Path(folder, "cluster")) as client,
-    ):
-        yield client, service
 
 
 def _put_in(name: str, client: Client, service: ServiceProcess) -> None:
@@ -294,6 +288,6 @@ def _figures(
         per_task = [one / tasks * 1e6 for one in more]
         figures.append(Figure.of_values(f"{title}, {_DASKSCOPE}, per task{how}", per_task, "µs"))
         if (_DASKSCOPE, what) in goals:
-            # Whatever the machine makes of both: one with slow memory makes more of either.
+            # An hour in which the one costs more is one in which the other does, too.
             figures.append(Figure.of_ratios(f"{title}, of what spans cost{how}", more, of_spans))
     return figures

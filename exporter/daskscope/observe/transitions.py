@@ -109,11 +109,11 @@ class Transitions:
                     if finish == "memory":
                         tell = details.get
                         actions = tuple(map(action_of, tell("startstops") or ()))
-                        run = (tell("worker"), tell("nbytes"), tell("typename"), actions)
-                        end((key, monotonic(), run))
+                        told: Any = (tell("worker"), tell("nbytes"), tell("typename"), actions)
                     else:
                         start = turn(key, start, finish, details)
-                        end((key, monotonic(), details))
+                        told = details
+                    end((key, monotonic(), told))
                 elif start == finish:
                     return  # Dask tells of transitions that are none, too
                 elif finish == "processing":
