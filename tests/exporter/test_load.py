@@ -11,6 +11,7 @@ from tornado.ioloop import PeriodicCallback
 
 from daskscope.observe import load
 from daskscope.observe.load import Load
+from daskscope.observe.ticks import Ticks
 
 TICK = 0.02
 HOUR = 3600.0
@@ -63,8 +64,14 @@ def scheduler() -> Any:
     return Ticking()
 
 
+def looked_at(scheduler: Any) -> Load:
+    load = Load(scheduler)
+    Ticks(scheduler, load.look)
+    return load
+
+
 def test_the_latest_of_dasks_looks_tells_the_lag_once(clocks: Clocks, scheduler: Any) -> None:
-    watched = Load(scheduler)
+    watched = looked_at(scheduler)
     for late in (0.0, 1.5, 0.3, 0.0):
         clocks.now += TICK + late
         scheduler.tick.callback()
@@ -88,7 +95,7 @@ def test_the_latest_of_dasks_looks_tells_the_lag_once(clocks: Clocks, scheduler:
 def test_a_clock_that_is_set_keeps_nobody_waiting(
     clocks: Clocks, scheduler: Any, silent: float, ahead: float
 ) -> None:
-    watched = Load(scheduler)
+    watched = looked_at(scheduler)
     clocks.now += silent
     clocks.ahead += ahead
     scheduler.tick.callback()
@@ -102,23 +109,25 @@ def test_a_clock_that_is_set_keeps_nobody_waiting(
 def test_dasks_look_is_its_own_again_afterwards(scheduler: Scheduler) -> None:
     tick = scheduler.periodic_callbacks["tick"]
     original = tick.callback
-    watched = Load(scheduler)
+    ticks = Ticks(scheduler)
     assert tick.callback != original
-    watched.stop()
+    ticks.stop()
     assert tick.callback == original
 
 
 def test_who_joined_it_later_stays(scheduler: Any) -> None:
-    watched = Load(scheduler)
-    ours = scheduler.tick.callback
+    ours: list[int] = []
+    ticks = Ticks(scheduler, lambda: ours.append(1))
+    before = scheduler.tick.callback
     called = []
 
     def theirs() -> None:
         called.append(1)
-        ours()
+        before()
 
     scheduler.tick.callback = theirs
-    watched.stop()
+    scheduler.tick.callback()
+    ticks.stop()
     scheduler.tick.callback()
     assert scheduler.tick.callback is theirs
-    assert (len(called), scheduler.looks) == (1, 1)
+    assert (len(called), scheduler.looks, len(ours)) == (2, 2, 1)

@@ -16,6 +16,7 @@ from distributed.scheduler import Scheduler
 from daskscope.observe import groups, transitions
 from daskscope.observe.computations import Computations
 from daskscope.observe.observer import Observer
+from daskscope.plugin import NAME
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, hold, inc
@@ -41,6 +42,14 @@ async def known(count: int, dask_scheduler: Scheduler) -> None:
         await asyncio.sleep(0.01)
 
 
+async def taken_to_count(dask_scheduler: Scheduler) -> None:
+    """Wait until no transition waits any more until some thread counts it."""
+    plugin: Any = dask_scheduler.plugins[NAME]
+    noted = plugin._running.observer.transitions
+    while noted._steps or noted._waiting:
+        await asyncio.sleep(0.01)
+
+
 def test_they_are_counted_off_the_event_loop(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +68,27 @@ def test_they_are_counted_off_the_event_loop(
     assert counted["daskscope-count"] > 0
     computation = recorder.computation()
     assert (computation.tasks, computation.completed) == (5_000, 5_000)
+
+
+def test_so_is_what_is_left_once_the_loop_is_quiet(
+    client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(interval="1h")
+    threads = []
+    count = Computations.count
+
+    def counted(self: Computations, *args: Any) -> None:
+        threads.append(threading.current_thread().name)
+        count(self, *args)
+
+    monkeypatch.setattr(Computations, "count", counted)
+    futures = client.map(inc, range(transitions.WORTHWHILE // 2), pure=False)
+    wait(futures)
+    client.run_on_scheduler(taken_to_count)
+
+    assert set(threads) == {"daskscope-count"}
+    (row,) = observer_of(cluster).snapshot("beat").computations
+    assert row.states == {"memory": transitions.WORTHWHILE // 2}
 
 
 @pytest.mark.own_cluster
@@ -98,7 +128,7 @@ def test_never_do_more_wait_than_are_counted_at_once_though_many_err_in_one_go(
     count = noted.many_wait
 
     def many_wait() -> None:
-        sizes.append(max(len(steps) // 3 for steps, _ in tuple(noted._waiting)))
+        sizes.append(max(len(steps) // 3 for steps, *_ in tuple(noted._waiting)))
         count()
 
     noted.many_wait = many_wait
@@ -109,7 +139,7 @@ def test_never_do_more_wait_than_are_counted_at_once_though_many_err_in_one_go(
 
     assert len(sizes) > 10
     assert max(sizes) == 50
-    assert len(noted._noted) // 3 < 50
+    assert len(noted._steps) // 3 < 50
 
 
 def test_threads_have_a_task_from_the_moment_on_that_it_is_theirs_until_it_ends(
@@ -169,11 +199,11 @@ def test_a_graph_does_not_wait_until_what_it_has_nothing_to_do_with_is_counted(
     noted = observer_of(cluster).transitions
     futures = client.map(inc, range(10), pure=False)
     wait(futures)
-    waiting = len(noted._noted)
+    waiting = len(noted._steps)
     others = client.map(hold, range(1), ["others"], pure=False)
     client.run_on_scheduler(given)
 
-    assert len(noted._noted) > waiting > 0
+    assert len(noted._steps) > waiting > 0
     Event("others", client=client).set()
     wait(others)
     rows = observer_of(cluster).snapshot("beat").computations
@@ -189,7 +219,7 @@ def counted_by(observer: Observer, monkeypatch: pytest.MonkeyPatch) -> list[int]
     count = observer.transitions.count
 
     def count_noted() -> None:
-        counts.append(len(observer.transitions._noted))
+        counts.append(len(observer.transitions._steps))
         count()
 
     monkeypatch.setattr(observer.transitions, "count", count_noted)

@@ -23,7 +23,7 @@ from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
-from daskscope.observe.runs import actions_of
+from daskscope.observe.runs import Run
 
 #: Computations that may wait to be told until there is no waiting for the next beat.
 MANY = 1_000
@@ -44,9 +44,9 @@ GONE = frozenset({"released", "forgotten"})
 Step = tuple[Any, Any, Any]
 #: States in which a task has nothing to do, once it had.
 ENDS = frozenset({"memory", "erred", "released"})
-#: What there is to know of a step that ends what a task had to do: the task's key, when by the
-#: clock that is not set, and what Dask tells of it: a run that ended in memory as ``Finished``.
-End = tuple[Key, float, Any]
+#: What there is to know of a step that ends what a task had to do, but not as a ``Run`` that ended
+#: in memory: when, by the clock that is not set, and what Dask tells of it.
+End = tuple[float, Mapping[str, Any]]
 
 # Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
 _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
@@ -123,16 +123,22 @@ class Computations:
         # In this order, in which it goes from one to the next.
         return self._arrived.get(line) or self._joinable.get(line) or self._ended.get(line)
 
-    def count(self, steps: Iterable[Step], ends: Iterator[End], ahead: float) -> None:
+    def count(
+        self, steps: Iterable[Step], runs: Iterator[Run], ends: Iterator[End], ahead: float
+    ) -> None:
         """Count transitions of some time ago; Dask may have forgotten their tasks meanwhile.
 
         The wall clock is so many seconds ``ahead`` of the one that they were noted by.
         """
         wholes, singles = self._members.wholes, self._members.singles
         for key, start, finish in steps:
-            # As noted: what leaves memory ends nothing, but for an actor that was lost.
-            ended = start == "processing" or (finish in ENDS and start != "memory")
-            end = next(ends) if ended or finish == "erred" else None
+            run = end = None
+            if finish in ENDS:
+                # As noted: what leaves memory ends nothing, but for an actor that was lost.
+                if start == "processing" and finish == "memory":
+                    run = next(runs)
+                elif start != "memory" or finish == "erred":
+                    end = next(ends)
             try:
                 whole = wholes.get(key[0]) if type(key) is tuple else None
                 if whole is None:
@@ -143,7 +149,7 @@ class Computations:
                     if key is None:
                         self._add(start, finish)
                     else:
-                        self._count_unknown(key, start, finish, end)
+                        self._count_unknown(key, finish, run, end)
                     continue
                 states = group.states
                 states[start] -= 1
@@ -153,17 +159,16 @@ class Computations:
                 if finish in ACTIVE:
                     if start not in ACTIVE:
                         self._begins(key, group)
-                    continue
-                if end is not None:
-                    _, at, told = end
-                    if finish == "erred":
-                        if not self._erred(key, start, group, told):
-                            continue
-                    elif finish == "memory" and start == "processing":
-                        group.finished(told, group.totals or self._totals_of(key))
+                elif run is not None:
+                    group.finished(run, group.totals or self._totals_of(key))
+                    self._rests(key, finish, group.computation, run[0] + ahead)
+                elif end is not None:
+                    at, details = end
+                    if finish == "erred" and not self._erred(key, start, group, details):
+                        continue
                     if start in ACTIVE:
                         self._rests(key, finish, group.computation, at + ahead)
-                if finish == "forgotten":
+                elif finish == "forgotten" and start != finish:
                     if self._ends:
                         self._ends.pop(key, None)
                     if whole is None:
@@ -183,7 +188,7 @@ class Computations:
         else:
             totals = self._totals_of(task.key)
             totals.retried += 1
-            totals.ran(actions_of(details))
+            totals.ran(details.get("startstops"))
 
     def computation_of(self, task: TaskState) -> str | None:
         """Return the id of the computation that ``task`` is counted under."""
@@ -380,22 +385,22 @@ class Computations:
         known = self._naming.known(key_split(key)) if task is None else self._naming.prefix(task)
         return self._prefixes[known]
 
-    def _count_unknown(self, key: Key, start: str, finish: str, end: End | None) -> None:
+    def _count_unknown(self, key: Key, finish: str, run: Run | None, end: End | None) -> None:
         # Tasks from before the plugin came.
         if finish == "processing":
             # Dask tells by prefix how it spends its time, and does so before it ends.
             known = self._find(key)
             if known is not None:
                 self._naming.prefix(known)
-        elif end is not None and start == "processing" and finish in ("memory", "erred"):
-            _, _, told = end
+        elif run is not None:
+            _, _, nbytes, _, startstops = run
             totals = self._totals_of(key)
-            if finish == "memory":
-                _, nbytes, _, actions = told
-                totals.ran(actions)
-                totals.completed += 1
-                totals.output_bytes += nbytes or 0
-            else:
-                totals.ran(actions_of(told))
-                if told.get("cause") == key:
-                    totals.erred += 1
+            totals.ran(startstops)
+            totals.completed += 1
+            totals.output_bytes += nbytes or 0
+        elif end is not None and finish == "erred":
+            _, details = end
+            totals = self._totals_of(key)
+            totals.ran(details.get("startstops"))
+            if details.get("cause") == key:
+                totals.erred += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
@@ -19,7 +19,7 @@ from daskscope.names import DURATION_BOUNDS, OTHER
 from daskscope.observe.exception_types import type_of_failed
 from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
-from daskscope.observe.runs import Action, Finished, actions_of
+from daskscope.observe.runs import Action, Run, StartStops, actions_of
 from daskscope.observe.samples import Outcome, Samples, TaskSample
 from daskscope.observe.trace_context import TraceContext, annotations_of, of_computation
 
@@ -100,9 +100,9 @@ class Group:
         dependencies[OTHER] = None
         return False
 
-    def finished(self, run: Finished, totals: PrefixTotals) -> None:
+    def finished(self, run: Run, totals: PrefixTotals) -> None:
         """Count one task run that ended in memory; in the ``totals`` of its prefix, too."""
-        worker, nbytes, kind, actions = run
+        _, worker, nbytes, kind, startstops = run
         self.completed += 1
         totals.completed += 1
         if nbytes:
@@ -113,10 +113,10 @@ class Group:
             if kind not in types:
                 kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
             types[kind] = types.get(kind, 0) + 1
-        computed = self._ran(actions, totals)
+        computed = self._ran(startstops, totals)
         if self.samples is not None and computed is not None:
             _, start, stop = computed
-            self.samples.finished(start, stop, worker or "")
+            self.samples.finished(start, stop, worker)
 
     def failed(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception."""
@@ -136,7 +136,7 @@ class Group:
         self.retried += 1
 
     def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
-        computed = self._ran(actions_of(details), totals)
+        computed = self._ran(details.get("startstops"), totals)
         if self.samples is not None:
             # A task whose workers died has no times.
             now = time()
@@ -144,11 +144,11 @@ class Group:
             worker, exception = details.get("worker") or "", type_of_failed(details)
             self.samples.failed(TaskSample(start, stop, worker, outcome, exception))
 
-    def _ran(self, actions: Iterable[Action], totals: PrefixTotals) -> Action | None:
+    def _ran(self, startstops: StartStops, totals: PrefixTotals) -> Action | None:
         """Count what one run did. Return when the task's function ran, if it did."""
         seconds, of_prefix = self.seconds, totals.seconds
         computed = None
-        for action in actions:
+        for action in actions_of(startstops):
             name, start, stop = action
             took = stop - start
             seconds[name] = seconds.get(name, 0.0) + took

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from distributed.scheduler import Scheduler
 
@@ -11,12 +10,11 @@ from daskscope import protocol
 
 
 class Load:
-    """Measures the process and its event loop. Runs on that loop, until :meth:`stop`.
+    """Measures the process and its event loop.
 
-    Dask itself looks at its loop, some fifty times a second, and :class:`Load` joins it: to wake
-    the loop for a look of its own would cost as much as dozens of tasks. What holds up the loop for
-    longer than the ``interval`` between two looks, in seconds, is always seen. Dask goes by the
-    wall clock; if that is set back, it looks again, and a lag is seen again, when its time comes.
+    :meth:`look` is to be called on that loop whenever Dask looks at it. What holds it up for longer
+    than the ``interval`` between two looks, in seconds, is always seen. Dask goes by the wall
+    clock; if that is set back, it looks again, and a lag is seen again, when its time comes.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -24,16 +22,8 @@ class Load:
         self._lag = 0.0
         self._at = time.monotonic()
         self._cpu = time.process_time()
-        self._ticks = scheduler.periodic_callbacks["tick"]
-        self.interval = self._ticks.callback_time / 1_000
+        self.interval = scheduler.periodic_callbacks["tick"].callback_time / 1_000
         self._looked_at = time.monotonic(), time.time()
-        self._original, self._ticks.callback = self._ticks.callback, self._look
-
-    def stop(self) -> None:
-        """Do not look any more."""
-        # Someone may have joined after us: then ours stays, harmless, inside theirs.
-        if self._ticks.callback == self._look:
-            self._ticks.callback = self._original
 
     def take(self) -> protocol.SchedulerLoad:
         """Return the load since the last call."""
@@ -48,10 +38,10 @@ class Load:
             lag=lag,
         )
 
-    def _look(self) -> Any:
+    def look(self) -> None:
+        """Note how long it took from the last look until now."""
         before, self._looked_at = self._looked_at, (time.monotonic(), time.time())
         took, by_wall = (at - then for at, then in zip(self._looked_at, before, strict=True))
         # Where they differ, Dask was not kept waiting: the clock that it goes by was set.
         if took - self.interval > self._lag and abs(by_wall - took) < took / 2:
             self._lag = took - self.interval
-        return self._original()

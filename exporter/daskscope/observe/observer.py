@@ -36,6 +36,7 @@ from daskscope.observe.profile import Profiles, Window
 from daskscope.observe.refusals import Refusals
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.observe.stream import Messages
+from daskscope.observe.ticks import Ticks
 from daskscope.observe.transitions import Transitions
 from daskscope.observe.users import Users
 from daskscope.observe.versions import Versions
@@ -121,6 +122,7 @@ class Observer:
         )
         self._activities = Activities(self._naming)
         self._load = Load(scheduler)
+        self._ticks = Ticks(scheduler, self._load.look, self.transitions.count_if_quiet)
         self._cost = None if settings.prices is None else Cost(settings.prices)
         self.idle = (
             Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)
@@ -164,7 +166,7 @@ class Observer:
         self._stopped = True
         self._graphs.stop()
         self._failed_runs.stop()
-        self._load.stop()
+        self._ticks.stop()
 
     def client_is(self, client: str, user: str, refused: frozenset[str]) -> None:
         """Remember whose client that is and what it refuses; Dask does not tell."""

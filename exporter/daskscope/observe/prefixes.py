@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from daskscope.names import DURATION_BOUNDS
 from daskscope.observe.naming import Naming
-from daskscope.observe.runs import Action
+from daskscope.observe.runs import StartStops, actions_of
 
 
 class PrefixTotals:
@@ -34,10 +33,10 @@ class PrefixTotals:
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
         self.compute_seconds = 0.0
 
-    def ran(self, actions: Iterable[Action]) -> None:
+    def ran(self, startstops: StartStops) -> None:
         """Add what was done of one run of a task."""
         seconds = self.seconds
-        for name, start, stop in actions:
+        for name, start, stop in actions_of(startstops):
             took = stop - start
             seconds[name] = seconds.get(name, 0.0) + took
             if name == "compute":

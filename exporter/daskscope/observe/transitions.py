@@ -1,15 +1,15 @@
 """Transitions of tasks: noted on the scheduler's event loop, counted by whoever has the time.
 
 There are some six per task, and whatever is done with each is done while the cluster waits. So the
-loop only notes them, and a thread counts a thousand at a time. Whoever reads on the loop what is
-counted calls :meth:`Transitions.count` first: until the loop goes on none is noted, and so nothing
-is counted elsewhere.
+loop only notes them, and a thread counts a thousand at a time, and what is left when the loop gets
+quiet. Whoever reads on the loop what is counted calls :meth:`Transitions.count` first: until the
+loop goes on none is noted, and so nothing is counted elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
@@ -19,16 +19,17 @@ from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.observe.computations import ENDS, Computations
 from daskscope.observe.groups import Group
-from daskscope.observe.runs import Action, action_of
 from daskscope.observe.workers import Workers
 
 #: Transitions that are counted together: to wake the thread costs the loop what some 80 cost.
 AT_ONCE = 1_000
 #: As many of these may wait. More are counted on the loop: none is ever left out.
 MAX_WAITING = 3
+#: Fewer are not worth to wake the thread for when the loop is quiet.
+WORTHWHILE = 250
 
-# Items that are noted of each step and of each end: see ``Step`` and ``End``.
-_ITEMS = 3
+# Items that are noted of each step, run and end: see ``Step``, ``Run`` and ``End``.
+_OF_STEP, _OF_RUN, _OF_END = 3, 5, 2
 
 #: What Dask tells of a transition beside the states.
 Details = Mapping[str, Any]
@@ -56,10 +57,12 @@ class Transitions:
         self._drops = drops
         # Flat lists: an object for each would make work for the garbage collector. And of most only
         # the key is held: what goes is to go where it is at hand, on the loop.
-        self._noted: list[Any] = []
+        self._steps: list[Any] = []
+        self._runs: list[Any] = []
         self._ends: list[Any] = []
-        self._waiting: deque[tuple[list[Any], list[Any]]] = deque()
+        self._waiting: deque[tuple[list[Any], list[Any], list[Any]]] = deque()
         self._counting = Lock()
+        self._noted_before = 0
         self.many_wait: Callable[[], None] = self.count
         #: Dask's hook.
         self.note = self._hook(scheduler, workers, put_back, erred)
@@ -72,60 +75,58 @@ class Transitions:
         erred: Callable[[TaskState, str, Details], str],
     ) -> Callable[..., None]:
         tasks, workers_by_address, idle = scheduler.tasks, scheduler.workers, scheduler.idle
-        end = self._ends.extend
+        run, end = self._runs.extend, self._ends.extend
 
         def turn(key: Key, start: str, finish: str, details: Details) -> str:
             """Tell of a task that did not finish. Return what it was before."""
             if finish == "erred":
-                return erred(tasks[key], start, details)
-            if start == "processing" and finish == "released":
+                start = erred(tasks[key], start, details)
+            elif start == "processing" and finish == "released":
                 put_back(tasks[key])
+            end((monotonic(), details))
             return start
 
         # Most of what a call costs is to bring all that it touches into the processor's caches. So
         # it is no method, and what most calls need are locals: Dask gives three by position. And
-        # what it gives each has a name here, for the rest makes a dictionary.
+        # what it gives each has a name here, for the rest makes a dictionary. Of a run that ended
+        # well is kept what came, for whatever is made of it here takes longer than in the thread.
         def note(
             key: Key,
             start: str,
             finish: str,
-            step: Callable[[Any], None] = self._noted.extend,
-            noted: list[Any] = self._noted,
-            full: int = AT_ONCE * _ITEMS,
+            step: Callable[[Any], None] = self._steps.extend,
+            steps: list[Any] = self._steps,
+            full: int = AT_ONCE * _OF_STEP,
             ends: frozenset[str] = ENDS,
             with_room: set[str] = workers.with_room,
             len: Callable[[list[Any]], int] = len,
-            action_of: Callable[[Any], Action] = action_of,
             /,
             *,
             stimulus_id: str = "",
             **details: Any,
         ) -> None:
             try:
-                if start == "processing":
-                    # Among those that Dask calls idle is each that has a thread without a task.
-                    if idle or with_room:
-                        workers.look(workers_by_address.get(details.get("worker", "")))
-                    if finish == "memory":
-                        tell = details.get
-                        actions = tuple(map(action_of, tell("startstops") or ()))
-                        told: Any = (tell("worker"), tell("nbytes"), tell("typename"), actions)
-                    else:
+                if finish in ends:
+                    if start == "processing":
+                        # Among those that Dask calls idle is each with a thread without a task.
+                        if idle or with_room:
+                            workers.look(workers_by_address.get(details.get("worker", "")))
+                        if finish == "memory":
+                            worker, nbytes = details["worker"], details["nbytes"]
+                            typename, startstops = details["typename"], details["startstops"]
+                            run((monotonic(), worker, nbytes, typename, startstops))
+                        else:
+                            start = turn(key, start, finish, details)
+                    elif start == finish:
+                        return  # Dask tells of transitions that are none, too
+                    elif start != "memory" or finish == "erred":
+                        # From memory: an actor that was lost.
                         start = turn(key, start, finish, details)
-                        told = details
-                    end((key, monotonic(), told))
-                elif start == finish:
-                    return  # Dask tells of transitions that are none, too
-                elif finish == "processing":
-                    if with_room:
-                        workers.look(tasks[key].processing_on)
-                elif finish in ends and (start != "memory" or finish == "erred"):
-                    # From memory: an actor that was lost.
-                    start = turn(key, start, finish, details)
-                    end((key, monotonic(), details))
+                elif with_room and finish == "processing":
+                    workers.look(tasks[key].processing_on)
                 step((key, start, finish))
                 # Of each kind: whatever Dask does with all of its tasks, it may do in one go.
-                if len(noted) >= full:
+                if len(steps) >= full:
                     self._hand_over()
             except Exception:  # as in the plugin's other hooks, whose wrapper costs a call more
                 self._drops["internal error"] += 1
@@ -134,9 +135,19 @@ class Transitions:
 
     def added(self, group: Group, count: int) -> None:
         """Note that so many tasks of a graph that arrives are in ``group``."""
-        self._noted.extend((None, group, count))
-        if len(self._noted) >= AT_ONCE * _ITEMS:
+        self._steps.extend((None, group, count))
+        if len(self._steps) >= AT_ONCE * _OF_STEP:
             self._hand_over()
+
+    def count_if_quiet(self) -> None:
+        """Have those counted that are left, if no more have come since the last call.
+
+        So a graph that comes later does not have to wait until they are.
+        """
+        noted = len(self._steps)
+        if noted == self._noted_before and noted >= WORTHWHILE * _OF_STEP:
+            self._hand_over()
+        self._noted_before = len(self._steps)
 
     def _hand_over(self) -> None:
         self._let_wait()
@@ -146,8 +157,9 @@ class Transitions:
             self.count_waiting()
 
     def _let_wait(self) -> None:
-        self._waiting.append((self._noted.copy(), self._ends.copy()))
-        self._noted.clear()
+        self._waiting.append((self._steps.copy(), self._runs.copy(), self._ends.copy()))
+        self._steps.clear()
+        self._runs.clear()
         self._ends.clear()
 
     def count(self) -> None:
@@ -160,8 +172,12 @@ class Transitions:
         with self._counting:
             ahead = time() - monotonic()
             while self._waiting:
-                noted, ends = self._waiting.popleft()
-                steps, details = ([iter(flat)] * _ITEMS for flat in (noted, ends))
+                steps, runs, ends = self._waiting.popleft()
                 self._computations.count(
-                    zip(*steps, strict=True), zip(*details, strict=True), ahead
+                    _each(steps, _OF_STEP), _each(runs, _OF_RUN), _each(ends, _OF_END), ahead
                 )
+
+
+def _each(flat: list[Any], items: int) -> Iterator[Any]:
+    """Return, as tuples, what stands in a ``flat`` list, so many ``items`` each."""
+    return zip(*[iter(flat)] * items, strict=True)
