@@ -43,8 +43,9 @@ class Scene:
     """What there is, and what happens between two beats.
 
     ``groups`` end a task each. ``waiting`` computations, of one task each, came before the beat,
-    more than one snapshot tells. ``metrics`` are the keys of the workers' own. ``goal`` is that of
-    a whole beat, in milliseconds; no stretch of any may be above ``GOAL``.
+    more than one snapshot tells. ``metrics`` are the keys of the workers' own. With ``from_before``
+    the tasks in the threads have been there since before daskscope came. ``goal`` is that of a
+    whole beat, in milliseconds; no stretch of any may be above ``GOAL``.
     """
 
     name: str
@@ -56,11 +57,24 @@ class Scene:
     events: int
     logs: int
     losses: int
+    from_before: bool
     goal: float | None
 
 
 SCENES = (
-    Scene("at work", 100, 100, 0, 1_000, failures=5, events=10, logs=10, losses=1, goal=GOAL),
+    Scene(
+        "at work",
+        100,
+        100,
+        0,
+        1_000,
+        failures=5,
+        events=10,
+        logs=10,
+        losses=1,
+        from_before=False,
+        goal=GOAL,
+    ),
     Scene(
         "all at once",
         MAX_PREFIXES,
@@ -71,6 +85,7 @@ SCENES = (
         events=MAX_EVENTS,
         logs=MAX_RECORDS,
         losses=WORKERS,
+        from_before=True,
         goal=None,
     ),
 )
@@ -127,6 +142,8 @@ class _Stage:
         try:
             for number in range(rounds + 1):
                 self._work()
+                if number:
+                    self._execute()
                 # What this filled the scheduler with is not to be looked through for garbage now.
                 gc.collect()
                 gc.freeze()
@@ -161,8 +178,14 @@ class _Stage:
                 task = self._task()
                 task.processing_on = worker
                 worker.processing.add(task)
-                worker.executing[task] = 1.0
             scheduler.workers[worker.address] = worker
+        if self._scene.from_before:
+            self._execute()
+
+    def _execute(self) -> None:
+        """Have the workers tell that their tasks are in their threads."""
+        for worker in self._scheduler.workers.values():
+            worker.executing = dict.fromkeys(worker.processing, 1.0)
 
     def _worker(self, number: int) -> WorkerState:
         worker = WorkerState(
@@ -173,7 +196,7 @@ class _Stage:
             nthreads=THREADS,
             memory_limit=16 * 2**30,
             local_directory="/nowhere",
-            nanny=None,
+            nanny=f"tcp://10.0.{number // 250}.{number % 250}:1235",
             server_id=f"worker-{number}",
             scheduler=self._scheduler,
         )
@@ -234,6 +257,8 @@ class _Stage:
             for start, finish in (("released", "waiting"), ("waiting", "processing")):
                 observer.transitions.note(task.key, start, finish)
             observer.transitions.note(task.key, "processing", "memory", **told)
+        # Long before the beat, as soon as the loop is quiet.
+        observer.transitions.count()
 
     def _fail(self) -> None:
         observer = self._observer

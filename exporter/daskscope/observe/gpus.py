@@ -21,28 +21,29 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
         metrics = worker.metrics
         utilization, used = metrics.get("gpu_utilization"), metrics.get("gpu_memory_used")
         limit = metrics.get("gpu-memory-total")
-        # Dask has told it in two forms, of which there may be both.
-        older: dict[str, Any] | None = metrics.get("gpu")
-        if utilization is None and not older:
-            continue
-        if older:
-            utilization = older.get("utilization") if utilization is None else utilization
-            used = older.get("memory-used") if used is None else used
+        if utilization is None or used is None:
+            # Dask has told it in two forms, of which there may be both.
+            older: dict[str, Any] | None = metrics.get("gpu")
+            if utilization is None and not older:
+                continue
+            if older:
+                utilization = older.get("utilization") if utilization is None else utilization
+                used = older.get("memory-used") if used is None else used
         count += 1
         utilization_of_all += utilization or 0
-        used_by_all += int(used or 0)
+        used_by_all += used or 0
         limit = limit or (worker.extra.get("gpu") or {}).get("memory-total")
         if limit:
             limits += 1
-            limit_of_all += int(limit)
+            limit_of_all += limit
     if not count:
         return None
     return protocol.Gpu(
         workers=count,
         utilization=utilization_of_all / 100 / count,
-        memory_used=used_by_all,
+        memory_used=int(used_by_all),
         # A sum over some of them would be less than what all of them use.
-        memory_limit=limit_of_all if limits == count else None,
+        memory_limit=int(limit_of_all) if limits == count else None,
     )
 
 

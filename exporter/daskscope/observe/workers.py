@@ -179,7 +179,9 @@ class Workers:
                 other_states[status.name] += 1
                 self.look_closely(worker)
             if worker.executing:
-                since = max(now - worker.last_seen, 0.0)
+                since = now - worker.last_seen
+                if since < 0.0:
+                    since = 0.0
                 most = at - self._began_at
                 for task, took in worker.executing.items():
                     # One that has ended since the worker's last beat is told in its next.
