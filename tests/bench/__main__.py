@@ -47,8 +47,8 @@ from tests.bench.results import as_data, of_machine, table
     type=click.IntRange(4),
     default=600,
     show_default=True,
-    help="Trivial tasks that each variant of the exporter's runs before any runs more: half of "
-    "them as futures, half as a collection.",
+    help="Trivial tasks of each large graph of the exporter's: of futures and of a collection in "
+    "turn.",
 )
 @click.option(
     "--soak-tasks",
@@ -138,7 +138,7 @@ def bench(
         figures, measured["exporter"] = exporter.measure(max(rounds // 4, 1), tasks, _tell)
         number, of_round = (measured["exporter"][name] for name in ("rounds", "tasks"))
         click.echo(
-            f"{number} rounds of {of_round:,} tasks, in graphs of {tasks // 2:,}; ratios to no "
+            f"{number} rounds of {of_round:,} tasks, in graphs of {tasks:,}; ratios to no "
             "plugin in the same round"
         )
         figures += first_data.measure(rounds=min(rounds, 5))

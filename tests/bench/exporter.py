@@ -42,9 +42,9 @@ from tests.service_process import ServiceProcess
 #: Rounds until the schedulers are made anew.
 ROUNDS_PER_SITTING = 3
 #: Batches of each kind while a variant has a scheduler.
-BATCHES = 6
-#: Of a round's tasks, so many are submitted one by one beside them: each costs twice as much.
-SHARE_SUBMITTED = 0.25
+BATCHES = 4
+#: For each task of a large graph so many are submitted one by one: each costs twice as much.
+SHARE_SUBMITTED = 0.125
 #: How often memory is compared, and after how many times as many tasks as a batch has.
 MEMORY_SITTINGS, MEMORY_BATCHES = 3, 8
 
@@ -103,8 +103,7 @@ class Seat(NamedTuple):
 
 
 def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
-    """Run ``rounds``, with batches of ``tasks`` tasks. Return the figures and all that was
-    measured.
+    """Run ``rounds``, in graphs of ``tasks`` tasks. Return the figures and all that was measured.
 
     ``tell`` is called with a line for a person who waits.
     """
@@ -130,8 +129,9 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     used_by_submit = {name: [one.submitted[name] for one in taken] for name in _VARIANTS}
     goodbyes = [goodbye for one in taken for goodbye in one.goodbyes]
     turns = BATCHES * len(_VARIANTS)
+    large = turns * 2 * tasks  # as futures, and as a collection
     figures = [
-        *_figures(used, turns * tasks, _GOALS),
+        *_figures(used, large, _GOALS),
         *_figures(used_by_submit, turns * submitted, {}, ", submitted"),
         *(
             Figure.of_values(
@@ -150,7 +150,7 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     return figures, record(
         figures,
         rounds=rounds,
-        tasks=turns * tasks,
+        tasks=large,
         seconds=used,
         seconds_by_submit=used_by_submit,
         submitted=turns * submitted,
@@ -176,10 +176,10 @@ def _round(seats: list[Seat], tasks: int, submitted: int) -> Round:
                     # A scheduler at work tells of itself every ten seconds: once in a round.
                     beats = name == _DASKSCOPE and turn == number == 0
                     run = _run_with_a_beat if beats else run_futures
-                    took = _batch(clients[name], run, tasks // 2, number + 1)
+                    took = _batch(clients[name], run, tasks, number + 1)
                     taken.large[name] = taken.large[name].and_(took)
                 for name in _order(number):
-                    took = _batch(clients[name], run_collection, tasks // 2, number + 1)
+                    took = _batch(clients[name], run_collection, tasks, number + 1)
                     taken.large[name] = taken.large[name].and_(took)
                 for name in _order(number):
                     took = _batch(clients[name], submit_tasks, submitted, number + 1)
