@@ -39,8 +39,8 @@ from tests.bench.results import as_data, of_machine, table
     type=click.IntRange(1),
     default=40,
     show_default=True,
-    help="How often each variant has its turn: of the exporter's, four make a round. Below 20 the "
-    "figures mean little.",
+    help="How often each variant has its turn: of the exporter's, each is of eight rounds. Below "
+    "20 the figures mean little.",
 )
 @click.option(
     "--tasks",
@@ -136,10 +136,10 @@ def bench(
     measured: dict[str, Any] = {}
     if what in ("all", "exporter"):
         figures, measured["exporter"] = exporter.measure(max(rounds // 4, 1), tasks, _tell)
-        number, of_round = (measured["exporter"][name] for name in ("rounds", "tasks"))
+        number = sum(map(len, measured["exporter"]["seconds"]))
         click.echo(
-            f"{number} rounds of {of_round:,} tasks, in graphs of {tasks:,}; ratios to no "
-            "plugin in the same round"
+            f"{number} rounds, each of a graph of {tasks:,} tasks; ratios to no plugin in the "
+            "same round"
         )
         figures += first_data.measure(rounds=min(rounds, 5))
         _tell("beats of 1,000 workers …")

@@ -1,10 +1,11 @@
 """What daskscope costs a scheduler, against none and against a span per task.
 
 Machines are noisy: for minutes they may be half as fast as before. So tasks come in short batches,
-and all variants run the same one, each on a scheduler of its own, before any runs the next. And two
-equal schedulers differ by some percent for as long as they live. So the variants move on: in a
-round each of them has had each scheduler. It is put into it, settles, has its batches, and is taken
-out again. A second one without plugin, the control, shows what is left of the noise.
+and all variants run the same one, each on a scheduler of its own, before any runs the next: that is
+a round, and the ratio is that of its batches. And two equal schedulers differ by some percent for
+as long as they live. So the variants move on: in a sitting each of them has had each scheduler as
+often. It is put into it, settles, has its batches, and is taken out again. A second one without
+plugin, the control, shows what is left of the noise.
 
 Tasks come in large graphs, which the goals are for; and one by one, each a graph of its own: of
 each there is as much to tell as of a large one. Memory is compared between schedulers of the same
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,14 +41,14 @@ from tests.bench.results import Figure, record
 from tests.bench.span_per_task import SpanPerTask, close_spans
 from tests.service_process import ServiceProcess
 
-#: Rounds until the schedulers are made anew.
-ROUNDS_PER_SITTING = 3
-#: Batches of each kind while a variant has a scheduler.
-BATCHES = 4
+#: Sittings until the schedulers are made anew.
+SITTINGS_PER_CLUSTER = 3
+#: Rounds of each kind while a variant has a scheduler.
+ROUNDS = 4
 #: For each task of a large graph so many are submitted one by one: each costs twice as much.
 SHARE_SUBMITTED = 0.125
 #: How often memory is compared, and after how many times as many tasks as a batch has.
-MEMORY_SITTINGS, MEMORY_BATCHES = 3, 8
+MEMORY_TIMES, MEMORY_BATCHES = 3, 8
 
 _NONE, _CONTROL, _DASKSCOPE, _SPANS = _VARIANTS = (
     "no plugin",
@@ -83,15 +85,20 @@ class Used(NamedTuple):
         return Used(*map(add, self, other))
 
 
+#: What each variant used for the same batch.
+Round = dict[str, Used]
+
+
 @dataclass(slots=True)
-class Round:
-    """What each variant used: for large graphs, and for tasks that were submitted one by one.
+class Sitting:
+    """Rounds in which each variant had each scheduler as often: of large graphs, as futures and as
+    a collection in turn; and of tasks that were submitted one by one.
 
     ``goodbyes`` tell how daskscope left each scheduler.
     """
 
-    large: dict[str, Used] = field(default_factory=lambda: dict.fromkeys(_VARIANTS, Used()))
-    submitted: dict[str, Used] = field(default_factory=lambda: dict.fromkeys(_VARIANTS, Used()))
+    large: list[Round] = field(default_factory=list)
+    submitted: list[Round] = field(default_factory=list)
     goodbyes: list[Goodbye] = field(default_factory=list)
 
 
@@ -102,14 +109,15 @@ class Seat(NamedTuple):
     service: ServiceProcess
 
 
-def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
-    """Run ``rounds``, in graphs of ``tasks`` tasks. Return the figures and all that was measured.
+def measure(sittings: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
+    """Take ``sittings``, with graphs of ``tasks`` tasks. Return the figures and all that was
+    measured.
 
     ``tell`` is called with a line for a person who waits.
     """
     submitted = max(round(tasks * SHARE_SUBMITTED), 1)
-    taken: list[Round] = []
-    for first in range(0, rounds, ROUNDS_PER_SITTING):
+    taken: list[Sitting] = []
+    for first in range(0, sittings, SITTINGS_PER_CLUSTER):
         tell("starting a service and four clusters …")
         with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as parts:
             service = parts.enter_context(ServiceProcess(Path(folder, "service")))
@@ -117,22 +125,18 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
             for name in _VARIANTS:
                 owner = parts.enter_context(cluster(Path(folder, name)))
                 seats.append(Seat(owner.scheduler_info()["address"], service))
-            for number in range(first, min(first + ROUNDS_PER_SITTING, rounds)):
-                taken.append(_round(seats, tasks, submitted))
-                tell(_line(number + 1, rounds, taken[-1].large))
-    memory = _memory(min(rounds, MEMORY_SITTINGS), tasks, tell)
+            for number in range(first, min(first + SITTINGS_PER_CLUSTER, sittings)):
+                taken.append(_sitting(seats, tasks, submitted))
+                tell(_line(number + 1, sittings, taken[-1].large))
+    memory = _memory(min(sittings, MEMORY_TIMES), tasks, tell)
     more = {
         name: [one - base for one, base in zip(memory[name], memory[_NONE], strict=True)]
         for name in (_DASKSCOPE, _SPANS, _CONTROL)
     }
-    used = {name: [one.large[name] for one in taken] for name in _VARIANTS}
-    used_by_submit = {name: [one.submitted[name] for one in taken] for name in _VARIANTS}
     goodbyes = [goodbye for one in taken for goodbye in one.goodbyes]
-    turns = BATCHES * len(_VARIANTS)
-    large = turns * 2 * tasks  # as futures, and as a collection
     figures = [
-        *_figures(used, large, _GOALS),
-        *_figures(used_by_submit, turns * submitted, {}, ", submitted"),
+        *_figures([one.large for one in taken], tasks, _GOALS),
+        *_figures([one.submitted for one in taken], submitted, {}, ", submitted"),
         *(
             Figure.of_values(
                 f"memory, {name}",
@@ -149,19 +153,18 @@ def measure(rounds: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str
     ]
     return figures, record(
         figures,
-        rounds=rounds,
-        tasks=large,
-        seconds=used,
-        seconds_by_submit=used_by_submit,
-        submitted=turns * submitted,
+        tasks=tasks,
+        seconds=[one.large for one in taken],
+        submitted=submitted,
+        seconds_by_submit=[one.submitted for one in taken],
         mebibytes=memory,
         tasks_before_memory=tasks * MEMORY_BATCHES,
     )
 
 
-def _round(seats: list[Seat], tasks: int, submitted: int) -> Round:
+def _sitting(seats: list[Seat], tasks: int, submitted: int) -> Sitting:
     """Give each variant each of the ``seats``."""
-    taken = Round()
+    taken = Sitting()
     for turn in range(len(seats)):
         with ExitStack() as parts:
             clients: dict[str, Client] = {}
@@ -171,28 +174,34 @@ def _round(seats: list[Seat], tasks: int, submitted: int) -> Round:
                 _put_in(name, client, seat.service)
                 clients[name] = client
                 _batch(client, run_tasks, tasks, 0)  # to warm up
-            for number in range(BATCHES):
-                for name in _order(number):
-                    # A scheduler at work tells of itself every ten seconds: once in a round.
-                    beats = name == _DASKSCOPE and turn == number == 0
-                    run = _run_with_a_beat if beats else run_futures
-                    took = _batch(clients[name], run, tasks, number + 1)
-                    taken.large[name] = taken.large[name].and_(took)
-                for name in _order(number):
-                    took = _batch(clients[name], run_collection, tasks, number + 1)
-                    taken.large[name] = taken.large[name].and_(took)
-                for name in _order(number):
-                    took = _batch(clients[name], submit_tasks, submitted, number + 1)
-                    taken.submitted[name] = taken.submitted[name].and_(took)
+            for number in range(ROUNDS):
+                # A scheduler at work tells of itself every ten seconds: once in a sitting.
+                beats = turn == number == 0
+                taken.large += [
+                    _round(clients, run_futures, tasks, number, beats=beats),
+                    _round(clients, run_collection, tasks, number),
+                ]
+                taken.submitted.append(_round(clients, submit_tasks, submitted, number))
             for name, client in clients.items():
                 taken.goodbyes += _take_out(name, client)
     return taken
 
 
-def _memory(sittings: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
+def _round(
+    clients: Mapping[str, Client], run: Run, tasks: int, number: int, *, beats: bool = False
+) -> Round:
+    """Have all variants ``run`` so many ``tasks``; daskscope ``beats`` meanwhile, if it is to."""
+    used: Round = {}
+    for name in _order(number):
+        how = _run_with_a_beat if beats and name == _DASKSCOPE else run
+        used[name] = _batch(clients[name], how, tasks, number + 1)
+    return used
+
+
+def _memory(times: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
     """Return the mebibytes of schedulers, one of each variant, after the same work."""
     memory: dict[str, list[float]] = {name: [] for name in _VARIANTS}
-    for number in range(sittings):
+    for number in range(times):
         tell("memory of one scheduler of each …")
         for name in _order(number):
             with (
@@ -248,13 +257,21 @@ def _batch(client: Client, run: Run, tasks: int, number: int) -> Used:
     return Used(*scheduler, worker=worker, client=submitting)
 
 
-def _line(number: int, rounds: int, used: dict[str, Used]) -> str:
-    none = used[_NONE]
+def _line(number: int, sittings: int, rounds: list[Round]) -> str:
     compared = ", ".join(
-        f"{name} {used[name].loop / none.loop:.3f} and {used[name].process / none.process:.3f}"
+        f"{name} {_ratio(rounds, name, 'loop'):.3f} and {_ratio(rounds, name, 'process'):.3f}"
         for name in (_DASKSCOPE, _SPANS)
     )
-    return f"round {number} of {rounds}: {compared} × of no plugin (event loop and process)"
+    return (
+        f"sitting {number} of {sittings}: {compared} × of no plugin (event loop and process) "
+        f"over {len(rounds)} rounds"
+    )
+
+
+def _ratio(rounds: list[Round], name: str, what: str) -> float:
+    ours, none = (sum(getattr(one[it], what) for one in rounds) for it in (name, _NONE))
+    ratio: float = ours / none
+    return ratio
 
 
 def _order(number: int) -> list[str]:
@@ -265,29 +282,47 @@ def _order(number: int) -> list[str]:
 
 
 def _figures(
-    used: dict[str, list[Used]],
+    sittings: list[list[Round]],
     tasks: int,
     goals: Mapping[tuple[str, str], float],
     how: str = "",
 ) -> list[Figure]:
+    """Return the figures of rounds of so many ``tasks``."""
+    rounds = [one for sitting in sittings for one in sitting]
     figures = []
     for what, title in _PARTS:
-        seconds = {name: [getattr(one, what) for one in cpus] for name, cpus in used.items()}
+        seconds = _seconds(rounds, what)
         one, other = seconds[_NONE], seconds[_CONTROL]
-        # Of the two without a plugin the mean, for it varies less than either.
-        base = [sum(pair) / 2 for pair in zip(one, other, strict=True)]
+        base = _mean(one, other)
         figures += [
             Figure.of_ratios(f"{title}, {name}{how}", seconds[name], base, goals.get((name, what)))
             for name in (_DASKSCOPE, _SPANS)
         ]
         figures.append(Figure.of_ratios(f"{title}, {_CONTROL}{how}", other, one))
-        more, of_spans = (
-            [one - none for one, none in zip(seconds[name], base, strict=True)]
-            for name in (_DASKSCOPE, _SPANS)
-        )
-        per_task = [one / tasks * 1e6 for one in more]
+        per_task = [more / tasks * 1e6 for more in _more(seconds[_DASKSCOPE], base)]
         figures.append(Figure.of_values(f"{title}, {_DASKSCOPE}, per task{how}", per_task, "µs"))
         if (_DASKSCOPE, what) in goals:
-            # An hour in which the one costs more is one in which the other does, too.
+            # An hour in which the one costs more is one in which the other does, too. Of a single
+            # round the difference is mostly noise.
+            sums = _seconds([_sum(sitting) for sitting in sittings], what)
+            base = _mean(sums[_NONE], sums[_CONTROL])
+            more, of_spans = (_more(sums[name], base) for name in (_DASKSCOPE, _SPANS))
             figures.append(Figure.of_ratios(f"{title}, of what spans cost{how}", more, of_spans))
     return figures
+
+
+def _seconds(rounds: list[Round], what: str) -> dict[str, list[float]]:
+    return {name: [getattr(one[name], what) for one in rounds] for name in _VARIANTS}
+
+
+def _sum(rounds: list[Round]) -> Round:
+    return {name: reduce(Used.and_, (one[name] for one in rounds)) for name in _VARIANTS}
+
+
+def _mean(one: list[float], other: list[float]) -> list[float]:
+    # Of the two without a plugin the mean, for it varies less than either.
+    return [sum(pair) / 2 for pair in zip(one, other, strict=True)]
+
+
+def _more(ours: list[float], base: list[float]) -> list[float]:
+    return [one - none for one, none in zip(ours, base, strict=True)]
