@@ -139,7 +139,7 @@ def bench(
         number = sum(map(len, measured["exporter"]["seconds"]))
         click.echo(
             f"{number} rounds, each of a graph of {tasks:,} tasks; ratios to no plugin in the "
-            "same round"
+            "same round, and overall, which has the beats in it"
         )
         figures += first_data.measure(rounds=min(rounds, 5))
         _tell("beats of 1,000 workers …")

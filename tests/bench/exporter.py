@@ -7,6 +7,9 @@ as long as they live. So the variants move on: in a sitting each of them has had
 often. It is put into it, settles, has its batches, and is taken out again. A second one without
 plugin, the control, shows what is left of the noise.
 
+What comes once in many rounds is not in their median: a beat, with the spans and log records of
+what has ended. It is in the ratio over all rounds, which chance moves more.
+
 Tasks come in large graphs, which the goals are for; and one by one, each a graph of its own: of
 each there is as much to tell as of a large one. Memory is compared between schedulers of the same
 work.
