@@ -116,7 +116,7 @@ class Group:
         computed = self._ran(startstops, totals)
         if self.samples is not None and computed is not None:
             _, start, stop = computed
-            self.samples.finished(start, stop, worker)
+            self.samples.finished(start, stop, worker or "")
 
     def failed(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception."""

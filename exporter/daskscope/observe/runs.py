@@ -17,7 +17,7 @@ StartStops = Iterable[Mapping[str, Any]] | None
 Action = tuple[str, float, float]
 #: A run that ended in memory: when, by the clock that is not set; the worker's address; bytes and
 #: type of the result; and what was done.
-Run = tuple[float, str, int | None, str | None, StartStops]
+Run = tuple[float, str | None, int | None, str | None, StartStops]
 
 _action_of = itemgetter("action", "start", "stop")
 

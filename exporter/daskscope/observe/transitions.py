@@ -30,6 +30,8 @@ WORTHWHILE = 250
 
 # Items that are noted of each step, run and end: see ``Step``, ``Run`` and ``End``.
 _OF_STEP, _OF_RUN, _OF_END = 3, 5, 2
+# What is noted of a run beside the time, as Dask calls it.
+_TOLD = ("worker", "nbytes", "typename", "startstops")
 
 #: What Dask tells of a transition beside the states.
 Details = Mapping[str, Any]
@@ -112,9 +114,12 @@ class Transitions:
                         if idle or with_room:
                             workers.look(workers_by_address.get(details.get("worker", "")))
                         if finish == "memory":
-                            worker, nbytes = details["worker"], details["nbytes"]
-                            typename, startstops = details["typename"], details["startstops"]
-                            run((monotonic(), worker, nbytes, typename, startstops))
+                            try:
+                                worker, nbytes = details["worker"], details["nbytes"]
+                                typename, startstops = details["typename"], details["startstops"]
+                                run((monotonic(), worker, nbytes, typename, startstops))
+                            except KeyError:  # which no Dask that is supported leaves out
+                                run((monotonic(), *map(details.get, _TOLD)))
                         else:
                             start = turn(key, start, finish, details)
                     elif start == finish:
