@@ -159,7 +159,8 @@ class _Stage:
                         weight(taken)
                         observer.profile_window()
                     stretches.append(_milliseconds(began))
-                beats.append(sum(stretches[first:]))
+                if number:  # by the first, no task of an ordinary day has begun
+                    beats.append(sum(stretches[first:]))
                 while observer.rows_wait():
                     began = time.thread_time()
                     weight(observer.rest("beat"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def scheduler() -> Any:
 
 def looked_at(scheduler: Any) -> Load:
     load = Load(scheduler)
-    Ticks(scheduler, load.look)
+    Ticks(scheduler, Counter(), load.look)
     return load
 
 
@@ -109,7 +110,7 @@ def test_a_clock_that_is_set_keeps_nobody_waiting(
 def test_dasks_look_is_its_own_again_afterwards(scheduler: Scheduler) -> None:
     tick = scheduler.periodic_callbacks["tick"]
     original = tick.callback
-    ticks = Ticks(scheduler)
+    ticks = Ticks(scheduler, Counter())
     assert tick.callback != original
     ticks.stop()
     assert tick.callback == original
@@ -117,7 +118,7 @@ def test_dasks_look_is_its_own_again_afterwards(scheduler: Scheduler) -> None:
 
 def test_who_joined_it_later_stays(scheduler: Any) -> None:
     ours: list[int] = []
-    ticks = Ticks(scheduler, lambda: ours.append(1))
+    ticks = Ticks(scheduler, Counter(), lambda: ours.append(1))
     before = scheduler.tick.callback
     called = []
 
@@ -131,3 +132,16 @@ def test_who_joined_it_later_stays(scheduler: Any) -> None:
     scheduler.tick.callback()
     assert scheduler.tick.callback is theirs
     assert (len(called), scheduler.looks, len(ours)) == (2, 2, 1)
+
+
+def test_what_we_raise_is_counted_and_dask_looks_all_the_same(scheduler: Any) -> None:
+    drops: Counter[str] = Counter()
+    called = []
+
+    def fails() -> None:
+        raise ValueError
+
+    Ticks(scheduler, drops, fails, lambda: called.append(1))
+    scheduler.tick.callback()
+
+    assert (drops, scheduler.looks, len(called)) == ({"internal error": 1}, 1, 1)

@@ -122,7 +122,9 @@ class Observer:
         )
         self._activities = Activities(self._naming)
         self._load = Load(scheduler)
-        self._ticks = Ticks(scheduler, self._load.look, self.transitions.count_if_quiet)
+        self._ticks = Ticks(
+            scheduler, self._drops, self._load.look, self.transitions.count_if_quiet
+        )
         self._cost = None if settings.prices is None else Cost(settings.prices)
         self.idle = (
             Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)

@@ -5,6 +5,7 @@ To wake the loop for looks of our own would cost as much as dozens of tasks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,13 @@ class Ticks:
     """Calls ``callbacks`` on the event loop whenever Dask looks at it, until :meth:`stop`.
 
     Dask goes by the wall clock: if that is set back, it does not look until its time comes again.
+    What the callbacks raise is counted in ``drops``: the look that they join is Dask's.
     """
 
-    def __init__(self, scheduler: Scheduler, *callbacks: Callable[[], None]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, drops: Counter[str], *callbacks: Callable[[], None]
+    ) -> None:
+        self._drops = drops
         self._callbacks = callbacks
         self._dasks = scheduler.periodic_callbacks["tick"]
         self._original, self._dasks.callback = self._dasks.callback, self._look
@@ -31,5 +36,8 @@ class Ticks:
 
     def _look(self) -> Any:
         for callback in self._callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                self._drops["internal error"] += 1
         return self._original()
