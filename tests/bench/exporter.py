@@ -7,22 +7,23 @@ as long as they live. So the variants move on: in a sitting each of them has had
 often. It is put into it, settles, has its batches, and is taken out again. A second one without
 plugin, the control, shows what is left of the noise.
 
-What comes once in many rounds is not in their median: a beat, with the spans and log records of
-what has ended. It is in the ratio over all rounds, which chance moves more.
+A scheduler at work tells of itself every ten seconds. Here a variant has its last round of large
+graphs in a turn when a busy scheduler had some ten seconds of work, and in this round daskscope
+tells of them all, and sends it. So the median of the rounds leaves the beats out. The ratio over
+all rounds has them in it, and chance moves it more.
 
-Tasks come in large graphs, which the goals are for; and one by one, each a graph of its own: of
-each there is as much to tell as of a large one. Memory is compared between schedulers of the same
-work.
+Tasks come in large graphs, which the goals are for; and then one by one, each a graph of its own.
+Memory is compared between schedulers of the same work.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,23 +32,16 @@ from distributed import Client
 
 import daskscope
 from tests.bench.clusters import cluster, cpu, run_collection, run_futures, run_tasks, submit_tasks
-from tests.bench.inside import (
-    Goodbye,
-    beat,
-    close,
-    has_our_plugins,
-    rss,
-    settle,
-    weigh_beats,
-)
+from tests.bench.inside import Goodbye, close, has_our_plugins, rss, tell_all, weigh_beats
 from tests.bench.results import Figure, record
 from tests.bench.span_per_task import SpanPerTask, close_spans
 from tests.service_process import ServiceProcess
 
-#: Sittings until the schedulers are made anew.
-SITTINGS_PER_CLUSTER = 3
-#: Rounds of each kind while a variant has a scheduler.
-ROUNDS = 4
+#: Rounds of either kind of large graphs while a variant has a scheduler: of graphs of 600 tasks,
+#: some ten seconds' work.
+ROUNDS = 16
+#: For each round of either kind so many of tasks that are submitted one by one.
+SHARE_OF_ROUNDS = 0.25
 #: For each task of a large graph so many are submitted one by one: each costs twice as much.
 SHARE_SUBMITTED = 0.125
 #: How often memory is compared, and after how many times as many tasks as a batch has.
@@ -112,15 +106,17 @@ class Seat(NamedTuple):
     service: ServiceProcess
 
 
-def measure(sittings: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
-    """Take ``sittings``, with graphs of ``tasks`` tasks. Return the figures and all that was
-    measured.
+def measure(
+    sittings: int, rounds: int, tasks: int, tell: Tell
+) -> tuple[list[Figure], dict[str, Any]]:
+    """Take ``sittings``, in each turn of which there are so many ``rounds`` of either kind of large
+    graphs, of ``tasks`` tasks. Return the figures and all that was measured.
 
     ``tell`` is called with a line for a person who waits.
     """
     submitted = max(round(tasks * SHARE_SUBMITTED), 1)
     taken: list[Sitting] = []
-    for first in range(0, sittings, SITTINGS_PER_CLUSTER):
+    for number in range(1, sittings + 1):
         tell("starting a service and four clusters …")
         with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as parts:
             service = parts.enter_context(ServiceProcess(Path(folder, "service")))
@@ -128,9 +124,8 @@ def measure(sittings: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[s
             for name in _VARIANTS:
                 owner = parts.enter_context(cluster(Path(folder, name)))
                 seats.append(Seat(owner.scheduler_info()["address"], service))
-            for number in range(first, min(first + SITTINGS_PER_CLUSTER, sittings)):
-                taken.append(_sitting(seats, tasks, submitted))
-                tell(_line(number + 1, sittings, taken[-1].large))
+            taken.append(_sitting(seats, rounds, tasks, submitted))
+        tell(_line(number, sittings, taken[-1].large))
     memory = _memory(min(sittings, MEMORY_TIMES), tasks, tell)
     more = {
         name: [one - base for one, base in zip(memory[name], memory[_NONE], strict=True)]
@@ -165,7 +160,7 @@ def measure(sittings: int, tasks: int, tell: Tell) -> tuple[list[Figure], dict[s
     )
 
 
-def _sitting(seats: list[Seat], tasks: int, submitted: int) -> Sitting:
+def _sitting(seats: list[Seat], rounds: int, tasks: int, submitted: int) -> Sitting:
     """Give each variant each of the ``seats``."""
     taken = Sitting()
     for turn in range(len(seats)):
@@ -174,31 +169,33 @@ def _sitting(seats: list[Seat], tasks: int, submitted: int) -> Sitting:
             for name, seat in zip(_VARIANTS, [*seats[turn:], *seats[:turn]], strict=True):
                 # A client of its own: daskscope wraps what it calls.
                 client = parts.enter_context(Client(seat.address, set_as_default=False))
-                _put_in(name, client, seat.service)
+                _put_in(name, client, seat.service, interval="1h")
                 clients[name] = client
                 _batch(client, run_tasks, tasks, 0)  # to warm up
-            for number in range(ROUNDS):
-                # A scheduler at work tells of itself every ten seconds: once in a sitting.
-                beats = turn == number == 0
-                taken.large += [
-                    _round(clients, run_futures, tasks, number, beats=beats),
-                    _round(clients, run_collection, tasks, number),
-                ]
-                taken.submitted.append(_round(clients, submit_tasks, submitted, number))
+            clients[_DASKSCOPE].run_on_scheduler(tell_all)
+            kinds = [run_futures, run_collection] * rounds
+            taken.large += _rounds(clients, kinds, tasks)
+            kinds = [submit_tasks] * max(round(rounds * SHARE_OF_ROUNDS), 1)
+            taken.submitted += _rounds(clients, kinds, submitted)
             for name, client in clients.items():
                 taken.goodbyes += _take_out(name, client)
     return taken
 
 
-def _round(
-    clients: Mapping[str, Client], run: Run, tasks: int, number: int, *, beats: bool = False
-) -> Round:
-    """Have all variants ``run`` so many ``tasks``; daskscope ``beats`` meanwhile, if it is to."""
-    used: Round = {}
-    for name in _order(number):
-        how = _run_with_a_beat if beats and name == _DASKSCOPE else run
-        used[name] = _batch(clients[name], how, tasks, number + 1)
-    return used
+def _rounds(clients: Mapping[str, Client], kinds: Sequence[Run], tasks: int) -> list[Round]:
+    """Have all variants run so many ``tasks`` of each of ``kinds``. In the last round daskscope
+    tells of them all.
+    """
+    rounds: list[Round] = []
+    for number, run in enumerate(kinds, start=1):
+        used: Round = {}
+        # Of two kinds in turn either comes in each order.
+        for name in _order(number // 2):
+            tells = number == len(kinds) and name == _DASKSCOPE
+            how = partial(_run_and_tell, run) if tells else run
+            used[name] = _batch(clients[name], how, tasks, number)
+        rounds.append(used)
+    return rounds
 
 
 def _memory(times: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
@@ -219,19 +216,22 @@ def _memory(times: int, tasks: int, tell: Tell) -> dict[str, list[float]]:
     return memory
 
 
-def _put_in(name: str, client: Client, service: ServiceProcess) -> None:
-    """Put what is measured into the client's scheduler, and wait until all of it works."""
+def _put_in(name: str, client: Client, service: ServiceProcess, **settings: Any) -> None:
+    """Put what is measured into the client's scheduler, and wait until all of it works.
+
+    ``settings`` are daskscope's.
+    """
     if name == _SPANS:
         client.register_plugin(SpanPerTask(service.url, service.token()))
     elif name == _DASKSCOPE:
         registration = daskscope.register(
-            client, endpoint=service.url, token=service.token(), name="bench"
+            client, endpoint=service.url, token=service.token(), name="bench", **settings
         )
         if registration.problem is not None:
             raise RuntimeError(registration.problem)
         client.run_on_scheduler(weigh_beats)
         client.run(has_our_plugins)
-        client.run_on_scheduler(settle)
+        client.run_on_scheduler(tell_all)
 
 
 def _take_out(name: str, client: Client) -> list[Goodbye]:
@@ -243,10 +243,9 @@ def _take_out(name: str, client: Client) -> list[Goodbye]:
     return []
 
 
-def _run_with_a_beat(client: Client, count: int, first: int) -> None:
-    client.run_on_scheduler(beat)
-    run_futures(client, count, first)
-    client.run_on_scheduler(settle)
+def _run_and_tell(run: Run, client: Client, count: int, first: int) -> None:
+    run(client, count, first)
+    client.run_on_scheduler(tell_all)
 
 
 def _batch(client: Client, run: Run, tasks: int, number: int) -> Used:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import requests
 from distributed.scheduler import Scheduler
 from distributed.worker import Worker
 
+from daskscope.background import Background
 from daskscope.emit.backlog import Backlog
 from daskscope.plugin import NAME
+from daskscope.running import Running
 
 
 def weigh_beats(dask_scheduler: Scheduler) -> None:
@@ -30,20 +33,41 @@ def weigh_beats(dask_scheduler: Scheduler) -> None:
     session.post = weighed
 
 
-def beat(dask_scheduler: Scheduler) -> None:
-    """Have the plugin tell of the cluster now."""
-    dask_scheduler.plugins[NAME]._running._beat()  # type: ignore[attr-defined]
-
-
-async def settle(dask_scheduler: Scheduler) -> None:
-    """Wait until the log events that the plugin has told of have been sent.
-
-    They wait a second for more, and would be sent in some other round.
-    """
-    emitter = dask_scheduler.plugins[NAME]._running._emitter  # type: ignore[attr-defined]
-    while emitter._parts is None:  # until the first snapshot
+async def tell_all(dask_scheduler: Scheduler) -> None:
+    """Have the plugin tell of the cluster now, and wait until all of it has been sent."""
+    running = dask_scheduler.plugins[NAME]._running  # type: ignore[attr-defined]
+    running._beat()
+    while running._steps is not None or running._more is not None:
         await asyncio.sleep(0.005)
-    await asyncio.to_thread(emitter._parts.logs._provider.force_flush)
+    await asyncio.to_thread(_send_all, running)
+
+
+def _send_all(running: Running) -> None:
+    # Each hands on to the next.
+    for background in (running._clear, running._report, running._emit, running._profile):
+        _await_handled(background)
+    # These wait for more: a second, five, and an interval.
+    parts = running._emitter._parts  # type: ignore[union-attr]
+    for part in (parts.logs, parts.traces, parts.metrics):  # type: ignore[union-attr]
+        part._provider.force_flush()  # type: ignore[union-attr]
+
+
+def _await_handled(background: Background[Any] | None) -> None:
+    """Wait until what was put until now has been handled."""
+    assert background is not None
+    handled = threading.Event()
+    handle = background._handle
+
+    def watched(item: object) -> None:
+        if item is handled:
+            handled.set()
+        else:
+            handle(item)
+
+    background._handle = watched
+    background.put(handled)
+    handled.wait()
+    background._handle = handle
 
 
 class Goodbye(NamedTuple):
