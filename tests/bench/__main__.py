@@ -39,8 +39,8 @@ from tests.bench.results import as_data, of_machine, table
     type=click.IntRange(1),
     default=40,
     show_default=True,
-    help="How much is measured. Of the exporter's each eight are a sitting: 128 rounds of large "
-    "graphs, in five minutes. Below 24 the figures mean little.",
+    help="How much is measured. Of the exporter's each ten are a sitting: 128 rounds of large "
+    "graphs, in nine minutes. Below 20 the figures mean little.",
 )
 @click.option(
     "--tasks",
@@ -136,7 +136,7 @@ def bench(
     measured: dict[str, Any] = {}
     if what in ("all", "exporter"):
         figures, measured["exporter"] = exporter.measure(
-            max(rounds // 8, 1), min(rounds, exporter.ROUNDS), tasks, _tell
+            max(rounds // 10, 1), min(rounds, exporter.ROUNDS), tasks, _tell
         )
         number = sum(map(len, measured["exporter"]["seconds"]))
         click.echo(
