@@ -106,6 +106,21 @@ def test_charts_are_read_and_zoomed_with_keys(browser: Browser, site: Site) -> N
         assert window.trouble == []
 
 
+def test_a_phone_is_told_what_touching_does(browser: Browser, site: Site) -> None:
+    where = site.service.url
+    with watched(browser, where, token=site.token, width=390, touch=True) as window:
+        page = window.page
+        page.goto(f"/clusters/{site.seeded.running}?span=life")
+        page.wait_for_selector(_DRAWN)
+        told = page.locator("#charts-at")
+        expect(told).to_have_text("Touch a chart to read it.")
+        assert told.evaluate("told => told.scrollWidth <= told.clientWidth")
+        page.locator("#chart-disk").scroll_into_view_if_needed()
+        page.locator("#chart-disk .u-over").tap()
+        expect(told).to_contain_text("UTC")
+        assert window.trouble == []
+
+
 def test_the_cursor_tells_of_marks_and_values(browser: Browser, site: Site) -> None:
     with watched(browser, site.service.url, token=site.token) as window:
         page = window.page

@@ -69,13 +69,19 @@ def watched(
     width: int = 1280,
     scheme: Literal["light", "dark"] = "light",
     javascript: bool = True,
+    touch: bool = False,
 ) -> Iterator[Watched]:
-    """Open a window on the service at ``url``, signed in with ``user`` or ``token``, if given."""
+    """Open a window on the service at ``url``, signed in with ``user`` or ``token``, if given.
+
+    With ``touch`` it is a phone's.
+    """
     context = browser.new_context(
         base_url=url,
         viewport={"width": width, "height": 900},
         color_scheme=scheme,
         java_script_enabled=javascript,
+        has_touch=touch,
+        is_mobile=touch,
         timezone_id="UTC",
     )
     context.set_default_timeout(20_000)

@@ -8,7 +8,12 @@
   const FEW = 20;
   const SHORT = 14;
   const SIGNS = { computation: "▬", failure: "▲", loss: "◆" };
-  const HINT = "Drag over a chart to zoom, double-click to go back. In the charts: ← → to read, + − to zoom, Esc to go back.";
+  // One line, wherever it is read.
+  const HINT = matchMedia("(pointer: coarse)").matches
+    ? "Touch a chart to read it."
+    : matchMedia("(max-width: 60rem)").matches
+      ? "Drag over a chart to zoom."
+      : "Drag over a chart to zoom, double-click to go back. In the charts: ← → to read, + − to zoom, Esc to go back.";
   const SECTIONS = { computation: "h-computations", failure: "h-failures", loss: "h-losses" };
   // By the least distance of ticks in seconds: their text, and what is added where a year or day begins.
   const CLOCK = [
