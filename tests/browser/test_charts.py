@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.watch import Site, watched
 
-#: What the time axes of all charts go from and to, in seconds, as the service last said.
+#: The charts, once they have been drawn.
 _DRAWN = "#charts[data-drawn]"
 
 
@@ -121,10 +121,24 @@ def test_a_phone_is_told_what_touching_does(browser: Browser, site: Site) -> Non
         page.wait_for_selector(_DRAWN)
         told = page.locator("#charts-at")
         expect(told).to_have_text("Touch a chart to read it.")
-        assert told.evaluate("told => told.scrollWidth <= told.clientWidth")
         page.locator("#chart-disk").scroll_into_view_if_needed()
         page.locator("#chart-disk .u-over").tap()
         expect(told).to_contain_text("UTC")
+        assert window.trouble == []
+
+
+@pytest.mark.parametrize(("width", "touch"), [(390, True), (390, False), (700, False)])
+def test_the_hint_is_not_cut(browser: Browser, site: Site, width: int, touch: bool) -> None:
+    where = site.service.url
+    with watched(browser, where, token=site.token, width=width, touch=touch) as window:
+        page = window.page
+        page.goto(f"/clusters/{site.seeded.running}?span=life")
+        page.wait_for_selector(_DRAWN)
+        told = page.locator("#charts-at")
+        expect(told).to_contain_text("a chart to")
+        assert told.evaluate("told => told.scrollWidth <= told.clientWidth")
+        height = told.evaluate("told => told.offsetHeight")
+        assert height <= told.evaluate("told => parseFloat(getComputedStyle(told).minHeight)")
         assert window.trouble == []
 
 

@@ -8,11 +8,11 @@
   const FEW = 20;
   const SHORT = 14;
   const SIGNS = { computation: "▬", failure: "▲", loss: "◆" };
-  // One line, wherever it is read.
+  // It is to fit where it is read: in one line, on a phone in two.
   const HINT = matchMedia("(pointer: coarse)").matches
     ? "Touch a chart to read it."
     : matchMedia("(max-width: 60rem)").matches
-      ? "Drag over a chart to zoom."
+      ? "Drag over a chart to zoom, double-click to go back."
       : "Drag over a chart to zoom, double-click to go back. In the charts: ← → to read, + − to zoom, Esc to go back.";
   const SECTIONS = { computation: "h-computations", failure: "h-failures", loss: "h-losses" };
   // By the least distance of ticks in seconds: their text, and what is added where a year or day begins.
