@@ -114,7 +114,8 @@ def bench(
     stack     metric points per second that are stored by the service, and by the real collector and
               InfluxDB 1.8, which are built the first time: that takes Go
 
-    Each of the first three takes half an hour as it is, the third five gigabytes of the disk, too.
+    The first takes some 45 minutes as it is, the next two half an hour each, and the third five
+    gigabytes of the disk, too.
     Ratios compare what ran side by side, so other work on the machine widens the quartiles but does
     not move the median much; figures of two machines do not compare. Results go to standard output,
     progress beside it.

@@ -271,9 +271,8 @@ def _line(number: int, sittings: int, rounds: list[Round]) -> str:
 
 
 def _ratio(rounds: list[Round], name: str, what: str) -> float:
-    ours, none = (sum(getattr(one[it], what) for one in rounds) for it in (name, _NONE))
-    ratio: float = ours / none
-    return ratio
+    ours, one, other = (sum(_seconds(rounds, what)[it]) for it in (name, _NONE, _CONTROL))
+    return 2 * ours / (one + other)
 
 
 def _order(number: int) -> list[str]:
