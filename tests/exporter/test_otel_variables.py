@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -240,6 +241,24 @@ def test_the_interval_of_metrics_is_the_environments(
     close_plugin(client)
     # The last ones are sent whenever it ends.
     assert exports() == 2
+
+
+def test_an_interval_that_passes_while_it_starts_is_no_trouble(
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Slow(MeterProvider):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            time.sleep(0.2)  # so much else to do
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr("daskscope.emit.metrics.MeterProvider", Slow)
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "10")
+    register()
+    recorder.wait_for(lambda: recorder.points(names.WORKER_COUNT), "metrics")
+    assert not warnings_in(caplog)
 
 
 def _metric(body: bytes | ExportMetricsServiceRequest, wanted: names.Metric) -> Metric | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +13,12 @@ from typing import Any
 
 from distributed.core import Status
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics import (
+    AlwaysOffExemplarFilter,
+    MeterProvider,
+    MetricsTimeoutError,
+    ObservableCounter,
+)
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Histogram,
@@ -28,6 +36,8 @@ from daskscope.emit.providers import SCOPE
 from daskscope.emit.variables import positive
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
+
+logger = logging.getLogger("daskscope")
 
 Values = Iterable[tuple[float, Mapping[str, str]]]
 
@@ -61,10 +71,9 @@ class Metrics:
         self._waiting = waiting
         self._highest: dict[str, float] = {}
         self._lag: float | None = None
+        # Left to itself it begins to collect before the provider has it, and warns of that.
         self._reader = PeriodicExportingMetricReader(
-            _WithDurations(exporter, self._durations),
-            export_interval_millis=positive("OTEL_METRIC_EXPORT_INTERVAL", round(interval * 1000)),
-            **_LIMITS,
+            _WithDurations(exporter, self._durations), export_interval_millis=math.inf, **_LIMITS
         )
         self._provider = MeterProvider(
             [self._reader],
@@ -75,6 +84,12 @@ class Metrics:
             shutdown_on_exit=False,
         )
         self._register(self._provider.get_meter(SCOPE, __version__), prices)
+        every = positive("OTEL_METRIC_EXPORT_INTERVAL", round(interval * 1000)) / 1000
+        self._closing = threading.Event()
+        self._thread = threading.Thread(
+            target=self._collect_regularly, args=(every,), name="daskscope-metrics", daemon=True
+        )
+        self._thread.start()
 
     def observe(self, snapshot: Cleared) -> None:
         """Let the instruments read ``snapshot`` from now on. The first one is sent at once."""
@@ -85,11 +100,25 @@ class Metrics:
             # There may be several snapshots to an export, and the longest is in one of them.
             self._lag = max(load.lag, self._lag or 0.0)
         if first:
-            self._reader.collect()
+            self._collect()
 
     def shutdown(self, timeout: float) -> None:
         """Send once more and end, within about ``timeout`` seconds."""
-        self._provider.shutdown(timeout_millis=timeout * 1000)
+        ends = time.monotonic() + timeout
+        self._closing.set()
+        self._thread.join(timeout)
+        self._provider.shutdown(timeout_millis=max(ends - time.monotonic(), 0.0) * 1000)
+
+    def _collect_regularly(self, every: float) -> None:
+        while not self._closing.wait(every):
+            self._collect()
+        self._collect()
+
+    def _collect(self) -> None:
+        try:
+            self._reader.collect()
+        except MetricsTimeoutError:  # the process was halted meanwhile, say
+            logger.warning("daskscope: it took too long to collect the metrics; the next will do.")
 
     def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
         makers = {
