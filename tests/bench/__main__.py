@@ -146,7 +146,7 @@ def bench(
         )
         figures += first_data.measure(rounds=min(rounds, 5))
         _tell("beats of 1,000 workers …")
-        figures += snapshot.measure(rounds=min(rounds, 10))
+        figures += snapshot.measure(rounds=min(2 * rounds, 40))
         measured["exporter"]["figures"] = as_data(figures)
         click.echo(table(figures))
     if what in ("all", "soak"):
