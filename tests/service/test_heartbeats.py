@@ -333,7 +333,19 @@ def test_another_version_is_told_which_one_is_understood_even_if_its_fields_diff
     assert post(shared_service.url, token, edited("protocol", "1.99")).ok
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff\xfe", b'{"seq": NaN}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff\xfe",
+        b'{"seq": NaN}',
+        b"[" * 100_000,
+        b'{"of a later version": ' + b"[" * 100_000,
+        b'{"of a later version": ' * 100_000,
+    ],
+)
 def test_what_is_not_a_beat_at_all_is_refused(
     shared_service: ServiceProcess, token: str, body: bytes
 ) -> None:

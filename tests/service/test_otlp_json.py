@@ -141,6 +141,16 @@ def test_what_is_not_otlp_is_a_400_that_says_why(sender: Sender, body: bytes) ->
     assert sender.rows(schema.span) == []
 
 
+@pytest.mark.parametrize(
+    "unknown",
+    [b'"' + b'\\"[{\\\\' * 1_000 + b'"', b'{"x": [' * 90 + b"]}" * 90],
+    ids=["brackets in a text", "as deep as protobuf goes"],
+)
+def test_what_is_not_too_deep_is_taken(sender: Sender, unknown: bytes) -> None:
+    answer = post(sender, "traces", b'{"resourceSpans": [], "unknown": ' + unknown + b"}")
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize("item", [b"{},", b"[],", b"0,"])
 def test_json_that_would_cost_much_memory_is_refused_unread(sender: Sender, item: bytes) -> None:
     body = b'{"resourceSpans":[' + item * 1_500_000 + b"{}]}"

@@ -76,6 +76,8 @@ def parse(body: bytes) -> Heartbeat:
         raise Problem(400, f"Not a heartbeat, at {field}: {what}.", field=field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, f"The body is not JSON: {error}.") from None
+    except RecursionError:  # in a field that is not known, and so passed over
+        raise Problem(400, "Not a heartbeat: it is nested too deeply.") from None
     _check_version(beat.protocol)
     _check_hashes(beat)
     if _PERHAPS_NUL in body and _NUL.search(body):  # the former takes a hundredth of the time
@@ -327,7 +329,7 @@ def _latest(engine: Engine, table: Table, keep: tuple[str, ...] = ()) -> Upsert:
 def _version_of(body: bytes) -> str:
     try:
         return _version_decoder.decode(body).protocol
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return PROTOCOL  # none that can be read: then what was wrong before is what to tell
 
 

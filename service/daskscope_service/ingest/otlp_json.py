@@ -6,6 +6,8 @@ It is protobuf's own mapping to JSON but for ids, which are hex digits and not b
 from __future__ import annotations
 
 import base64
+import re
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -19,6 +21,16 @@ from daskscope_service.problems import Problem
 #: batch of 8,000 spans or points has half as many.
 _MOST_PARTS = 250_000
 _MOST_ITEMS = 1_000_000
+
+#: How deep objects and arrays may lie in each other. Protobuf takes a hundred messages, some 130 of
+#: them. The decoder goes a call deeper for each, and where Python 3.13 would end that, a thread's
+#: stack may have ended before, and with it the process.
+_MOST_DEPTH = 200
+
+# One without an end, too: it is looked through once, and not from each of its quotation marks.
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"{[]}"))
+_DEPTH_OF = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 #: Fields that hold an id: 16 bytes of a trace, 8 of a span.
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
@@ -39,6 +51,8 @@ def parse(body: bytes, message: Message) -> None:
             "send less at a time, or application/x-protobuf.",
         )
     name = message.DESCRIPTOR.full_name
+    if _depth(body) > _MOST_DEPTH:
+        raise Problem(400, f"The body is not a {name}: it is nested more than {_MOST_DEPTH} deep.")
     try:
         document = msgspec.json.decode(body, type=dict[str, Any])
         _read_ids(document)
@@ -49,8 +63,12 @@ def parse(body: bytes, message: Message) -> None:
         raise Problem(400, f"The body is not JSON: {error}.") from None
     except (ParseError, TypeError, ValueError, AttributeError) as error:
         raise Problem(400, f"The body is not a {name}: {error}.") from None
-    except RecursionError:
-        raise Problem(400, f"The body is not a {name}: it is nested too deeply.") from None
+
+
+def _depth(body: bytes) -> int:
+    """Return how deep ``body`` is nested, up to where it is JSON."""
+    brackets = _TEXT.sub(b"", body).translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_DEPTH_OF.__getitem__, brackets)), default=0)
 
 
 def _read_ids(value: Any) -> None:
