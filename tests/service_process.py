@@ -126,10 +126,11 @@ class ServiceProcess:
         assert found is not None, self.output
         return found[0]
 
-    def wait_for(self, text: str) -> None:
+    def wait_for(self, text: str | re.Pattern[str]) -> None:
         """Return once the process has written ``text``."""
+        pattern = re.compile(re.escape(text)) if isinstance(text, str) else text
         deadline = time.monotonic() + _START_SECONDS
-        while text not in self.output:
+        while not pattern.search(self.output):
             assert time.monotonic() < deadline, self.output
             time.sleep(0.02)
 

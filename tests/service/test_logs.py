@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,16 +41,11 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 def line_of(service: ServiceProcess, answer: requests.Response) -> dict[str, Any]:
     """Return the access line of a request."""
-    request_id = answer.headers["X-Request-ID"]
-    service.wait_for(f'"request_id": "{request_id}"')
-    lines = [json.loads(line) for line in service.output.splitlines() if line.startswith("{")]
-    found: dict[str, Any]
-    (found,) = [
-        line
-        for line in lines
-        if line.get("request_id") == request_id and line["logger"].endswith(".access")
-    ]
-    return found
+    line = re.compile(rf'^{{.*\.access".*"{answer.headers["X-Request-ID"]}".*}}$', re.MULTILINE)
+    service.wait_for(line)
+    (found,) = line.findall(service.output)
+    told: dict[str, Any] = json.loads(found)
+    return told
 
 
 def test_each_request_has_a_line_with_its_route_and_token(proxied: ServiceProcess) -> None:
