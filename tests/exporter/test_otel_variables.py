@@ -17,8 +17,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics import MeterProvider, MetricsTimeoutError
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -258,6 +258,28 @@ def test_an_interval_that_passes_while_it_starts_is_no_trouble(
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "10")
     register()
     recorder.wait_for(lambda: recorder.points(names.WORKER_COUNT), "metrics")
+    assert not warnings_in(caplog)
+
+
+def test_metrics_go_on_after_a_time_that_they_took_too_long(
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    collect, times = PeriodicExportingMetricReader.collect, iter(range(100_000))
+
+    def sometimes(reader: PeriodicExportingMetricReader) -> None:
+        if next(times) == 1:
+            raise MetricsTimeoutError("as if the process had been halted")
+        collect(reader)
+
+    monkeypatch.setattr(PeriodicExportingMetricReader, "collect", sometimes)
+    register()
+    recorder.wait_for(
+        lambda: any(told.get(("internal error",)) == 1 for told in recorder.points(names.DROPPED)),
+        "that it was counted, in metrics",
+    )
     assert not warnings_in(caplog)
 
 

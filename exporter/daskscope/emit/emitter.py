@@ -152,6 +152,7 @@ class Emitter:
                 self.send_failures,
                 self._waiting,
                 cluster.prices,
+                self._drops,
             ),
             traces,
             Logs(self._exporters.logs(), who),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from inspect import signature
@@ -13,12 +13,7 @@ from typing import Any
 
 from distributed.core import Status
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
-from opentelemetry.sdk.metrics import (
-    AlwaysOffExemplarFilter,
-    MeterProvider,
-    MetricsTimeoutError,
-    ObservableCounter,
-)
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Histogram,
@@ -36,8 +31,6 @@ from daskscope.emit.providers import SCOPE
 from daskscope.emit.variables import positive
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
-
-logger = logging.getLogger("daskscope")
 
 Values = Iterable[tuple[float, Mapping[str, str]]]
 
@@ -64,8 +57,10 @@ class Metrics:
         send_failures: Callable[[], Mapping[str, int]],
         waiting: Callable[[], Mapping[str, int]],
         prices: protocol.Prices | None,
+        drops: Counter[str],
     ) -> None:
         """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it."""
+        self._drops = drops
         self._last: Cleared | None = None
         self._send_failures = send_failures
         self._waiting = waiting
@@ -117,8 +112,8 @@ class Metrics:
     def _collect(self) -> None:
         try:
             self._reader.collect()
-        except MetricsTimeoutError:  # the process was halted meanwhile, say
-            logger.warning("daskscope: it took too long to collect the metrics; the next will do.")
+        except Exception:  # it took too long, say: they are totals, and the next time they are told
+            self._drops["internal error"] += 1
 
     def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
         makers = {
