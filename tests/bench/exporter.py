@@ -61,8 +61,8 @@ _PARTS = (
     ("client", "client CPU"),
 )
 _GOALS = {(_DASKSCOPE, "loop"): 1.02, (_DASKSCOPE, "process"): 1.04}
-#: The same as shares of what a span per task costs: by DESIGN 1.10 and 1.17 where these goals come
-#: from. Machines on which all that is added costs more have both cost more.
+#: The same as shares of what a span per task costs, which makes 1.10 and 1.17 where these goals
+#: come from: on a machine that takes longer for whatever is added, both cost more.
 _GOALS_OF_SPANS = {"loop": 0.02 / 0.10, "process": 0.04 / 0.17}
 
 Tell = Callable[[str], None]

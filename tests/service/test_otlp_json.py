@@ -131,6 +131,7 @@ def test_the_greatest_numbers_are_kept(sender: Sender) -> None:
         b"\xff\xfe",
         b"[" * 100_000,
         b'{"x":' * 100_000,
+        b'{"x":' * 201 + b"1" + b"}" * 201,
     ],
 )
 def test_what_is_not_otlp_is_a_400_that_says_why(sender: Sender, body: bytes) -> None:
@@ -144,7 +145,7 @@ def test_what_is_not_otlp_is_a_400_that_says_why(sender: Sender, body: bytes) ->
 @pytest.mark.parametrize(
     "unknown",
     [b'"' + b'\\"[{\\\\' * 1_000 + b'"', b'{"x": [' * 90 + b"]}" * 90],
-    ids=["brackets in a text", "as deep as protobuf goes"],
+    ids=["brackets in a text", "deep, and not too deep"],
 )
 def test_what_is_not_too_deep_is_taken(sender: Sender, unknown: bytes) -> None:
     answer = post(sender, "traces", b'{"resourceSpans": [], "unknown": ' + unknown + b"}")
