@@ -1,16 +1,28 @@
-"""What holds for all tests."""
+"""What holds for all tests: their lanes, their order, and where their processes may write."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import durations
+
+#: Tests that share what takes long to make run in one process, in place of the file's.
+_GROUP_OF_PARAMETER = {"major": "influxdb"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of these tests."""
+    parser.addoption(
+        "--record-durations",
+        action="store_true",
+        help=f"write what each group of tests took to {durations.FILE.name}",
+    )
     parser.addoption(
         "--kills", type=int, default=3, help="how often the service is killed under load"
     )
@@ -21,6 +33,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=120.0 if "CI" in os.environ else 15.0,
         help="seconds that an outage of InfluxDB lasts; two minutes under CI",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of a group in one process, and begin with the group that takes longest."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item, config.rootpath)))
+    taken = durations.read()
+    # Sorting is stable: a group keeps the order in which pytest has put its tests.
+    items.sort(key=lambda item: durations.rank(_group(item, config.rootpath), taken))
+
+
+def _group(item: pytest.Item, root: Path) -> str:
+    for parameter, name in _GROUP_OF_PARAMETER.items():
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            value = item.callspec.params.get(parameter)
+            if value is not None:
+                return f"{name}{value}"
+    return item.path.relative_to(root).as_posix()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record what tests take, where that is asked for, in the process that hears of all."""
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(durations.Recorder())
 
 
 _crashed = pytest.StashKey[bool]()
@@ -44,3 +81,10 @@ def _state_in_a_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _garbage_of_imports_is_left_alone() -> None:
+    """Let the garbage collector pass over all that is imported: many tests wait for it to run."""
+    gc.collect()
+    gc.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -12,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -24,12 +24,13 @@ from daskscope_service.accounts import tokens
 from daskscope_service.accounts.tokens import USUAL, Scope
 from daskscope_service.db.engine import open_database
 from daskscope_service.settings import Settings, option
+from tests import sqlite_template
+from tests.patience import PATIENCE, wait_until
 
 _PORTS = range(20_000, 32_768)
 _taken: set[int] = set()
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = PATIENCE
 
 _SETTINGS = {setting.name: setting for setting in dataclasses.fields(Settings)}
 
@@ -61,8 +62,9 @@ class ServiceProcess:
     Use it in a with-statement, or call :meth:`start` and :meth:`stop`. ``settings`` are further
     options by their names in :class:`~daskscope_service.settings.Settings`, for example
     ``queue_size=1``; a tuple gives the option several times. ``output`` is what the process wrote
-    so far. The database is SQLite in ``data_dir``, or what is at ``database_url``. With
-    ``tls_cert`` it is asked by HTTPS; ``authority`` is the file to check that with.
+    so far. The database is what is at ``database_url``, or SQLite in ``data_dir``: a copy of a
+    finished one, or with ``empty`` what the service makes itself. With ``tls_cert`` it is asked by
+    HTTPS; ``authority`` is the file to check that with.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class ServiceProcess:
         port: int | None = None,
         authority: Path | None = None,
         database_url: str = "",
+        empty: bool = False,
         **settings: Any,
     ) -> None:
         self.data_dir = data_dir
+        self._empty = empty
         self.port = port or free_port()
         self.url = f"{'https' if 'tls_cert' in settings else 'http'}://127.0.0.1:{self.port}"
         self._verify = True if authority is None else str(authority)
@@ -129,10 +133,7 @@ class ServiceProcess:
     def wait_for(self, text: str | re.Pattern[str]) -> None:
         """Return once the process has written ``text``."""
         pattern = re.compile(re.escape(text)) if isinstance(text, str) else text
-        deadline = time.monotonic() + _START_SECONDS
-        while not pattern.search(self.output):
-            assert time.monotonic() < deadline, self.output
-            time.sleep(0.02)
+        wait_until(lambda: pattern.search(self.output), what=lambda: self.output)
 
     def token(self, scopes: Iterable[Scope] = USUAL, workspace: str = "default") -> str:
         """Return a fresh token; the workspace is made if it is missing."""
@@ -140,6 +141,8 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start the process and return once it answers."""
+        if not self.database_url and not self._empty:
+            sqlite_template.copy_to(self.data_dir)
         options = {"port": self.port, **self._settings}
         command = [sys.executable, "-m", "daskscope_service.cli", "serve", *self.database_options]
         # Settings of the developer's own shell have no business here.
@@ -161,13 +164,12 @@ class ServiceProcess:
         )
         self._reader = threading.Thread(target=self._read_output, daemon=True)
         self._reader.start()
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self._process.kill()
-                self._reader.join(_STOP_SECONDS)
-                raise AssertionError(f"the service did not start:\n{self.output}")
-            time.sleep(0.02)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: self._answers() or self._ended())
+        if not self._answers():
+            self._process.kill()
+            self._reader.join(_STOP_SECONDS)
+            raise AssertionError(f"the service did not start:\n{self.output}")
 
     def stop(self, how: Literal["TERM", "INT", "KILL"] | None = "TERM") -> int:
         """End the process, return its exit code, and free its port.
@@ -188,6 +190,9 @@ class ServiceProcess:
         self._reader.join(_STOP_SECONDS)
         assert not self._reader.is_alive(), "the service left a process behind"
         return code
+
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def _answers(self) -> bool:
         try:

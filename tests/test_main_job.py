@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import dask.array as da
 import dask.config
@@ -18,6 +17,7 @@ from distributed import Client, LocalCluster, wait
 import daskscope
 from daskscope import names
 from tests.demo_process import DemoProcess
+from tests.patience import wait_until
 from tests.service_process import ServiceProcess, free_port
 
 PATIENCE = 150.0
@@ -25,15 +25,6 @@ PATIENCE = 150.0
 
 def fail(x: int) -> None:
     raise ValueError(f"no {x}")
-
-
-def until(look: Callable[[], Any]) -> Any:
-    """Return what ``look`` finds as soon as it finds something."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +61,7 @@ def gone(configured: ServiceProcess) -> str:
         da.ones((40, 40), chunks=(10, 10)).sum().compute()
         wait(client.map(fail, range(3)))
         client.log_event("mine", {"step": 1})
-        until(lambda: daskscope.list_events(registration.cluster_id))
+        wait_until(lambda: daskscope.list_events(registration.cluster_id))
     assert registration.cluster_id is not None
     return str(registration.cluster_id)
 
@@ -182,11 +173,11 @@ def test_the_service_restarts_in_between_and_nothing_is_missing(
     ):
         identity = daskscope.register().cluster_id
         client.submit(sum, [1, 2]).result()
-        until(lambda: len(daskscope.list_computations(identity)) == 1)
+        wait_until(lambda: len(daskscope.list_computations(identity)) == 1)
         service.stop("KILL")
         client.submit(max, [1, 2]).result()
         service.start()
-        until(lambda: len(daskscope.list_computations(identity)) == 2)
+        wait_until(lambda: len(daskscope.list_computations(identity)) == 2)
 
 
 @pytest.mark.timeout(300)
@@ -195,7 +186,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
     with DemoProcess() as demo:
         reader = {"daskscope.endpoint": demo.url, "daskscope.token": demo.token}
         with dask.config.set(reader):
-            until(daskscope.list_events)  # the last of what each round does
+            wait_until(daskscope.list_events)  # the last of what each round does
             (cluster,) = daskscope.list_clusters()
             assert cluster["status"] == "running"
             statuses = [row["status"] for row in daskscope.list_computations()]
@@ -207,7 +198,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
         assert "Traceback" not in errors
         with pytest.raises(requests.ConnectionError):
             requests.get(demo.url, timeout=5)
-        until(lambda: not demo.alive())
+        wait_until(lambda: not demo.alive())
 
 
 #: The demo with work that drops an object which takes long to go; a future may be one.
@@ -230,7 +221,7 @@ main()
 def test_the_demo_hears_ctrl_c_while_its_work_drops_futures() -> None:
     """What is raised within a ``__del__`` is lost, so an interrupt must not be raised there."""
     with DemoProcess(program=DROPS) as demo:
-        until(lambda: "dropped" in demo.shown())
+        wait_until(lambda: "dropped" in demo.shown())
         code, errors = demo.press_ctrl_c()
         assert code == 0, errors
         assert "Traceback" not in errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from distributed.core import Status
 import daskscope
 import daskscope.config  # its defaults must be there before one test's settings come and go
 from daskscope_service.accounts import audit
+from tests.patience import wait_until
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
@@ -25,15 +26,6 @@ PATIENCE = 60.0
 def wait_for_file(path: str) -> None:
     while not Path(path).exists():
         time.sleep(0.05)
-
-
-def until(look: Callable[[], Any]) -> Any:
-    """Return what ``look`` finds as soon as it finds something."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +59,9 @@ def cluster_id(cluster: LocalCluster) -> Iterator[str]:
     """The id of a cluster that has reported."""
     with Client(cluster) as client:
         registration = daskscope.register(client)
-        until(lambda: registration.cluster_id in [row["id"] for row in daskscope.list_clusters()])
+        wait_until(
+            lambda: registration.cluster_id in [row["id"] for row in daskscope.list_clusters()]
+        )
         yield str(registration.cluster_id)
 
 
@@ -87,8 +81,8 @@ def test_a_function_closes_a_cluster_and_what_became_of_it_is_told(
     assert (asked["status"], asked["cluster"]) == ("requested", cluster_id)
     assert asked["requested_by"].startswith("token ")
     assert asked["requested_at"].tzinfo is not None
-    until(lambda: cluster.status == Status.closed)
-    done = until(lambda: (found := of(service, asked["id"]))["status"] == "done" and found)
+    wait_until(lambda: cluster.status == Status.closed)
+    done = wait_until(lambda: (found := of(service, asked["id"]))["status"] == "done" and found)
     assert done["delivered_at"] is not None
     assert "It is Friday. Its LocalCluster is closed. It has closed." in done["sentence"]
     with pytest.raises(daskscope.ServiceError, match="stopped already") as refused:
@@ -111,8 +105,8 @@ def test_the_page_closes_a_cluster_without_a_script(
     answer = browser.post(f"{page}/shutdown", data={"reason": "Not needed."}, timeout=30)
     assert answer.url == f"{page}#h-shutdowns"
     assert user.name in answer.text
-    until(lambda: cluster.status == Status.closed)
-    text = until(lambda: "<td>done</td>" in (t := browser.get(page, timeout=30).text) and t)
+    wait_until(lambda: cluster.status == Status.closed)
+    text = wait_until(lambda: "<td>done</td>" in (t := browser.get(page, timeout=30).text) and t)
     assert "Not needed." in text
     assert f'href="/clusters/{cluster_id}/shutdown"' not in text
     told = [e for e in audit.newest(service.engine, 20) if e.action == "shutdown asked for"]
@@ -125,9 +119,9 @@ def test_a_cluster_at_work_stays_and_says_why(
 ) -> None:
     with Client(cluster) as client:
         waits = client.submit(wait_for_file, str(tmp_path / "go"))
-        until(lambda: client.processing() and any(client.processing().values()))
+        wait_until(lambda: client.processing() and any(client.processing().values()))
         asked = daskscope.close(cluster_id)
-        off = until(lambda: (f := of(service, asked["id"]))["status"] == "called off" and f)
+        off = wait_until(lambda: (f := of(service, asked["id"]))["status"] == "called off" and f)
         assert "tasks are running" in off["sentence"]
         (tmp_path / "go").touch()
         waits.result()
@@ -143,12 +137,12 @@ def test_what_was_announced_can_be_called_off(
     asked = browser.post(f"{service.url}/api/v1/commands", json=body, timeout=30)
     assert asked.status_code == 201, asked.text
     command = asked.json()["id"]
-    announced = until(lambda: (f := of(service, command))["status"] == "announced" and f)
+    announced = wait_until(lambda: (f := of(service, command))["status"] == "announced" and f)
     assert announced["closes_at"] is not None
     page = f"{service.url}/clusters/{cluster_id}"
     assert "Call it off" in browser.get(page, timeout=30).text
     assert browser.post(f"{page}/commands/{command}/call-off", timeout=30).ok
-    off = until(lambda: (f := of(service, command))["status"] == "called off" and f)
+    off = wait_until(lambda: (f := of(service, command))["status"] == "called off" and f)
     assert f"{user.name} called it off." in off["sentence"]
     assert off["called_off_by"] == user.name
     assert cluster.status == Status.running

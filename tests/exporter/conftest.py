@@ -17,7 +17,8 @@ from distributed.protocol.pickle import dumps
 import daskscope
 from daskscope.observe import groups
 from daskscope.plugin import NAME
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE
 
 TOKEN = "dsk_test_0123456789abcdef"
 

@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.logs.v1 import logs_pb2
 
 from daskscope import names, protocol
+from tests.patience import PATIENCE
 
 Misbehaviour = int | str | Callable[[BaseHTTPRequestHandler], None] | None
 
@@ -31,7 +32,6 @@ Row = TypeVar("Row")
 Key = TypeVar("Key", bound=Hashable)
 
 #: The longest that a test waits for something that should happen.
-PATIENCE = 20.0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from distributed.metrics import context_meter
 
 from daskscope import protocol
 from tests.exporter.conftest import Register
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE, wait_until
 
 Rows = dict[str, dict[str, float]]
 
@@ -153,10 +154,7 @@ def wait_until_told_of(cluster: LocalCluster, *, tasks: int, seconds: float) -> 
     """Wait until the worker has told the scheduler that so many tasks run for so long."""
     assert cluster.scheduler is not None
     (worker,) = cluster.scheduler.workers.values()
-    ends = time.monotonic() + PATIENCE
-    while sum(took > seconds for took in list(worker.executing.values())) < tasks:
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+    wait_until(lambda: sum(took > seconds for took in list(worker.executing.values())) >= tasks)
 
 
 def test_what_ran_before_the_plugin_came_is_not_counted(

@@ -34,7 +34,8 @@ from daskscope.plugin import Plugin
 from daskscope.privacy import Privacy
 from daskscope.size import size_of
 from tests.exporter.conftest import Register
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE
 
 MB = 1_000_000
 

@@ -31,7 +31,8 @@ from daskscope.privacy import Privacy
 from daskscope.report import pending, sender
 from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import Register
-from tests.exporter.recorder import PATIENCE, Misbehaviour, Recorder
+from tests.exporter.recorder import Misbehaviour, Recorder
+from tests.patience import PATIENCE
 from tests.service_process import free_port
 
 HOST = "daskscope.invalid"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from daskscope.plugin import NAME
 from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
 from tests.exporter.dask_process import scheduler_process
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
 from tests.exporter.test_otlp_environment import (
     Files,
     GrpcCollector,
     GrpcMisbehaviour,
     close_within_its_deadline,
 )
+from tests.patience import PATIENCE, wait_until
 from tests.service_process import free_port
 
 pytestmark = pytest.mark.usefixtures("sends_soon", "closes_before_servers")
@@ -66,10 +66,7 @@ def _wait_for_failures(client: Client, number: int) -> None:
     """Wait until log records were given up for now so often."""
     assert client.cluster is not None
     emitter = client.cluster.scheduler.plugins[NAME]._running._emitter
-    ends = time.monotonic() + PATIENCE
-    while emitter.send_failures().get("logs", 0) < number:
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+    wait_until(lambda: emitter.send_failures().get("logs", 0) >= number)
 
 
 def _wait_for_events(collector: GrpcCollector) -> None:

@@ -20,7 +20,8 @@ from daskscope import names
 from daskscope.plugin import NAME
 from daskscope.report import keeper, spool
 from tests.exporter.conftest import TOKEN, Register
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE
 
 #: What of the spool uses the disk: to find what others left, to read it, to write, to remove, and
 #: to let go of a file.

@@ -21,7 +21,8 @@ from distributed import Client
 import daskscope
 from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import SchedulerProcess, scheduler_process, worker_process
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE
 
 pytest.importorskip("pip")
 pytest.importorskip("hatchling")

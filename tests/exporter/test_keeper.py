@@ -16,9 +16,9 @@ from daskscope.report import spool
 from daskscope.report.keeper import Keeper
 from daskscope.report.pending import Pending
 from daskscope.report.spool import Spool, read_records
-from tests.exporter.recorder import PATIENCE
 from tests.exporter.test_hung_disk import REMOVE, WRITE, Disk
 from tests.exporter.test_pending import event, snapshot
+from tests.patience import PATIENCE
 
 
 class Kept:

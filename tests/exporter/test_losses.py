@@ -37,7 +37,8 @@ from daskscope.observe.naming import Naming
 from daskscope.plugin import NAME
 from daskscope.size import size_of
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE
 
 MARKER = "mark" + "er7"
 

@@ -31,7 +31,8 @@ from daskscope.connection import proxy_in_clear
 from daskscope.plugin import NAME
 from daskscope.running import CLOSE_DEADLINE
 from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE
 from tests.service_process import free_port
 
 pytestmark = pytest.mark.usefixtures("sends_soon", "closes_before_servers")

@@ -24,7 +24,8 @@ from distributed import Client
 
 from daskscope.report.spool import read_records
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import PATIENCE
 
 #: What it returns keeps a task of the planted key on the scheduler.
 Workload = Callable[[Client], object]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ from daskscope import names
 from daskscope.report.spool import read_records
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
 from tests.exporter.test_logs import attributes, of, records, warn
 from tests.exporter.test_traces import CALLER, PARENT, TRACE, own_span, told_workers
+from tests.patience import PATIENCE, wait_until
 
 Totals = dict[tuple[Any, ...], float]
 
@@ -123,10 +123,7 @@ def test_after_a_restart_of_the_workers_nothing_is_missing_and_no_total_has_fall
 
 
 def _wait_for_context(client: Client) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not told_workers(client):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: told_workers(client))
 
 
 # --- the scheduler --------------------------------------------------------------------------------
@@ -179,11 +176,12 @@ def test_a_scheduler_that_comes_back_at_its_address_is_a_cluster_of_its_own(
 
 def _wait_for_spooled(folder: Path, text: str) -> None:
     """Wait until something is on the disk, of which no one tells."""
-    deadline = time.monotonic() + PATIENCE
-    while not any(
-        text in gzip.decompress(body).decode()
-        for file in folder.glob("*.beats")
-        for body in read_records(file.read_bytes())
-    ):
-        assert time.monotonic() < deadline, f"never in the spool: {text}"
-        time.sleep(0.02)
+
+    def is_there() -> bool:
+        return any(
+            text in gzip.decompress(body).decode()
+            for file in folder.glob("*.beats")
+            for body in read_records(file.read_bytes())
+        )
+
+    wait_until(is_there, what=f"in the spool: {text}")

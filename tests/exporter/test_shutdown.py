@@ -23,6 +23,7 @@ from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
+from tests.patience import wait_until
 
 own_cluster = pytest.mark.own_cluster
 
@@ -75,10 +76,7 @@ def _stop(recorder: Recorder) -> protocol.Heartbeat:
 
 
 def _eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
+    wait_until(condition, what=what)
 
 
 def _states(recorder: Recorder) -> list[str]:

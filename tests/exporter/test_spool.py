@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,8 @@ from daskscope import connection
 from daskscope.report.spool import Spool, directory, read_records
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
-from tests.exporter.recorder import PATIENCE, Recorder
+from tests.exporter.recorder import Recorder
+from tests.patience import wait_until
 
 ENDPOINT = "http://127.0.0.1:1"
 
@@ -268,10 +268,7 @@ def test_the_folder_is_that_of_the_machines_own_conventions(
 
 def _eventually(look: Callable[[], object], what: str) -> None:
     """Wait until ``look`` finds something on the disk, of which no one tells."""
-    deadline = time.monotonic() + PATIENCE
-    while not look():
-        assert time.monotonic() < deadline, f"never came: {what}"
-        time.sleep(0.02)
+    wait_until(look, what=what)
 
 
 # --- schedulers that end --------------------------------------------------------------------------

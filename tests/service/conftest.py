@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from sqlalchemy import Engine, text
 from daskscope_service.db import key_register, schema
 from daskscope_service.db.engine import alone, open_database, upgrade_database, writing
 from daskscope_service.settings import Settings
+from tests import sqlite_template
 from tests.postgresql import PostgresServer, find_binaries
 from tests.service_process import ServiceProcess
 
@@ -57,7 +58,16 @@ def template(postgresql: PostgresServer) -> str:
     return name
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what touches the database on both kinds of it."""
+    if "database_kind" in metafunc.fixturenames:
+        same_on_both = metafunc.definition.get_closest_marker("sqlite") is not None
+        marks = [pytest.mark.slow] if same_on_both else []
+        kinds = ["sqlite", pytest.param("postgresql", marks=marks)]
+        metafunc.parametrize("database_kind", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def database_kind(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
     return kind
@@ -86,7 +96,8 @@ def empty_database(database_kind: str, request: pytest.FixtureRequest) -> NewDat
 def engine(tmp_path: Path, new_database: NewDatabase) -> Iterator[Engine]:
     """A database for one test alone."""
     settings = Settings(data_dir=tmp_path / "data", database_url=new_database())
-    upgrade_database(settings)
+    if not settings.database_url:
+        sqlite_template.copy_to(settings.data_dir)
     engine = open_database(settings)
     with alone(engine) as connection:
         key_register.check(connection)
@@ -95,13 +106,28 @@ def engine(tmp_path: Path, new_database: NewDatabase) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
+def _shared_services() -> Iterator[tuple[dict[str, ServiceProcess], ExitStack]]:
+    """The shared services by kind of database. It has no parameter of its own: pytest ends a
+    fixture whenever its parameter changes, which is twice in each file.
+    """
+    with ExitStack() as ends:
+        yield {}, ends
+
+
+@pytest.fixture(scope="session")
 def shared_service(
-    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase
-) -> Iterator[ServiceProcess]:
+    tmp_path_factory: pytest.TempPathFactory,
+    database_kind: str,
+    new_database: NewDatabase,
+    _shared_services: tuple[dict[str, ServiceProcess], ExitStack],
+) -> ServiceProcess:
     """One service for all tests that leave it as it was: each works in a workspace of its own."""
-    data_dir = tmp_path_factory.mktemp("service")
-    with ServiceProcess(data_dir, database_url=new_database()) as service:
-        yield service
+    started, ends = _shared_services
+    if database_kind not in started:
+        data_dir = tmp_path_factory.mktemp("service")
+        service = ServiceProcess(data_dir, database_url=new_database())
+        started[database_kind] = ends.enter_context(service)
+    return started[database_kind]
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import email
 import email.policy
 import socketserver
 import threading
-import time
 from email.message import EmailMessage
 from typing import Self
+
+from tests.patience import wait_until
 
 
 class MailServer:
@@ -54,10 +55,7 @@ class MailServer:
 
     def wait(self, count: int) -> tuple[list[str], EmailMessage]:
         """Return the last of ``count`` mails, once they are there."""
-        deadline = time.monotonic() + 60
-        while len(self.mails) < count:
-            assert time.monotonic() < deadline, f"{len(self.mails)} mails came"
-            time.sleep(0.05)
+        wait_until(lambda: len(self.mails) >= count, what=f"{count} mails")
         assert len(self.mails) == count
         return self.mails[-1]
 

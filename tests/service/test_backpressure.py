@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import requests
 from sqlalchemy import select
 
 from daskscope_service.db import schema
+from tests.patience import wait_until
 from tests.service.beats import make_beat, post
 from tests.service.conftest import NewDatabase, standstill
 from tests.service_process import ServiceProcess
@@ -27,10 +27,7 @@ def test_a_full_queue_is_a_429_and_reading_goes_on(
             with standstill(service.engine):
                 # Two at once: whichever comes first takes the only place.
                 answers = [pool.submit(post, service.url, token, waiting) for _ in range(2)]
-                deadline = time.monotonic() + 30
-                while not any(answer.done() for answer in answers):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.01)
+                wait_until(lambda: any(answer.done() for answer in answers))
                 assert requests.get(f"{service.url}/readyz", timeout=30).ok
                 headers = {"Authorization": f"Bearer {token}"}
                 listed = requests.get(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 )
 
 from daskscope_service.db import schema
+from tests.patience import wait_until
 from tests.service.conftest import NewDatabase, standstill
 from tests.service.test_otlp import Sender
 from tests.service_process import ServiceProcess
@@ -108,10 +108,7 @@ def test_otlp_is_answered_429_while_the_queue_is_full(
         with ThreadPoolExecutor() as pool:
             with standstill(service.engine):
                 waiting = [pool.submit(sender.post, "logs", body) for _ in range(2)]
-                deadline = time.monotonic() + 30
-                while not any(answer.done() for answer in waiting):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.01)
+                wait_until(lambda: any(answer.done() for answer in waiting))
             kept, refused = sorted((a.result(30) for a in waiting), key=lambda a: a.status_code)
         assert (kept.status_code, refused.status_code) == (200, 429)
         assert refused.headers["Retry-After"] == "1"

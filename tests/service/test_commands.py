@@ -14,6 +14,7 @@ from daskscope.protocol import Cluster, Command, decode_reply
 from daskscope_service.accounts import audit
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
+from tests.patience import wait_until
 from tests.service.beats import make_beat, make_cluster, make_shutdown, make_status, post
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
@@ -42,11 +43,7 @@ class Workspace:
 
     def beat_until_asked(self) -> tuple[Command, ...]:
         """Beat until the answer asks for something."""
-        deadline = time.monotonic() + 30
-        while not (commands := self.beat()):
-            assert time.monotonic() < deadline, "no command came"
-            time.sleep(0.05)
-        return commands
+        return wait_until(self.beat, what="a command")
 
     def ask(self, expected: int = 201, **fields: Any) -> dict[str, Any]:
         answer = self.browser.post(

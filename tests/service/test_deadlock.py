@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from daskscope_service.db import deadlock, schema
 from daskscope_service.db.engine import writing
 from daskscope_service.retention.removal import remove_keys
+from tests.patience import wait_until
 from tests.service.test_retention import put
 
 WAITING = text(
@@ -43,9 +43,7 @@ def meet(engine: Engine) -> None:
             connection.execute(text("SET LOCAL deadlock_timeout = '100s'"))
             change("deadlock-2")
             removal = pool.submit(remove_keys, engine, event, keys)
-            deadline = time.monotonic() + 60
-            while not waits(engine):  # for the second, with the first
-                assert time.monotonic() < deadline
+            wait_until(lambda: waits(engine))  # for the second, with the first
             change("deadlock-1")
         assert removal.result().rows == 2
 

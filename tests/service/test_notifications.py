@@ -18,6 +18,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.insight.notice import KINDS, MOST_LINES, message
 from daskscope_service.notify.rounds import notify
+from tests.patience import wait_until
 from tests.service.beats import (
     make_cluster,
     make_computation,
@@ -113,9 +114,7 @@ def test_what_happens_together_is_told_together_with_links_and_once(
         assert line in said["message"]
     assert "before" not in said["message"]
     # It is noted once the answer has come.
-    deadline = time.monotonic() + 20
-    while shown(workspace)["sent_at"] is None:
-        assert time.monotonic() < deadline
+    wait_until(lambda: shown(workspace)["sent_at"] is not None)
     # What is told already is not told again, by no one.
     workspace.beat(**news)
     let_time_pass(workspace)
@@ -150,10 +149,7 @@ def test_a_message_that_is_not_taken_is_told_of_and_tried_again(
     webhook.status = 500
     add(workspace, owner, webhook.address)
     workspace.beat(computations=(erred(),))
-    deadline = time.monotonic() + 60
-    while shown(workspace)["failure"] is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: shown(workspace)["failure"] is not None)
     assert "500" in shown(workspace)["failure"]
     assert "s3cr3t" not in shown(workspace)["failure"]
     assert webhook.refused == 1
@@ -213,12 +209,15 @@ def test_silence_idleness_and_a_budget_that_is_passed_are_told(
         "Idle for 42 min; policy 'nights' gives notice after 30 min",
     )
     text = ""
-    deadline = time.monotonic() + 60
-    while not all(sentence in text for sentence in expected):
-        assert time.monotonic() < deadline, webhook.told
+
+    def all_are_sent() -> bool:
+        nonlocal text
         let_time_pass(workspace)
         rounds(workspace)
         text = "\n".join(told["message"] for told in webhook.told)
+        return all(sentence in text for sentence in expected)
+
+    wait_until(all_are_sent, what=lambda: webhook.told)
     assert text.count("adhoc of ada fell silent") == text.count("have cost") == 1
 
 

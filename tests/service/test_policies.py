@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,19 +13,12 @@ from daskscope.protocol import Cluster
 from daskscope_service.accounts import audit
 from daskscope_service.commands.patrol import patrol
 from daskscope_service.insight.idle_policy import local_time
+from tests.patience import wait_until
 from tests.service.beats import make_cluster, make_status
 from tests.service.people import browser_of, make_user
 from tests.service.test_commands import Workspace, workspace
 
 __all__ = ["workspace"]  # the fixture
-
-
-def until(look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture
@@ -67,12 +59,12 @@ def test_a_cluster_that_is_idle_for_too_long_is_asked_to_close_once_and_told_why
 ) -> None:
     send(workspace, owner)
     idle_beat(workspace)
-    (decision,) = until(lambda: decisions(workspace))
+    (decision,) = wait_until(lambda: decisions(workspace))
     assert (decision["outcome"], decision["policy_name"]) == ("shutdown", "nights")
     assert decision["sentence"] == (
         "Idle for 42 min; policy 'nights' shuts down after 30 min, so it is asked to shut down."
     )
-    command = until(lambda: idle_beat(workspace))[0]
+    command = wait_until(lambda: idle_beat(workspace))[0]
     assert (command.id, command.requested_by) == (decision["command"], "policy nights")
     assert command.reason == decision["sentence"]
     assert not command.even_if_busy
@@ -128,7 +120,7 @@ def test_it_leaves_alone_whom_it_does_not_mean(
     assert decisions(workspace) == []
     send(workspace, owner, name="yes", users=["li", "a?a"], tags={"team": "clim*"})
     assert patrol(workspace.service.engine, 60.0) <= 1  # the service itself may have been quicker
-    (decision,) = until(lambda: decisions(workspace))
+    (decision,) = wait_until(lambda: decisions(workspace))
     assert decision["policy_name"] == "yes"
     assert decisions(workspace, own) == []
     page = workspace.browser.get(f"{workspace.service.url}/clusters/{own.id}", timeout=30).text

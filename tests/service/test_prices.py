@@ -12,8 +12,8 @@ import requests
 from daskscope.protocol import Prices
 from daskscope_service.accounts import audit
 from daskscope_service.insight.notice import KINDS
+from tests.patience import wait_until
 from tests.service.people import browser_of, make_user
-from tests.service.test_policies import until
 from tests.service.test_usage import MONDAY, Place
 from tests.service_process import ServiceProcess
 
@@ -127,7 +127,7 @@ def test_a_budget_counts_what_is_estimated_by_them(place: Priced) -> None:
         items = place.get("targets")["items"]
         return [one["failure"] for one in items if one["failure"]]
 
-    assert until(told)  # there was something to tell, though no one takes it
+    assert wait_until(told)  # there was something to tell, though no one takes it
 
 
 def test_what_cannot_be_is_said_beside_its_field(place: Priced) -> None:

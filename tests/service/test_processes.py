@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from sqlalchemy import func, select
 from daskscope.protocol import CodeFrame, Heartbeat, decode_reply
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
+from tests.patience import wait_until
 from tests.postgresql import PostgresServer
 from tests.service.beats import (
     make_beat,
@@ -193,11 +193,7 @@ def test_what_is_asked_of_a_cluster_at_one_is_handed_over_by_the_other(
         return [(command.action, command.id) for command in commands]
 
     def beat_until_asked(service: ServiceProcess) -> list[tuple[str, str]]:
-        deadline = time.monotonic() + 30
-        while not (asked := beat(service)):
-            assert time.monotonic() < deadline, "no command came"
-            time.sleep(0.05)
-        return asked
+        return wait_until(lambda: beat(service), what="a command")
 
     def ask(path: str, **body: Any) -> requests.Response:
         return browser.post(f"{second.url}/api/v1/commands{path}", json=body, timeout=30)

@@ -23,6 +23,7 @@ from sqlalchemy import select
 
 from daskscope.protocol import encode
 from daskscope_service.db import schema
+from tests.patience import wait_until
 from tests.postgresql import PostgresServer
 from tests.service.beats import make_beat, make_cluster, make_event, post
 from tests.service.conftest import NewDatabase, standstill
@@ -92,10 +93,10 @@ def load(service: ServiceProcess, *, again: bool) -> Iterator[list[Sender]]:
 def until_more(senders: list[Sender]) -> None:
     """Return once each has had another beat acknowledged."""
     before = [len(sender.acknowledged) for sender in senders]
-    deadline = time.monotonic() + WAIT_SECONDS
-    while any(len(s.acknowledged) <= n for s, n in zip(senders, before, strict=True)):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(
+        lambda: all(len(s.acknowledged) > n for s, n in zip(senders, before, strict=True)),
+        what="another beat of each",
+    )
 
 
 def check_kept(service: ServiceProcess, senders: list[Sender]) -> None:
@@ -164,10 +165,7 @@ def test_killed_while_it_starts_it_leaves_no_process_behind(tmp_path: Path) -> N
             assert service.poll() is None
             time.sleep(0.001)
         service.kill()
-    deadline = time.monotonic() + WAIT_SECONDS
-    while any(Path(f"/proc/{pid}").exists() for pid in serving):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in serving), what="its end")
 
 
 def test_with_the_database_server_killed_at_random_moments_it_loses_nothing_either(
@@ -207,20 +205,20 @@ def children(pid: int) -> list[int]:
 def until_it_waits(service: ServiceProcess) -> None:
     """Return once a request has come to the writer."""
     headers = {"Authorization": f"Bearer {SECRET}"}
-    deadline = time.monotonic() + WAIT_SECONDS
-    while "daskscope_service_queue_length 1.0" not in (
-        requests.get(f"{service.url}/metrics", headers=headers, timeout=30).text
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+
+    def waits() -> bool:
+        answer = requests.get(f"{service.url}/metrics", headers=headers, timeout=30)
+        return "daskscope_service_queue_length 1.0" in answer.text
+
+    wait_until(waits, what="the request")
 
 
 def until_refused(port: int) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
+    def refused() -> bool:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
         except ConnectionError:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+            return True
+        return False
+
+    wait_until(refused, what="the port's end")

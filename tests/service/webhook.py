@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from tests.patience import wait_until
 
 
 class Webhook:
@@ -56,9 +57,6 @@ class Webhook:
 
     def wait(self, count: int) -> dict[str, Any]:
         """Return the last of ``count`` messages, once they are there."""
-        deadline = time.monotonic() + 60
-        while len(self.told) < count:
-            assert time.monotonic() < deadline, f"{len(self.told)} messages came"
-            time.sleep(0.05)
+        wait_until(lambda: len(self.told) >= count, what=lambda: f"{count} messages: {self.told}")
         assert len(self.told) == count
         return self.told[-1]

@@ -17,11 +17,12 @@ from distributed import Client, Scheduler, SpecCluster, Worker, wait
 import daskscope
 import daskscope.config  # its defaults must be there before anything is set for a while
 from daskscope import names
+from tests.patience import wait_until
 from tests.service_process import free_port
 from tests.stack.asking import Shown
 from tests.stack.collector import Collector
 from tests.stack.influxdb import InfluxDB
-from tests.stack.run import emitters, fail, log, until, work
+from tests.stack.run import emitters, fail, log, work
 
 WORKSPACE = "otherspace"
 PERSON = "bob"
@@ -94,11 +95,11 @@ def second_cluster(collector: Collector, database: InfluxDB) -> str:
                 time.sleep(0.5)  # rates want more than one point
             wait(client.map(log_an_exception, range(2)))
             waiting = client.submit(time.sleep, 3600)
-            until(lambda: client.processing())
+            wait_until(lambda: client.processing())
             waiting.cancel()
-            until(lambda: _told(database, names.SEND_FAILURES, cluster_id))
-            until(lambda: _told(database, names.DROPPED, cluster_id))
-    until(lambda: emitters() <= before)
+            wait_until(lambda: _told(database, names.SEND_FAILURES, cluster_id))
+            wait_until(lambda: _told(database, names.DROPPED, cluster_id))
+    wait_until(lambda: emitters() <= before)
     return cluster_id
 
 

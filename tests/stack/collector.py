@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
 import requests
 
+from tests.patience import wait_until
 from tests.service_process import free_port
 from tests.stack.influxdb import InfluxDB
 from tests.stack.part import Part, answers
@@ -82,11 +82,14 @@ class Collector:
 
         Nothing may come in meanwhile.
         """
-        deadline = time.monotonic() + _PATIENCE
         # In this order: a trace is in the queue by the time that it no longer waits for its rest.
-        while self._traces_held() or any(self.told("otelcol_exporter_queue_size").values()):
-            assert time.monotonic() < deadline, self.part.last_lines()
-            time.sleep(0.1)
+        wait_until(
+            lambda: (
+                not self._traces_held()
+                and not any(self.told("otelcol_exporter_queue_size").values())
+            ),
+            what=self.part.last_lines,
+        )
 
     def _traces_held(self) -> float:
         """Return how many traces it has not yet decided on: it waits for spans that come late."""

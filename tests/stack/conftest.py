@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -57,42 +59,79 @@ def influxdb(major: Major, influxd: Path, tmp_path: Path) -> Iterator[InfluxDB]:
         yield database
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What was made for each InfluxDB, kept to the end of the session.
+
+    pytest ends a fixture whenever its parameter changes, which is twice in each file: so what takes
+    long to make is kept by a fixture without parameters.
+    """
+
+    ends: ExitStack
+    runs: dict[Major, Run]
+    readers: dict[Major, ServiceProcess]
+    pairs: dict[Major, Two]
+
+
+@pytest.fixture(scope="session")
+def _runs() -> Iterator[Runs]:
+    with ExitStack() as ends:
+        yield Runs(ends, {}, {}, {})
+
+
 @pytest.fixture(scope="session")
 def run(
-    major: Major, influxd: Path, otelcol: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Run]:
+    major: Major,
+    influxd: Path,
+    otelcol: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    _runs: Runs,
+) -> Run:
     """A cluster that did some of everything, and is gone."""
-    folder = tmp_path_factory.mktemp(f"stack{major}")
-    with (
-        InfluxDB(major, influxd, folder / "influxdb") as database,
-        ServiceProcess(folder / "service") as service,
-    ):
+    if major not in _runs.runs:
+        folder = tmp_path_factory.mktemp(f"stack{major}")
+        database = _runs.ends.enter_context(InfluxDB(major, influxd, folder / "influxdb"))
+        service = _runs.ends.enter_context(ServiceProcess(folder / "service"))
         environment = {**database.for_collector, "TRACE_PERCENT": "100", "TRACE_WAIT": "1s"}
         for signal in ("METRICS", "TRACES", "LOGS"):
             environment[f"{signal}_ENDPOINT"] = service.url
             environment[f"{signal}_AUTHORIZATION"] = f"Bearer {service.token()}"
         files = ["base.yaml", into(database), "fan-out.yaml"]
-        with Collector(otelcol, folder / "collector", files, environment) as collector:
-            yield run_on(collector, database, service, folder)
+        collector = Collector(otelcol, folder / "collector", files, environment)
+        _runs.ends.enter_context(collector)
+        _runs.runs[major] = run_on(collector, database, service, folder)
+    return _runs.runs[major]
 
 
 @pytest.fixture(scope="session")
-def reader(run: Run) -> Iterator[ServiceProcess]:
+def reader(major: Major, run: Run, _runs: Runs) -> ServiceProcess:
     """A second service on the same database, that reads from InfluxDB what is there."""
-    with ServiceProcess(
-        run.service.data_dir,
-        influxdb_url=run.database.url,
-        influxdb_token=run.database.token,
-    ) as service:
-        yield service
+    if major not in _runs.readers:
+        service = ServiceProcess(
+            run.service.data_dir,
+            influxdb_url=run.database.url,
+            influxdb_token=run.database.token,
+        )
+        _runs.readers[major] = _runs.ends.enter_context(service)
+    return _runs.readers[major]
 
 
 @pytest.fixture(scope="session")
-def two(run: Run, otelcol: Path, tmp_path_factory: pytest.TempPathFactory) -> Two:
+def two(
+    major: Major,
+    run: Run,
+    otelcol: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    _runs: Runs,
+) -> Two:
     """That cluster and another person's, of a workspace that the service is not to hear of."""
-    environment = {**run.database.for_collector, "TRACE_PERCENT": "100", "TRACE_WAIT": "1s"}
-    folder = tmp_path_factory.mktemp("other")
-    with Collector(otelcol, folder, ["base.yaml", into(run.database)], environment) as collector:
-        second = second_cluster(collector, run.database)
-        collector.drain()
-    return Two(run.cluster, second, run.since, run.database)
+    if major not in _runs.pairs:
+        environment = {**run.database.for_collector, "TRACE_PERCENT": "100", "TRACE_WAIT": "1s"}
+        folder = tmp_path_factory.mktemp("other")
+        with Collector(
+            otelcol, folder, ["base.yaml", into(run.database)], environment
+        ) as collector:
+            second = second_cluster(collector, run.database)
+            collector.drain()
+        _runs.pairs[major] = Two(run.cluster, second, run.since, run.database)
+    return _runs.pairs[major]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import requests
+
+from tests.patience import wait_until
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
@@ -85,12 +86,15 @@ class Part:
             self._process.wait()
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._ready():
-            if not self.runs or time.monotonic() > deadline:
-                why = "does not answer" if self.runs else "ended"
-                raise DidNotStart(f"{self.name} {why}; the end of its log:\n{self.last_lines()}")
-            time.sleep(0.05)
+        try:
+            wait_until(lambda: self._ready() or not self.runs)
+        except AssertionError:
+            why = "does not answer"
+        else:
+            if self.runs:
+                return
+            why = "ended"
+        raise DidNotStart(f"{self.name} {why}; the end of its log:\n{self.last_lines()}")
 
     def last_lines(self, count: int = _LAST_LINES) -> str:
         """Return the end of its log."""

@@ -6,10 +6,8 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dask
 import pytest
@@ -19,6 +17,7 @@ import daskscope
 import daskscope.config  # its defaults must be there before one run's settings come and go
 from daskscope import names
 from daskscope_service.series.reach import Own
+from tests.patience import wait_until
 from tests.service_process import ServiceProcess
 from tests.stack.collector import Collector
 from tests.stack.influxdb import SPANS_DATABASE, InfluxDB
@@ -45,15 +44,6 @@ class Run:
 def owned_by(workspace: str, run: Run) -> Own:
     """Return what says that the run's cluster is a workspace's, and of no other."""
     return lambda asking, ids: frozenset({run.cluster} & {*ids} if asking == workspace else ())
-
-
-def until(look: Callable[[], Any]) -> Any:
-    """Return what ``look`` finds as soon as it finds something."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-    return found
 
 
 def emitters() -> set[threading.Thread]:
@@ -129,8 +119,8 @@ def run_on(collector: Collector, database: InfluxDB, service: ServiceProcess, fo
             assert registered.cluster_id is not None
             _work(client, folder, database)
             daskscope.close(registered.cluster_id)
-            until(lambda: cluster.scheduler.status.name == "closed")
-    until(lambda: emitters() <= before)
+            wait_until(lambda: cluster.scheduler.status.name == "closed")
+    wait_until(lambda: emitters() <= before)
     collector.drain()
     cluster_id = str(registered.cluster_id)
     assert _events(database, cluster_id) >= {names.LOG_CLUSTER_STOPPED.name}
@@ -149,13 +139,13 @@ def _work(client: Client, folder: Path, database: InfluxDB) -> None:
     # Long enough to be told of while it runs.
     marker = str(folder / "done")
     waiting = client.submit(wait_for_file, marker)
-    until(lambda: names.LOG_COMPUTATION_PROGRESS.name in _events(database))
+    wait_until(lambda: names.LOG_COMPUTATION_PROGRESS.name in _events(database))
     Path(marker).touch()
     wait(waiting)
     wait(client.submit(os._exit, 1, pure=False))
-    until(lambda: names.LOG_WORKER_LOST.name in _events(database))
-    until(lambda: len(client.scheduler_info()["workers"]) == 2)
-    until(lambda: database.rows('SELECT count(*) FROM "spans"', SPANS_DATABASE))
+    wait_until(lambda: names.LOG_WORKER_LOST.name in _events(database))
+    wait_until(lambda: len(client.scheduler_info()["workers"]) == 2)
+    wait_until(lambda: database.rows('SELECT count(*) FROM "spans"', SPANS_DATABASE))
 
 
 def _events(database: InfluxDB, cluster: str = ".*") -> set[str]:

@@ -15,9 +15,9 @@ import pytest
 import requests
 
 from daskscope import names
+from tests.patience import wait_until
 from tests.stack import build
 from tests.stack.conftest import built
-from tests.stack.run import until
 
 _PATIENCE = 60
 
@@ -95,8 +95,8 @@ def _programs(otelcol: Path) -> None:
 
 def test_the_service_shows_what_went_through_influxdb_and_ctrl_c_ends_every_part() -> None:
     with StackProcess() as stack:
-        until(lambda: {"dask.worker.count", "logs"} <= stack.measurements())
-        until(stack.lines)
+        wait_until(lambda: {"dask.worker.count", "logs"} <= stack.measurements())
+        wait_until(stack.lines)
         stack.press_ctrl_c()
         assert stack.wait() == 0, stack.shown()
         assert stack.left() == []

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import requests
 
+from tests.patience import wait_until
 from tests.stack.collector import Collector, into
 from tests.stack.influxdb import InfluxDB
-from tests.stack.run import until
 
 _BEGAN = time.time_ns()  # a database forgets what is old, and at once what is too old
 
@@ -104,16 +104,16 @@ def test_nothing_is_lost_while_influxdb_is_away_and_the_collector_is_killed(
 ) -> None:
     seconds = request.config.getoption("--outage")
     assert send(collector, 0)
-    until(lambda: arrived(influxdb) == expected(1))
+    wait_until(lambda: arrived(influxdb) == expected(1))
     influxdb.part.stop()
     number = send_for(seconds / 2, collector, 1)
     # It has tried, and failed: what is kept from now on is kept on disk.
-    until(lambda: "Exporting failed" in collector.part.log.read_text(encoding="utf-8"))
+    wait_until(lambda: "Exporting failed" in collector.part.log.read_text(encoding="utf-8"))
     collector.part.stop("KILL")
     collector.part.start()
     number = send_for(seconds / 2, collector, number)
     influxdb.part.start()
-    until(lambda: arrived(influxdb) == expected(number))
+    wait_until(lambda: arrived(influxdb) == expected(number))
     collector.drain()
     assert not any(collector.told("otelcol_exporter_send_failed_log_records_total").values())
     assert not any(collector.told("otelcol_exporter_send_failed_metric_points_total").values())
@@ -124,7 +124,7 @@ def test_log_records_that_look_alike_at_the_same_moment_are_all_kept(
 ) -> None:
     for number in range(20):
         assert post(collector, "logs", logs(number, 0)).ok
-    until(lambda: arrived(influxdb)[1])
+    wait_until(lambda: arrived(influxdb)[1])
     collector.drain()
     assert arrived(influxdb)[1] == expected(20)[1]
 
@@ -133,7 +133,7 @@ def test_only_documented_attributes_of_a_resource_become_tags(
     influxdb: InfluxDB, collector: Collector
 ) -> None:
     assert send(collector, 0)
-    until(lambda: arrived(influxdb) == expected(1))
+    wait_until(lambda: arrived(influxdb) == expected(1))
     tags = {row["tagKey"] for row in influxdb.rows('SHOW TAG KEYS FROM "m"')}
     assert tags == {"service.namespace", "dask.cluster.id"}
 
@@ -145,7 +145,7 @@ def test_a_full_queue_refuses_what_comes_and_says_so(
     environment = {**influxdb.for_collector, "QUEUE_BYTES": "20000"}
     with Collector(otelcol, tmp_path / "collector", files, environment) as collector:
         assert send(collector, 0)
-        until(lambda: arrived(influxdb) == expected(1))
+        wait_until(lambda: arrived(influxdb) == expected(1))
         influxdb.part.stop()
         number = 1
         while (answer := post(collector, "metrics", metrics(number))).ok:
@@ -157,8 +157,8 @@ def test_a_full_queue_refuses_what_comes_and_says_so(
         assert sum(refused.values()) > 0
         # What it had taken is not lost by that.
         influxdb.part.start()
-        until(lambda: expected(number)[0] <= arrived(influxdb)[0])
-        until(lambda: send(collector, number))
+        wait_until(lambda: expected(number)[0] <= arrived(influxdb)[0])
+        wait_until(lambda: send(collector, number))
 
 
 @contextmanager
@@ -182,7 +182,7 @@ def test_a_full_disk_refuses_what_comes_and_says_so(
     with small_disk(folder / "queue"):
         with Collector(otelcol, folder, files, influxdb.for_collector) as collector:
             assert send(collector, 0)
-            until(lambda: arrived(influxdb) == expected(1))
+            wait_until(lambda: arrived(influxdb) == expected(1))
             influxdb.part.stop()
             number = 1
             while (answer := post(collector, "logs", long_log(number))).ok:
@@ -194,5 +194,5 @@ def test_a_full_disk_refuses_what_comes_and_says_so(
             assert "no space left on device" in collector.part.log.read_text(encoding="utf-8")
             # What it had taken is not lost by that, and it takes more as soon as it can.
             influxdb.part.start()
-            until(lambda: expected(number)[1] <= arrived(influxdb)[1])
-            until(lambda: post(collector, "logs", long_log(number)).ok)
+            wait_until(lambda: expected(number)[1] <= arrived(influxdb)[1])
+            wait_until(lambda: post(collector, "logs", long_log(number)).ok)

@@ -9,9 +9,9 @@ import pytest
 import requests
 import trustme
 
+from tests.patience import wait_until
 from tests.stack.collector import Collector, into
 from tests.stack.influxdb import InfluxDB
-from tests.stack.run import until
 from tests.stack.test_outages import arrived, expected, metrics, send
 
 _TOKENS = ("the-new-one", "the-old-one")
@@ -72,4 +72,4 @@ def test_what_an_agent_takes_arrives_also_if_the_gateway_comes_later(
         for number in range(3):
             assert send(agent, number)
         gateway.part.start()
-        until(lambda: arrived(influxdb) == expected(3))
+        wait_until(lambda: arrived(influxdb) == expected(3))
