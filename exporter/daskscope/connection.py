@@ -195,6 +195,17 @@ class _Adapter(HTTPAdapter):
         manager.pool_classes_by_scheme = self._pools
         return manager
 
+    def close(self) -> None:
+        """Close all connections now: urllib3 leaves that to the garbage collector, as each answer
+        that someone holds has hold of its pool.
+        """
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118  # it refuses to be iterated over
+                pool = manager.pools.get(key)
+                if pool is not None:
+                    pool.close()
+        super().close()
+
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request

@@ -30,6 +30,7 @@ from daskscope.scrubbing import (
     without_code,
     without_source_lines,
 )
+from daskscope.surrogates import without_surrogates
 from daskscope.worker_logs import REFUSED, of_framework
 
 #: What may leave.
@@ -83,7 +84,10 @@ class Privacy:
         self._tags = self._named(settings.tags)
 
     def clear(self, snapshot: Observed) -> Cleared:
-        """Return ``snapshot`` without what may not leave."""
+        """Return ``snapshot`` without what may not leave, and without what cannot."""
+        return without_surrogates(self._clear(snapshot))
+
+    def _clear(self, snapshot: Observed) -> Cleared:
         # First the code: its hashes change with its text, and the computations refer to them.
         code = tuple(map(self._code, snapshot.code)) if self._settings.code_transmit else ()
         return dataclasses.replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections import Counter
@@ -11,12 +12,14 @@ from http.server import BaseHTTPRequestHandler
 from itertools import chain, repeat
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 
+import daskscope
 from daskscope.plugin import NAME
 from daskscope.running import CLOSE_DEADLINE
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import inc
 
@@ -128,3 +131,41 @@ def test_what_a_collector_did_not_take_is_counted_and_told_as_the_plugin_closes(
     assert plugin.drops == Counter({"unsent span": 3, "unsent log record": 2 + 10 + 1})
     last = recorder.beats[-1]
     assert (last.phase, last.drops) == ("stop", plugin.drops)
+
+
+@pytest.mark.own_cluster
+def test_a_scheduler_that_closes_leaves_no_thread_and_no_connection_of_ours(
+    recorder: Recorder,
+) -> None:
+    before = _threads()
+    gc.disable()  # which would close what is forgotten, at some time
+    try:
+        with (
+            LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+            running = _plugin(client)._running
+            client.submit(inc, 1).result()
+            paths = {"/api/v1/heartbeats", "/v1/metrics", "/v1/logs", "/v1/traces"}
+            recorder.wait_for(
+                lambda: paths <= {request.path for request in list(recorder.requests)}, "all"
+            )
+            assert _connections_to(recorder) == len(paths)
+            assert len(_threads() - before) == 9
+        _wait_until_ended(running)
+        assert _connections_to(recorder) == 0
+        assert not _threads() - before
+    finally:
+        gc.enable()
+
+
+def _connections_to(recorder: Recorder) -> int:
+    port = int(recorder.url.rpartition(":")[2])
+    found = psutil.Process().net_connections()
+    return sum(bool(it.raddr) and it.raddr.port == port for it in found)
+
+
+def _threads() -> set[threading.Thread]:
+    ours = ("daskscope-", "Otel")
+    return {thread for thread in threading.enumerate() if thread.name.startswith(ours)}

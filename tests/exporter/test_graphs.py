@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import dask
@@ -21,7 +22,7 @@ from tests.exporter.test_computations import hold, inc
 
 
 def _annotations(**annotations: Any) -> dict[str, str]:
-    return read_graph({"annotations": annotations}).annotations
+    return read_graph({"annotations": annotations}, Counter()).annotations
 
 
 def test_annotations_of_the_whole_graph_are_told_as_scrubbed_texts(

@@ -10,6 +10,7 @@ from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
+from daskscope.guard import guarded
 from daskscope.observe.computations import Computations
 from daskscope.observe.graphs import Graph
 from daskscope.observe.groups import Computation, Group
@@ -68,7 +69,7 @@ class Arrivals:
             return False
         if needed and any(other.state == "released" for other in needed):
             return False
-        loop = self._loops.find(client, task, graph)
+        loop = guarded(self._drops, None, self._loops.find, client, task, graph)
         if loop is None:
             return False
         computation, _, group, _ = loop
@@ -109,7 +110,7 @@ class Arrivals:
         if not (firsts or again):
             return
         # What serves two requests is two computations, though one line of code sends both.
-        caller = self._caller(firsts, graph) if self._sampled else None
+        caller = guarded(self._drops, None, self._caller, firsts, graph)
         examples = firsts or again
         line = (client, frames or self._naming.prefix(examples[0]), caller and caller.trace_id)
         computation = None if counted else self._computations.last_from(line)
@@ -126,12 +127,13 @@ class Arrivals:
         computation.joined_by(graph, examples[-1])
         again = self._take_over(again, computation)
         self._count_under(computation, new, again)
-        self._note_spans(computation, firsts)
+        guarded(self._drops, None, self._note_spans, computation, firsts)
         if graph is not None and len(firsts) == len(new.singles) == 1 and not again:
             (task,) = new.singles
             ours = self._members.singles[task.key]
             if ours is not computation.rest:
-                self._loops.remember(client, task, graph, computation, ours)
+                remember = self._loops.remember
+                guarded(self._drops, None, remember, client, task, graph, computation, ours)
         if computation.handed_on is not None:
             hand_on(computation.handed_on, tasks)
 
@@ -147,7 +149,7 @@ class Arrivals:
         """Take in a graph that Dask made no task of: what is in it cannot be loaded or, if it is
         ``cancelled``, it needs what is gone. Return the computation's id.
         """
-        caller = self._caller((), graph) if self._sampled else None
+        caller = guarded(self._drops, None, self._caller, (), graph)
         computation = self._computation(client, (client, frames), user, frames, caller)
         computation.joined_by(graph, None)
         computation.ends_unbegun(cancelled=cancelled)
@@ -175,6 +177,8 @@ class Arrivals:
         return computation
 
     def _caller(self, tasks: Iterable[TaskState], graph: Graph | None) -> TraceContext | None:
+        if self._sampled is None:
+            return None
         found = caller_of(task.annotations for task in tasks)
         # Dask annotates none of those that it knows.
         return caller_of([graph.caller]) if found is None and graph is not None else found

@@ -73,7 +73,7 @@ def cut(
     called = min(max(relative_line, 0), len(lines) - 1)
     first = max(called - context_lines, 0)
     last = min(called + context_lines + 1, len(lines))
-    sizes = [len(line.encode()) + 1 for line in lines[first:last]]
+    sizes = [len(line.encode(errors="replace")) + 1 for line in lines[first:last]]
     size, offset = sum(sizes) - 1, first
     while last - first > 1 and size > max_bytes:
         if called - first >= last - 1 - called:
@@ -82,7 +82,8 @@ def cut(
         else:
             last -= 1
             size -= sizes[last - offset]
-    kept = "\n".join(lines[first:last]).encode()[:max_bytes].decode(errors="ignore")
+    told = "\n".join(lines[first:last]).encode(errors="replace")
+    kept = told[:max_bytes].decode(errors="ignore")
     first_line = max(line - called + first, 1)
     is_cut = first > 0 or last < len(lines)
     return protocol.Code(

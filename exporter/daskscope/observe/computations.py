@@ -19,6 +19,7 @@ from distributed.metrics import time
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
+from daskscope.guard import INTERNAL_ERROR, guarded
 from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
@@ -160,7 +161,10 @@ class Computations:
                     if start not in ACTIVE:
                         self._begins(key, group)
                 elif run is not None:
-                    group.finished(run, group.totals or self._totals_of(key))
+                    try:  # without a call, for each task that there is
+                        group.finished(run, group.totals or self._totals_of(key))
+                    except Exception:  # a number of its run costs that, not that it has ended
+                        self._drops[INTERNAL_ERROR] += 1
                     self._rests(key, finish, group.computation, run[0] + ahead)
                 elif end is not None:
                     at, details = end
@@ -178,7 +182,7 @@ class Computations:
                         if whole.forgotten >= whole.counted:
                             del wholes[whole.dasks.name]
             except Exception:  # the others are counted nevertheless
-                self._drops["internal error"] += 1
+                self._drops[INTERNAL_ERROR] += 1
 
     def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
         """Count a run of ``task`` that raised an exception and that Dask repeats."""
@@ -340,7 +344,8 @@ class Computations:
             group.computation.let_go -= 1
         # An actor that is lost with its worker has no cause, and nothing else errs from memory.
         if details.get("cause") == key or start == "memory":
-            group.failed(details, group.totals or self._totals_of(key))
+            totals = group.totals or self._totals_of(key)
+            guarded(self._drops, None, group.failed, details, totals)
             self._ends[key] = _RAISED
         else:
             self._ends[key] = _BLAMED

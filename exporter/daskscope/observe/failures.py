@@ -16,6 +16,7 @@ from dask.typing import Key
 from distributed.metrics import time
 
 from daskscope import protocol
+from daskscope.guard import guarded
 from daskscope.observe.bounded import Bounded, Count
 from daskscope.observe.causes import Causes, causes_of
 from daskscope.observe.exception_types import by_dask, type_of_failed
@@ -114,20 +115,17 @@ class Failures:
         ``details`` are the keyword arguments of Dask's transition.
         """
         self._note_retries()
-        text = details.get("exception_text") or ""
         traceback = details.get("traceback_text") or ""
-        kind = type_of_failed(details)
-        exception = details.get("exception")
-        if not text:
-            text = by_dask(exception)[1]
         function = function[: protocol.MAX_NAME]
+        # What cannot be read of it is left out of its text; it is counted all the same.
+        kind = guarded(self._drops, "Exception", type_of_failed, details)
         self._types[kind].value += 1
-        key = (computation, fingerprint(kind, function, traceback))
+        key = (computation, guarded(self._drops, "v1-", fingerprint, kind, function, traceback))
         now = time()
         failure = self._failures.pop(key, None)
         if failure is None:
-            causes = _without_key(causes_of(traceback, exception), task)
-            text = without_key(text, task)
+            text = guarded(self._drops, "", _text_of, details, task)
+            causes = guarded(self._drops, Causes(cut=True), _causes_of, details, task)
             failure = _Totals(*key, kind, function, text, traceback, causes, now)
             failure.goes_on_from(self._counted.pop(key, None))
             self._characters += failure.characters()
@@ -194,7 +192,13 @@ class Failures:
         return [RawFailure(failure.row(), failure.causes) for failure in changed]
 
 
-def _without_key(causes: Causes, task: Key) -> Causes:
+def _text_of(details: Mapping[str, Any], task: Key) -> str:
+    text = details.get("exception_text") or by_dask(details.get("exception"))[1]
+    return without_key(text, task)
+
+
+def _causes_of(details: Mapping[str, Any], task: Key) -> Causes:
+    causes = causes_of(details.get("traceback_text") or "", details.get("exception"))
     return causes._replace(
         told=tuple(
             replace(cause, message=without_key(cause.message, task)) for cause in causes.told
@@ -276,7 +280,7 @@ def fingerprint(kind: str, function: str, traceback: str) -> str:
     own = [frame for frame in frames if not _NOT_THE_USERS.search(frame[0])]
     names = [f"{_file_name(file)}:{called}" for file, called in own or frames]
     parts = [kind, function, *names]
-    return "v1-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return "v1-" + hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:16]
 
 
 def _file_name(file: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from distributed.utils import nbytes
 
+from daskscope.guard import guarded
 from daskscope.observe.trace_context import ANNOTATION, STATE
 from daskscope.protocol import MAX_NAME
 
@@ -39,13 +41,13 @@ class Graph(NamedTuple):
     submitted: bool
 
 
-def read_graph(message: Mapping[str, Any]) -> Graph:
+def read_graph(message: Mapping[str, Any], drops: Counter[str]) -> Graph:
     """Read a message of the kind ``update-graph``."""
     annotations = message.get("annotations") or {}
     return Graph(
         code=message.get("code") or (),
-        annotations=_texts(annotations),
-        nbytes=_size(message),
+        annotations=guarded(drops, {}, _texts, annotations),
+        nbytes=guarded(drops, None, _size, message),
         caller={name: annotations[name] for name in (ANNOTATION, STATE) if name in annotations},
         submitted=message.get("fifo_timeout") == _OF_SUBMIT,
     )

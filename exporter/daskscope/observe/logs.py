@@ -25,6 +25,7 @@ from distributed.scheduler import Scheduler, TaskState
 
 from daskscope import worker_logs
 from daskscope.config import Settings
+from daskscope.guard import guarded
 from daskscope.observe.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
 from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
@@ -83,16 +84,19 @@ class Logs:
     def of_worker(self, worker: str, records: Iterable[tuple[Described, Any]]) -> None:
         """Keep records of a worker, each with the key of the task that logged it."""
         for described, key in records:
-            if key is None:
-                self._tell(described, worker)
-                continue
+            if not guarded(self._drops, False, self._of_task, described, worker, key):
+                self.dropped(1)
+
+    def _of_task(self, described: Described, worker: str, key: Key | None) -> bool:
+        """Keep a record of the task of that key, if it is of one. Return that it was kept."""
+        computation = prefix = None
+        if key is not None:
             described = _without_key(described, key)
             task = self._scheduler.tasks.get(key)
-            if task is None:
-                self._tell(described, worker)
-            else:
-                computation = self._computation_of(task)
-                self._tell(described, worker, computation, self._naming.prefix(task))
+            if task is not None:
+                computation, prefix = self._computation_of(task), self._naming.prefix(task)
+        self._tell(described, worker, computation, prefix)
+        return True
 
     def of_scheduler(self, described: Described) -> None:
         """Keep a record of the scheduler."""

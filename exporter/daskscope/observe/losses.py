@@ -13,6 +13,7 @@ from distributed.metrics import time
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import names, protocol
+from daskscope.guard import guarded
 from daskscope.observe.logs import LAST_LINES
 from daskscope.size import size_of
 
@@ -205,7 +206,7 @@ class Losses:
         loss = protocol.WorkerLoss(
             id=f"{int(now * 1000):x}-{self._lost:x}",
             address=address,
-            name=str(worker.name)[: protocol.MAX_NAME],
+            name=guarded(self._drops, address, str, worker.name)[: protocol.MAX_NAME],
             at=now,
             reason=reason,
             expected=reason in _EXPECTED,
@@ -215,8 +216,8 @@ class Losses:
             last_seen_at=worker.last_seen,
             memory_limit=worker.memory_limit or None,
             nanny_memory=known.nanny_memory,
-            tasks=self._by_prefix(keys),
-            log=self._last_lines(address),
+            tasks=guarded(self._drops, {names.OTHER: len(keys)}, self._by_prefix, keys),
+            log=guarded(self._drops, None, self._last_lines, address),
         )
         size = size_of(loss.tasks) + size_of(loss.log)
         cut = self._detail_bytes + size > MAX_DETAIL_BYTES

@@ -32,6 +32,7 @@ from dask.typing import Key
 from dask.utils import funcname, methodcaller
 from distributed.scheduler import TaskGroup, TaskState
 
+from daskscope.guard import guarded
 from daskscope.names import OTHER
 from daskscope.observe.operations import WORDS
 from daskscope.protocol import MAX_NAME
@@ -75,10 +76,17 @@ class Naming:
 
     def prefix(self, task: TaskState) -> str:
         """Return what ``task`` is called."""
-        return self._prefix(task, _named_after(task))
+        return self._prefix(task, self._named_after(task))
+
+    def _named_after(self, task: TaskState) -> Any | None:
+        # Functions are users' own objects: to ask one what it is called may raise anything.
+        return guarded(self._drops, None, _named_after, task)
 
     def _prefix(self, task: TaskState, function: Any | None) -> str:
-        name = _name(task) if function is None else _called(function)
+        if function is None:
+            name = guarded(self._drops, OWN_KEY, _name, task)
+        else:
+            name = guarded(self._drops, OWN_KEY, _called, function)
         prefix = task.prefix.name[:MAX_NAME]
         known = self._names.get(prefix)
         if known != name:
@@ -99,7 +107,7 @@ class Naming:
                 or getattr(task.run_spec, "func", None) is not function
                 or type(task.key) is not str
             ):
-                group, function = task.group, _named_after(task)
+                group, function = task.group, self._named_after(task)
                 alike = found[self._prefix(task, function)]
             alike.append(task)
         return found
@@ -148,12 +156,14 @@ class Naming:
     def group(group: TaskGroup, prefix: str) -> str:
         """Return a name for Dask's ``group``, whose tasks are called ``prefix``.
 
-        The name is the prefix alone where tasks with keys of their own are joined; else a hash of
-        Dask's name is added, which tells two groups of a prefix apart.
+        The name is the prefix alone where tasks with keys of their own are joined, as are those
+        whose keys begin with what is no text, and so with no token; else a hash of Dask's name is
+        added, which tells two groups of a prefix apart.
         """
-        if group.name == group.prefix.name:
+        name: object = group.name  # the first part of a key that is a tuple, whatever it is
+        if not isinstance(name, str) or name == group.prefix.name:
             return prefix
-        digest = blake2b(group.name.encode(errors="replace"), digest_size=4).hexdigest()
+        digest = blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
         return f"{prefix[: MAX_NAME - 9]}-{digest}"
 
 
@@ -161,17 +171,30 @@ class Naming:
 MIN_KEY = 6
 #: Digits of a number in a key that is taken out; a shorter one is an index, and tells nothing.
 MIN_DIGITS = 4
+#: Parts of a key that are taken out.
+MAX_KEY_PARTS = 100
 
 
 def without_key(text: str, key: Key) -> str:
     """Return ``text`` without a task's ``key``: exceptions may name the task that raised them."""
-    parts = (key, *key) if isinstance(key, tuple) else (key,)
     # Also as Python writes it inside of quotes.
-    written = {form for part in parts for form in (str(part), repr(part).strip("'\""))}
+    written = {form for part in _parts_of(key) for form in (str(part), repr(part).strip("'\""))}
     for form in sorted(written, key=len, reverse=True):
         if form in text and (len(form) >= MIN_DIGITS or not form.isdigit()):
             text = _without(text, form)
     return text
+
+
+def _parts_of(key: Key) -> Iterator[Key]:
+    """Yield ``key``, and what it is made of: its parts may be tuples, too."""
+    left = [key]
+    for _ in range(MAX_KEY_PARTS):
+        if not left:
+            return
+        part = left.pop()
+        yield part
+        if isinstance(part, tuple):
+            left += part
 
 
 def _without(text: str, form: str) -> str:

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import protocol
 from daskscope.config import Settings
+from daskscope.guard import guarded
 from daskscope.observe.activities import Activities
 from daskscope.observe.arrivals import Arrivals
 from daskscope.observe.cluster import Cluster
@@ -140,7 +142,9 @@ class Observer:
             refusals=self.refusals,
         )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
-        self._graphs = Messages[Graph](scheduler, "update-graph", read_graph, drops)
+        self._graphs = Messages[Graph](
+            scheduler, "update-graph", partial(read_graph, drops=drops), drops
+        )
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
         #: None where the profile is refused: then no worker is asked for it.
         self.profiles = (
@@ -208,7 +212,9 @@ class Observer:
 
     def _frames(self, client: str, graph: Graph | None) -> tuple[protocol.CodeFrame, ...]:
         tells = graph is not None and self._users.tells_code(client)
-        return self._code.frames(graph.code) if graph is not None and tells else ()
+        if graph is None or not tells:
+            return ()
+        return guarded(self._drops, (), self._code.frames, graph.code)
 
     def _no_task_of_graph(self, client: str, *, cancelled: bool) -> None:
         """Dask made no task of the graph that has just arrived. To be called as it finds that."""
@@ -234,7 +240,7 @@ class Observer:
         run = self._failed_runs.current()
         if run is not None and run.key == task.key and run.run_id == task.run_id:
             # It failed and runs once more; the message of its failure is all that tells.
-            self._failed(task, run.details, retried=True)
+            guarded(self._drops, None, self._failed, task, run.details, retried=True)
             self._computations.failed_for_now(task, run.details)
         else:
             self._workers.vanished(task)
@@ -245,10 +251,10 @@ class Observer:
             # Older Dask says so of an actor that is lost, though it was in memory until now.
             start = "memory"
         if start == "processing" and not details.get("startstops"):
-            self._workers.vanished(task)
+            guarded(self._drops, None, self._workers.vanished, task)
         # An actor that is lost with its worker has no cause.
         if details.get("cause") == task.key or start == "memory":
-            self._failed(task, details)
+            guarded(self._drops, None, self._failed, task, details)
         return start
 
     def _computation_of(self, task: TaskState) -> str | None:
@@ -272,8 +278,8 @@ class Observer:
     def remove_worker(self, address: str) -> None:
         """A worker has left."""
         self.transitions.count()
-        self._workers.removed(address)
-        self._versions.removed(address)
+        for removed in (self._workers.removed, self._versions.removed):
+            guarded(self._drops, None, removed, address)
         if self._cost is not None:
             self._cost.removed(address)
 
@@ -287,8 +293,9 @@ class Observer:
             # Dask tells of each graph under its client's id, too.
             status = message.get("status")
             if status in ("error", "cancelled") and message.get("action") == "update-graph":
-                self._no_task_of_graph(topic, cancelled=status == "cancelled")
-        self._losses.event(topic, message)
+                cancelled = status == "cancelled"
+                guarded(self._drops, None, self._no_task_of_graph, topic, cancelled=cancelled)
+        guarded(self._drops, None, self._losses.event, topic, message)
         self._events.add(topic, message)
 
     def tasks_dropped(self) -> None:
@@ -304,9 +311,8 @@ class Observer:
 
     def _add(self, worker: WorkerState) -> None:
         self.transitions.count()
-        self._workers.added(worker)
-        self._versions.added(worker)
-        self._losses.added(worker)
+        for added in (self._workers.added, self._versions.added, self._losses.added):
+            guarded(self._drops, None, added, worker)
         if self._cost is not None:
             self._cost.added(worker)
 

@@ -17,6 +17,7 @@ from dask.typing import Key
 from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler, TaskState
 
+from daskscope.guard import INTERNAL_ERROR, guarded
 from daskscope.observe.computations import ENDS, Computations
 from daskscope.observe.groups import Group
 from daskscope.observe.workers import Workers
@@ -77,14 +78,14 @@ class Transitions:
         erred: Callable[[TaskState, str, Details], str],
     ) -> Callable[..., None]:
         tasks, workers_by_address, idle = scheduler.tasks, scheduler.workers, scheduler.idle
-        run, end = self._runs.extend, self._ends.extend
+        run, end, drops = self._runs.extend, self._ends.extend, self._drops
 
         def turn(key: Key, start: str, finish: str, details: Details) -> str:
             """Tell of a task that did not finish. Return what it was before."""
             if finish == "erred":
-                start = erred(tasks[key], start, details)
+                start = guarded(drops, start, lambda: erred(tasks[key], start, details))
             elif start == "processing" and finish == "released":
-                put_back(tasks[key])
+                guarded(drops, None, lambda: put_back(tasks[key]))
             end((monotonic(), details))
             return start
 
@@ -134,7 +135,7 @@ class Transitions:
                 if len(steps) >= full:
                     self._hand_over()
             except Exception:  # as in the plugin's other hooks, whose wrapper costs a call more
-                self._drops["internal error"] += 1
+                drops[INTERNAL_ERROR] += 1
 
         return note
 
