@@ -180,6 +180,7 @@ def test_the_service_restarts_in_between_and_nothing_is_missing(
         wait_until(lambda: len(daskscope.list_computations(identity)) == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
     """As a script would use it: wait for its line of JSON, ask the API, end it."""
@@ -217,6 +218,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_demo_hears_ctrl_c_while_its_work_drops_futures() -> None:
     """What is raised within a ``__del__`` is lost, so an interrupt must not be raised there."""

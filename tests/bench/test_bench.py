@@ -13,6 +13,7 @@ from tests.bench.results import Figure, table
 from tests.bench.stock import Stock
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_exporter_is_measured_beside_its_goals(tmp_path: Path) -> None:
     record = tmp_path / "figures.json"
@@ -45,6 +46,7 @@ def test_the_exporter_is_measured_beside_its_goals(tmp_path: Path) -> None:
         assert {len(used) for used in rounds} == {4}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_soak_loses_nothing_while_the_service_is_gone(tmp_path: Path) -> None:
     record = tmp_path / "figures.json"
@@ -73,6 +75,7 @@ def test_the_soak_loses_nothing_while_the_service_is_gone(tmp_path: Path) -> Non
         assert made["made"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_service_is_measured_beside_its_goals(tmp_path: Path) -> None:
     record = tmp_path / "figures.json"

@@ -22,6 +22,7 @@ def demo() -> Iterator[DemoProcess]:
         yield demo
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", [1280, 390])
 def test_from_the_sign_in_link_to_the_code_that_failed(

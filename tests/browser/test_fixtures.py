@@ -91,6 +91,7 @@ def test_the_kept_runs_are_small_and_tell_of_no_machine() -> None:
     assert sum(file.stat().st_size for file in Path(tape.FOLDER).glob("*.gz")) < 300_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_run_can_be_recorded_again() -> None:
     names = {str(tape.FOLDER): "/home/someone", "parse_distance": "other_function"}

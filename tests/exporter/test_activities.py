@@ -17,6 +17,8 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE, wait_until
 
+pytestmark = pytest.mark.contract
+
 Rows = dict[str, dict[str, float]]
 
 _seq = attrgetter("seq")

@@ -23,6 +23,8 @@ from daskscope.scrubbing import SCRUBBED, shortened
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 MARKER = "mark" + "er7"
 CALLED: list[str] = []
 

@@ -23,7 +23,7 @@ from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import inc
 
-pytestmark = pytest.mark.usefixtures("sends_soon")
+pytestmark = [pytest.mark.usefixtures("sends_soon"), pytest.mark.contract]
 
 
 class Drip:

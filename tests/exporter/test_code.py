@@ -20,6 +20,8 @@ from daskscope.observe.code import MAX_CODE, CodeOfGraphs, cut
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 FILE = "\n".join(f"line {number}" for number in range(1, 101))
 
 

@@ -14,6 +14,8 @@ from daskscope import protocol
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 
 def inc(x: int) -> int:
     return x + 1

@@ -26,6 +26,8 @@ from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "dask-scheduler-0"}
 
 

@@ -17,7 +17,7 @@ from tests.exporter.recorder import Recorder
 
 MARKER = "mark" + "er7"
 
-pytestmark = pytest.mark.usefixtures("sends_soon")
+pytestmark = [pytest.mark.usefixtures("sends_soon"), pytest.mark.contract]
 
 
 # --- Dask's own failures --------------------------------------------------------------------------

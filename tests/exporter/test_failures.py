@@ -15,6 +15,8 @@ from distributed.protocol.serialize import Serialized, serialize, to_serialize
 from daskscope.observe.exception_types import exception_type
 from daskscope.observe.failures import Failures, fingerprint
 
+pytestmark = pytest.mark.contract
+
 
 class Unpicklable(Exception):
     def __reduce__(self) -> Any:

@@ -17,7 +17,10 @@ from daskscope import names
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
+    pytest.mark.contract,
+]
 
 #: Forks while it observes, closes its cluster, and ends when the copy has been told to.
 SCRIPT = """\

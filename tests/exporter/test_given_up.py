@@ -15,6 +15,8 @@ from daskscope import names, protocol
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 MARKER = "mark" + "er7"
 
 

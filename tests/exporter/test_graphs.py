@@ -7,6 +7,7 @@ from typing import Any
 
 import dask
 import dask.array as da
+import pytest
 from distributed import Client, Event, wait
 
 from daskscope.observe.graphs import (
@@ -19,6 +20,8 @@ from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold, inc
+
+pytestmark = pytest.mark.contract
 
 
 def _annotations(**annotations: Any) -> dict[str, str]:

@@ -34,7 +34,7 @@ from tests.exporter.test_otlp_environment import (
 from tests.patience import PATIENCE, wait_until
 from tests.service_process import free_port
 
-pytestmark = pytest.mark.usefixtures("sends_soon", "closes_before_servers")
+pytestmark = [pytest.mark.usefixtures("sends_soon", "closes_before_servers"), pytest.mark.contract]
 
 EVENTS = 100
 

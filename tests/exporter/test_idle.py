@@ -17,6 +17,8 @@ from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 
 class Counter:
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ from tests.exporter.recorder import Recorder
 # Put together at run time, so that the markers stand in data and not in this file's own code.
 MARKER = "mark" + "er7"
 
-pytestmark = pytest.mark.usefixtures("sends_soon")
+pytestmark = [pytest.mark.usefixtures("sends_soon"), pytest.mark.contract]
 
 
 def warn(text: str, number: int = 0) -> str:

@@ -21,6 +21,8 @@ from tests.exporter.test_computations import double, hold, inc
 from tests.exporter.test_scale import forgotten, observer_of
 from tests.exporter.test_transitions import known
 
+pytestmark = pytest.mark.contract
+
 
 def hold_too(x: int, name: str) -> int:
     Event(name).wait()

@@ -42,7 +42,7 @@ from tests.patience import PATIENCE
 
 MARKER = "mark" + "er7"
 
-pytestmark = [pytest.mark.own_cluster, pytest.mark.usefixtures("sends_soon")]
+pytestmark = [pytest.mark.own_cluster, pytest.mark.usefixtures("sends_soon"), pytest.mark.contract]
 
 
 def sleep_until_the_end(started: str, number: int) -> None:

@@ -26,6 +26,8 @@ from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold
 from tests.exporter.test_idle import Clock
 
+pytestmark = pytest.mark.contract
+
 #: Seconds between two looks of Dask's at its own event loop.
 DASKS_TICK = parse_timedelta(dask.config.get("distributed.admin.tick.interval"))
 

@@ -36,7 +36,7 @@ OTLP = "OTEL_EXPORTER_OTLP"
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 
-pytestmark = pytest.mark.usefixtures("sends_soon", "closes_before_servers")
+pytestmark = [pytest.mark.usefixtures("sends_soon", "closes_before_servers"), pytest.mark.contract]
 
 each_signal = pytest.mark.parametrize("signal", ["metrics", "traces", "logs"])
 

@@ -31,7 +31,7 @@ from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
-pytestmark = pytest.mark.own_cluster
+pytestmark = [pytest.mark.own_cluster, pytest.mark.contract]
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_traces import done_of
 
+pytestmark = pytest.mark.contract
+
 TASKS = 11
 
 

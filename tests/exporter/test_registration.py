@@ -26,6 +26,8 @@ from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_work
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 
 def inc(x: int) -> int:
     return x + 1

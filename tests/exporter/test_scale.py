@@ -197,6 +197,7 @@ def test_losses_beyond_the_bound_are_counted(
     assert recorder.beats[-1].status.workers == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # it took 82 seconds with the newest Dask, on a slow machine
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["a graph of", "a loop that submits"])
 def test_very_many_tasks_are_one_row(
@@ -229,6 +230,7 @@ def test_very_many_tasks_are_one_row(
     assert not recorder.beats[-1].drops
 
 
+@pytest.mark.slow
 def test_ten_thousand_graphs_between_two_beats_are_all_told(
     cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
 ) -> None:

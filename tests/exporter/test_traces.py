@@ -31,6 +31,8 @@ from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import dask_process
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 CALLER = f"00-{TRACE}-{PARENT}-01"

@@ -22,7 +22,7 @@ from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
 
-pytestmark = pytest.mark.usefixtures("loops_never_pause")
+pytestmark = [pytest.mark.usefixtures("loops_never_pause"), pytest.mark.contract]
 
 
 def fail() -> None:

@@ -18,6 +18,8 @@ from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import SchedulerProcess, scheduler_process
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 EXCEPTIONS, PROFILE = "    exceptions_transmit: bool\n", "    profile_transmit: bool\n"
 
 Start = Callable[..., Any]

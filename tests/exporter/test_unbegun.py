@@ -16,6 +16,8 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_traces import attributes, spans
 
+pytestmark = pytest.mark.contract
+
 MARKER = "marker-of-the-exception"
 
 

@@ -17,6 +17,8 @@ from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 #: What a worker runs before it connects: as if it had been installed at another time.
 OTHER_VERSIONS = """
 import distributed.worker

@@ -15,7 +15,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, fail, hold, inc
 
-pytestmark = pytest.mark.usefixtures("loops_never_pause")
+pytestmark = [pytest.mark.usefixtures("loops_never_pause"), pytest.mark.contract]
 
 
 def test_computations_that_nobody_takes_are_bounded_and_counted(

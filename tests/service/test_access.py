@@ -17,6 +17,8 @@ from daskscope_service.db import schema
 from tests.service.beats import make_beat, make_cluster, post
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 @pytest.fixture
 def workspace() -> str:

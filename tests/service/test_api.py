@@ -24,6 +24,8 @@ from tests.service.beats import (
 )
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 LISTS = ("clusters", "computations", "exceptions", "events", "profiles")
 
 

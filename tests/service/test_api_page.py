@@ -18,6 +18,8 @@ from daskscope import list_clusters
 from tests.service.beats import full_beat, post
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 
 

@@ -22,6 +22,8 @@ from tests.service.beats import make_beat, make_cluster, make_code, post
 from tests.service.test_logs import PROXIED, line_of
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 #: What is of one request alone.
 _OWN_HEADERS = {"date", "x-request-id"}
 _OWN_FIELDS = {"time", "milliseconds", "request_id"}

@@ -16,6 +16,8 @@ from tests.service.people import PASSWORD, browser_of, make_user, try_to_sign_in
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 def told(service: ServiceProcess, limit: int = 1) -> list[tuple[str, str, str]]:
     """Return action, actor and detail of the newest entries, the newest first."""

@@ -21,6 +21,8 @@ from tests.service.conftest import NewDatabase, standstill
 from tests.service.test_otlp import Sender
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 MIB = 1024 * 1024
 PATHS = ("/v1/metrics", "/v1/traces", "/v1/logs", "/api/v1/heartbeats")
 KINDS = ("application/x-protobuf", "application/json")

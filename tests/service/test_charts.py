@@ -21,6 +21,8 @@ from tests.seed_series import series
 from tests.seed_writer import SeedWriter
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 NOW = time.time()
 WORKSPACE = "charts"
 Ask = Callable[..., requests.Response]

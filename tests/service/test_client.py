@@ -30,6 +30,8 @@ from tests.service.beats import (
 )
 from tests.service_process import ServiceProcess, free_port
 
+pytestmark = pytest.mark.sqlite
+
 WORKSPACE = "client"
 CLUSTER = "Scheduler-client"
 OTHER = "Scheduler-client-2"

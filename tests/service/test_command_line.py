@@ -17,6 +17,8 @@ import requests
 from tests.service.beats import make_beat, post
 from tests.service_process import ServiceProcess, free_port
 
+pytestmark = pytest.mark.sqlite
+
 
 def daskscope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -19,6 +19,8 @@ from tests.service.beats import make_beat, make_cluster, make_shutdown, make_sta
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 class Workspace:
     """A workspace with one cluster, seen by a member of it."""

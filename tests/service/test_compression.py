@@ -8,6 +8,8 @@ import requests
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 def raw(
     service: ServiceProcess, path: str, browser: requests.Session | None = None, **headers: str

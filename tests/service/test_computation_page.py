@@ -34,6 +34,8 @@ from tests.service.beats import (
 )
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 WORKSPACE = "computation-page"
 NOW = time.time()
 

@@ -21,6 +21,8 @@ from tests.service.rows import count_rows
 from tests.service.test_otlp import Sender
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 REQUESTS: dict[str, Any] = {
     "metrics": ExportMetricsServiceRequest,
     "traces": ExportTraceServiceRequest,

@@ -36,6 +36,8 @@ from tests.service.people import browser_of, make_user
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess, free_port
 
+pytestmark = pytest.mark.sqlite
+
 USUAL = ("ingest", "read")
 
 

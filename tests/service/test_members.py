@@ -22,6 +22,8 @@ from tests.service.people import PASSWORD, browser_of, is_in, make_user
 from tests.service.test_tokens import admin, made, person, works
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 @pytest.fixture
 def workspace() -> str:

@@ -20,6 +20,8 @@ from tests.service.conftest import NewDatabase, standstill
 from tests.service.test_otlp import metrics_request
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 SECRET = "the secret of who runs the service"
 
 #: All that it tells of its own; a name that is gone breaks dashboards.

@@ -144,6 +144,7 @@ def shape(kind: Any) -> str:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_whatever_is_asked_the_service_does_as_the_document_says(
     local_service: ServiceProcess, tmp_path: Path

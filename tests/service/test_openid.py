@@ -25,6 +25,8 @@ from tests.service.people import PASSWORD, browser_of, is_in, make_user
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 @pytest.fixture(scope="module")
 def idp() -> Iterator[Provider]:

@@ -13,6 +13,8 @@ from daskscope_service.db import schema
 from tests.service.test_otlp import CLUSTER, Sender
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 RESOURCE = {
     "attributes": [{"key": "dask.cluster.id", "value": {"stringValue": CLUSTER}}],
 }

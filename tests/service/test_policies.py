@@ -18,6 +18,8 @@ from tests.service.beats import make_cluster, make_status
 from tests.service.people import browser_of, make_user
 from tests.service.test_commands import Workspace, workspace
 
+pytestmark = pytest.mark.sqlite
+
 __all__ = ["workspace"]  # the fixture
 
 

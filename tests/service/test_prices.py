@@ -17,6 +17,8 @@ from tests.service.people import browser_of, make_user
 from tests.service.test_usage import MONDAY, Place
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 class Priced(Place):
     """A workspace with an owner; `browser` is a viewer's."""

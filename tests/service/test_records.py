@@ -19,6 +19,8 @@ from tests.seed_seen import logs as seed_logs
 from tests.seed_writer import SeedWriter
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 Get = Callable[..., str]
 NOW = time.time()
 WORKSPACE = "records"

@@ -31,6 +31,8 @@ from tests.service.people import browser_of, make_user
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 #: What users wrote, in each place from which it could come.
 CODE, CALL, QUOTED, LOGGED = (f"written_by_{name}()" for name in ("ada", "her", "eve", "bob"))
 

@@ -25,6 +25,8 @@ from tests.service.beats import full_beat, make_cluster, post
 from tests.service.people import make_user as add_user
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 USERS = frozenset({"viewer", "member", "owner", "other workspace's owner"})
 PEOPLE = USERS | {"link"}
 SESSIONS = PEOPLE | {"token's session"}

@@ -17,6 +17,8 @@ from tests.service.people import PASSWORD, browser_of, is_in, make_user, try_to_
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 OTHER = "quite another password"
 
 

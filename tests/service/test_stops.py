@@ -141,6 +141,7 @@ def test_a_request_under_way_is_answered_though_it_was_told_to_stop(
         assert connection.execute(stored).scalar() == beat.cluster.id
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_loses_nothing_and_keeps_nothing_twice(
     service: ServiceProcess, pytestconfig: pytest.Config
 ) -> None:
@@ -168,6 +169,7 @@ def test_killed_while_it_starts_it_leaves_no_process_behind(tmp_path: Path) -> N
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in serving), what="its end")
 
 
+@pytest.mark.slow
 def test_with_the_database_server_killed_at_random_moments_it_loses_nothing_either(
     tmp_path: Path, postgresql_binaries: Path, pytestconfig: pytest.Config
 ) -> None:

@@ -26,6 +26,8 @@ from tests.service.beats import (
 )
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 @dataclass(frozen=True)
 class Place:

@@ -16,6 +16,8 @@ from tests.seed_spans import spans
 from tests.seed_writer import SeedWriter
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 WORKSPACE = "traces"
 
 Computations = dict[str, tuple[str, str]]

@@ -18,6 +18,8 @@ from tests.service.people import PASSWORD, browser_of, is_in, make_user, try_to_
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.sqlite
+
 
 def create(
     service: ServiceProcess, *arguments: str, password: str = PASSWORD

@@ -41,7 +41,13 @@ def otelcol() -> Path:
     return built(build.COLLECTOR)
 
 
-@pytest.fixture(scope="session", params=[1, 2], ids=["influxdb1", "influxdb2"])
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(1, id="influxdb1"),
+        pytest.param(2, id="influxdb2", marks=pytest.mark.slow),
+    ],
+)
 def major(request: pytest.FixtureRequest) -> Major:
     found: Major = request.param
     return found

@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from tests.bench.__main__ import bench
 from tests.stack import build
 from tests.stack.conftest import built
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_stack_is_measured_against_the_services_own_tables(

@@ -93,6 +93,7 @@ def _programs(otelcol: Path) -> None:
     built(build.INFLUXDB1)
 
 
+@pytest.mark.slow
 def test_the_service_shows_what_went_through_influxdb_and_ctrl_c_ends_every_part() -> None:
     with StackProcess() as stack:
         wait_until(lambda: {"dask.worker.count", "logs"} <= stack.measurements())
@@ -103,6 +104,7 @@ def test_the_service_shows_what_went_through_influxdb_and_ctrl_c_ends_every_part
         assert not Path(stack.where["folder"]).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["influxdb", "collector", "demo"])
 def test_it_ends_with_the_name_of_a_part_that_died(part: str) -> None:
     with StackProcess() as stack:

@@ -16,6 +16,8 @@ from tests.patience import wait_until
 from tests.stack.collector import Collector, into
 from tests.stack.influxdb import InfluxDB
 
+pytestmark = pytest.mark.slow
+
 _BEGAN = time.time_ns()  # a database forgets what is old, and at once what is too old
 
 
