@@ -10,7 +10,7 @@ from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.guard import guarded
+from daskscope.containment import guarded
 from daskscope.observe.computations import Computations
 from daskscope.observe.graphs import Graph
 from daskscope.observe.groups import Computation, Group

@@ -19,7 +19,7 @@ from distributed.metrics import time
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.guard import INTERNAL_ERROR, guarded
+from daskscope.containment import INTERNAL_ERROR, guarded
 from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming

@@ -16,7 +16,7 @@ from dask.typing import Key
 from distributed.metrics import time
 
 from daskscope import protocol
-from daskscope.guard import guarded
+from daskscope.containment import guarded
 from daskscope.observe.bounded import Bounded, Count
 from daskscope.observe.causes import Causes, causes_of
 from daskscope.observe.exception_types import by_dask, type_of_failed

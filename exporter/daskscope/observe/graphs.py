@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from distributed.utils import nbytes
 
-from daskscope.guard import guarded
+from daskscope.containment import guarded
 from daskscope.observe.trace_context import ANNOTATION, STATE
 from daskscope.protocol import MAX_NAME
 

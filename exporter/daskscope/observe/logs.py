@@ -25,7 +25,7 @@ from distributed.scheduler import Scheduler, TaskState
 
 from daskscope import worker_logs
 from daskscope.config import Settings
-from daskscope.guard import guarded
+from daskscope.containment import guarded
 from daskscope.observe.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
 from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap

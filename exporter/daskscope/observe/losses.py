@@ -13,7 +13,7 @@ from distributed.metrics import time
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import names, protocol
-from daskscope.guard import guarded
+from daskscope.containment import guarded
 from daskscope.observe.logs import LAST_LINES
 from daskscope.size import size_of
 

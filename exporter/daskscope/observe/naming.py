@@ -32,7 +32,7 @@ from dask.typing import Key
 from dask.utils import funcname, methodcaller
 from distributed.scheduler import TaskGroup, TaskState
 
-from daskscope.guard import guarded
+from daskscope.containment import guarded
 from daskscope.names import OTHER
 from daskscope.observe.operations import WORDS
 from daskscope.protocol import MAX_NAME

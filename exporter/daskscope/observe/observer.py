@@ -17,7 +17,7 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import protocol
 from daskscope.config import Settings
-from daskscope.guard import guarded
+from daskscope.containment import guarded
 from daskscope.observe.activities import Activities
 from daskscope.observe.arrivals import Arrivals
 from daskscope.observe.cluster import Cluster

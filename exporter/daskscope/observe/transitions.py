@@ -17,7 +17,7 @@ from dask.typing import Key
 from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler, TaskState
 
-from daskscope.guard import INTERNAL_ERROR, guarded
+from daskscope.containment import INTERNAL_ERROR, guarded
 from daskscope.observe.computations import ENDS, Computations
 from daskscope.observe.groups import Group
 from daskscope.observe.workers import Workers
