@@ -43,7 +43,9 @@ from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
-from daskscope_service.notify.rounds import notify, prune
+from daskscope_service.notify.rounds import Notifier, prune
+from daskscope_service.notify.sending import Sender
+from daskscope_service.notify.trial import Trials
 from daskscope_service.pages import (
     account,
     activation,
@@ -160,8 +162,17 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.patrol"] = Rounds(
         "policies", functools.partial(patrol, engine, settings.silent_after), _PATROL_SECONDS
     )
-    told = functools.partial(notify, engine, settings.url, settings.silent_after, time.time())
-    app.extensions["daskscope.notifier"] = Rounds("notifications", told, _NOTIFY_SECONDS)
+    sender = Sender(settings.notify_networks)
+    # A test takes a request's thread for as long as its target likes: never most of them.
+    app.extensions["daskscope.trials"] = Trials(sender, max(1, settings.threads // 4))
+    app.extensions["daskscope.notifier"] = notifier = Notifier(
+        engine,
+        sender,
+        url=settings.url,
+        silent_after=settings.silent_after,
+        up_since=time.time(),
+    )
+    app.extensions["daskscope.notifying"] = Rounds("notifications", notifier.round, _NOTIFY_SECONDS)
     app.extensions["daskscope.pruner"] = Rounds(
         "forgetting", functools.partial(prune, engine), _PRUNE_SECONDS
     )
@@ -204,7 +215,7 @@ def _install_stores(app: Flask, settings: Settings, engine: Engine) -> None:
 
 def close_app(app: Flask) -> None:
     """Write what waits, end the threads and close the database."""
-    for name in ("patrol", "notifier", "pruner", "summing", "remover"):
+    for name in ("patrol", "notifying", "notifier", "pruner", "summing", "remover"):
         app.extensions[f"daskscope.{name}"].close()
     app.extensions["daskscope.writer"].close()
     app.extensions["daskscope.series"].close()

@@ -107,6 +107,7 @@ def run(**options: Any) -> None:
         from daskscope_service.db.lease import Lease
         from daskscope_service.retention.pace import Pace, Step
         from daskscope_service.retention.rounds import WORK, run_round
+        from daskscope_service.rounds import SomeFailed
 
         lease = Lease(engine, WORK)
         if not lease.take():
@@ -126,14 +127,19 @@ def run(**options: Any) -> None:
                     err=True,
                 )
 
+        failed: SomeFailed | None = None
         done = False
         try:
             run_round(engine, lease, Pace(0.5), on_step=tell)
             done = True
+        except SomeFailed as error:
+            failed = error
         finally:
             lease.give_back(done=done)
     for (workspace, table), rows in sorted((+removed).items()):
         click.echo(f"{workspace}: {rows:,} rows of {table} removed")
+    if failed is not None:
+        raise click.ClickException(f"not all that is old was removed: {failed}")
     if not +removed:
         click.echo("Nothing is too old.")
 

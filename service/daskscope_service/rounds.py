@@ -1,12 +1,51 @@
-"""A thread that does some work again and again, until it is told to end."""
+"""A thread that does some work again and again, until it ends; and work for each workspace."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from sqlalchemy.exc import DBAPIError
 
 logger = logging.getLogger(__name__)
+
+
+class SomeFailed(Exception):
+    """Work failed for some workspaces, and was done for the others."""
+
+
+def in_each(
+    workspaces: Iterable[str],
+    work: Callable[[str], int],
+    *,
+    ends_all: type[Exception] | tuple[type[Exception], ...] = (),
+) -> int:
+    """Do ``work`` for each workspace and return the sum of what it returns.
+
+    One for which it fails keeps it from no other, unless by one of ``ends_all``.
+
+    Raises
+    ------
+    SomeFailed
+        Afterwards, with the first error as its cause.
+    """
+    done, failed = 0, list[tuple[str, Exception]]()
+    for name in workspaces:
+        try:
+            done += work(name)
+        except ends_all:
+            raise
+        except Exception as error:
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                raise  # the database is away, for all of them
+            failed.append((name, error))
+    if failed:
+        first, cause = failed[0]
+        others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
+        text = getattr(cause, "orig", None) or f"{type(cause).__name__}: {cause}"
+        raise SomeFailed(f"workspace {first}{others}: {text}") from cause
+    return done
 
 
 class Rounds:

@@ -118,6 +118,16 @@ class Settings:
             "give it again, or set the variable with commas.",
         },
     )
+    notify_networks: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "variable": "DASKSCOPE_NOTIFY_NETWORKS",
+            "option": "--notify-network",
+            "help": "Address or network that notifications may go to though it is not public, such "
+            "as 10.1.2.3 or 10.1.0.0/16. Several: give it again, or set the variable with commas. "
+            "Default: none, so they go to public addresses alone.",
+        },
+    )
     metrics_token: str = field(
         default="",
         repr=False,
@@ -284,14 +294,15 @@ class Settings:
             raise ConfigurationError(
                 f"{_variable(given)} is set, {_variable(missing)} is not; HTTPS needs both"
             )
-        for network in self.trusted_proxies:
-            try:
-                ipaddress.ip_network(network, strict=False)
-            except ValueError:
-                raise ConfigurationError(
-                    f"DASKSCOPE_TRUSTED_PROXIES has {network!r}; it must be an address or a network"
-                    ", such as 10.0.0.7 or 10.0.0.0/8"
-                ) from None
+        for name in ("trusted_proxies", "notify_networks"):
+            for network in getattr(self, name):
+                try:
+                    ipaddress.ip_network(network, strict=False)
+                except ValueError:
+                    raise ConfigurationError(
+                        f"{_variable(name)} has {network!r}; it must be an address or a network"
+                        ", such as 10.0.0.7 or 10.0.0.0/8"
+                    ) from None
 
         self._check_oidc()
 

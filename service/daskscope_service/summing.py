@@ -17,6 +17,7 @@ from daskscope_service.db.schema import usage, workspace
 from daskscope_service.insight.spending import monday_of
 from daskscope_service.reads.scope import Scope
 from daskscope_service.reads.usage import add_up, runs
+from daskscope_service.rounds import in_each
 
 _DAY = 86400
 
@@ -33,13 +34,15 @@ _TOGETHER = 4
 def sum_up(engine: Engine) -> int:
     """Make the sums that are missing in all workspaces, and return how many that were."""
     over = int((time.time() - _REST) // _DAY)
-    made = 0
+    spans = [
+        (days, range(end - _KEPT[days] * days, end, days))
+        for days, end in ((1, over), (7, monday_of(over)))
+    ]
     with engine.connect() as connection:
         names = connection.execute(select(workspace.c.id)).scalars().all()
-    for name in names:
-        for days, end in ((1, over), (7, monday_of(over))):
-            made += _sum_up(engine, name, days, range(end - _KEPT[days] * days, end, days))
-    return made
+    return in_each(
+        names, lambda name: sum(_sum_up(engine, name, days, starts) for days, starts in spans)
+    )
 
 
 def _sum_up(engine: Engine, name: str, days: int, starts: range) -> int:

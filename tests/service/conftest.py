@@ -125,7 +125,11 @@ def shared_service(
     started, ends = _shared_services
     if database_kind not in started:
         data_dir = tmp_path_factory.mktemp("service")
-        service = ServiceProcess(data_dir, database_url=new_database())
+        service = ServiceProcess(
+            data_dir,
+            database_url=new_database(),
+            notify_networks=("127.0.0.0/8",),  # where tests' own webhooks listen
+        )
         started[database_kind] = ends.enter_context(service)
     return started[database_kind]
 

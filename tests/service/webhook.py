@@ -11,10 +11,14 @@ from tests.patience import wait_until
 
 
 class Webhook:
-    """Use it in a with-statement. ``status`` is what it answers, once ``go_on`` is set."""
+    """Use it in a with-statement. ``status`` is what it answers, once ``go_on`` is set.
+
+    ``location``: where it redirects to.
+    """
 
     def __init__(self) -> None:
         self.status = 200
+        self.location: str | None = None
         self.told: list[dict[str, Any]] = []
         self.refused = 0
         self.reached = threading.Event()
@@ -33,6 +37,8 @@ class Webhook:
                     webhook.refused += 1
                 self.send_response(webhook.status)
                 self.send_header("Content-Length", "0")
+                if webhook.location is not None:
+                    self.send_header("Location", webhook.location)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
-from flask import Blueprint, g, request
+from flask import Blueprint, current_app, g, request
 from msgspec import Meta
 
 from daskscope import answers as types
@@ -15,9 +15,12 @@ from daskscope_service.api.operation import answers
 from daskscope_service.db.engine import current_engine, writing
 from daskscope_service.insight.notice import KINDS, Kind
 from daskscope_service.notify import targets as kept
-from daskscope_service.notify.sending import NotSent, UnfitAddress, send
+from daskscope_service.notify.addresses import UnfitAddress, check
+from daskscope_service.notify.sending import NotSent
+from daskscope_service.notify.trial import Busy, Trials
 from daskscope_service.problems import Problem
 from daskscope_service.reads.scope import Item
+from daskscope_service.settings import Settings
 
 blueprint = Blueprint("targets", __name__, url_prefix="/api/v1")
 
@@ -47,13 +50,15 @@ def targets() -> Item:
 @answers(types.NotificationTarget, body=TargetRequest, statuses=(201,), problems=(409,))
 def post_target(body: TargetRequest) -> Item:
     """Keep a target."""
+    settings: Settings = current_app.config["SETTINGS"]
     try:
+        address = check(body.address, settings.notify_networks)
         with writing(current_engine()) as connection:
             target_id = kept.add(
                 connection,
                 g.workspace,
                 name=body.name,
-                address=body.address,
+                address=address,
                 kinds=body.kinds,
                 actor=g.actor,
                 client=request.remote_addr,
@@ -84,17 +89,26 @@ def delete_target(target_id: str) -> None:
 
 @blueprint.post("/targets/<target_id>/test")
 @require_role("owner")
-@answers(types.Sent, problems=(404,))
+@answers(types.Sent, problems=(404, 429))
 def test_target(target_id: str) -> Item:
     """Send a message to a target, now, and tell whether it was taken."""
+    trials: Trials = current_app.extensions["daskscope.trials"]
     with current_engine().connect() as connection:
         address = kept.address_of(connection, g.workspace, target_id)
     if address is None:
         raise _missing(target_id)
     try:
-        send(address, f"daskscope, {g.workspace}: a test", f"{g.actor} tries this target out.")
+        trials.run(g.workspace, address, g.actor)
     except NotSent as error:
         return {"sent": False, "failure": str(error)}
+    except Busy:
+        raise Problem(
+            429,
+            "Another test is under way, in this workspace or in several others. Try again once "
+            "it is over.",
+            title="Another test is under way",
+            headers={"Retry-After": "5"},
+        ) from None
     return {"sent": True, "failure": None}
 
 

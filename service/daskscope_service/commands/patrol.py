@@ -19,6 +19,7 @@ from daskscope_service.db.schema import cluster, decision, notice, policy
 from daskscope_service.insight.idle_policy import Decision, Policy, decide
 from daskscope_service.insight.verdict import cluster_verdict
 from daskscope_service.reads.policies import as_policy, last_acted, policies_in
+from daskscope_service.rounds import in_each
 
 #: Clusters that were last heard of so long ago are lost, whatever the settings say.
 _HEARD_WITHIN = 86400.0
@@ -26,22 +27,23 @@ _HEARD_WITHIN = 86400.0
 
 def patrol(engine: Engine, silent_after: float) -> int:
     """Apply the policies of all workspaces; return how often one acted."""
-    acted = 0
     with engine.connect() as connection:
         names = connection.execute(select(policy.c.workspace).distinct()).scalars().all()
-        found = {name: _policies(connection, name) for name in names}
-    for name, ones in found.items():
-        if not ones:
-            continue
-        with engine.connect() as connection:
-            idle = _idle_for(connection, name, min(one.after for one in ones))
-        for cluster_id in idle:
-            for one in ones:
-                with engine.connect() as connection:
-                    due = _decision(connection, name, cluster_id, one, silent_after)
-                if due is not None and due.acts:
-                    with writing(engine) as connection:
-                        acted += _act(connection, name, cluster_id, one, silent_after)
+    return in_each(names, lambda name: _patrol(engine, name, silent_after))
+
+
+def _patrol(engine: Engine, name: str, silent_after: float) -> int:
+    acted = 0
+    with engine.connect() as connection:
+        ones = _policies(connection, name)
+        idle = _idle_for(connection, name, min(one.after for one in ones)) if ones else []
+    for cluster_id in idle:
+        for one in ones:
+            with engine.connect() as connection:
+                due = _decision(connection, name, cluster_id, one, silent_after)
+            if due is not None and due.acts:
+                with writing(engine) as connection:
+                    acted += _act(connection, name, cluster_id, one, silent_after)
     return acted
 
 

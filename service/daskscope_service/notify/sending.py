@@ -1,100 +1,143 @@
-"""Sends one message to one address, by Apprise.
+"""Sends one message to one address, in a process that ends when its time is over.
 
-It may take some seconds: not for threads that others wait for.
+It may take all of that time: not for threads that others wait for.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import re
+import os
+import subprocess
+import sys
 import threading
-from typing import Any
+from collections.abc import Sequence
 
 from daskscope_service.db.sealing import Unreadable
+from daskscope_service.notify.addresses import wrong_with
+from daskscope_service.notify.delivery import Message, Outcome
 
-#: Services that can be told. Apprise knows more; some of those act on the machine that they run on.
-SCHEMES = frozenset(
+#: Seconds that sending a message takes at most, whatever the other side does; and what its process
+#: may take besides to start, on a machine that is busy.
+SECONDS = 15.0
+_START_SECONDS = 45.0
+
+#: Of the service's environment, what the process that sends needs, and none of its secrets.
+_ENVIRONMENT = frozenset(
     (
-        *("discord", "form", "forms", "gchat", "gotify", "gotifys", "json", "jsons", "mailgun"),
-        *("mailto", "mailtos", "matrix", "matrixs", "mmost", "mmosts", "ntfy", "ntfys"),
-        *("opsgenie", "pagerduty", "rocket", "rockets", "sendgrid", "slack", "tgram", "victorops"),
-        *("wxteams", "workflows", "xml", "xmls", "zulip"),
+        *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
     )
 )
 
-_one_at_a_time = threading.Lock()
-
-# What it says goes to the page of the target; in the log, it might tell addresses.
-logging.getLogger("apprise").propagate = False
-
-_SCHEME = re.compile(r"([a-z0-9]+)://.")
+logger = logging.getLogger(__name__)
 
 
 class NotSent(Exception):
     """A message was not taken. The message of this says why, without the address."""
 
 
-class UnfitAddress(ValueError):
-    """An address that nothing can be sent to. The message says why, without the address."""
+class Sender:
+    """Sends messages to hosts that are public, or in ``networks``. Threads may share it."""
 
+    def __init__(self, networks: Sequence[str]) -> None:
+        self.networks = tuple(networks)
+        self._lock = threading.Lock()
+        self._running = set[subprocess.Popen[bytes]]()
+        self._closed = False
 
-def scheme_of(address: str) -> str:
-    """Return the first part of an address, which is no secret: ``slack``."""
-    return "unreadable" if isinstance(address, Unreadable) else address.partition("://")[0]
+    def close(self) -> None:
+        """End what is under way: it counts as not sent."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                process.kill()
 
-
-def check(address: str) -> None:
-    """Raise UnfitAddress unless ``address`` is one of Apprise's, of a service of SCHEMES."""
-    found = _SCHEME.match(address)
-    if found is None:
-        raise UnfitAddress(
-            "An address begins with the name of a service and ://, such as mailto://, slack:// or "
-            "jsons://."
+    def send(self, address: str, title: str, text: str) -> None:
+        """Send a message. Raises NotSent."""
+        if isinstance(address, Unreadable):
+            raise NotSent(f"the address is {address}")
+        wrong = wrong_with(address)
+        if wrong is not None:
+            raise NotSent(unfit(wrong))
+        outcome = self._deliver(
+            Message(
+                address=address,
+                title=title,
+                text=text,
+                networks=list(self.networks),
+                seconds=SECONDS,
+            )
         )
-    if found[1] not in SCHEMES:
-        raise UnfitAddress(
-            f"{found[1]}:// is not a service that can be told. Those are: "
-            f"{', '.join(sorted(SCHEMES))}."
+        if outcome["result"] != "sent":
+            raise NotSent(reason(outcome))
+
+    def _deliver(self, message: Message) -> Outcome:
+        process = self._start()
+        try:
+            written, said = process.communicate(
+                json.dumps(message).encode(), _START_SECONDS + SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            written, said = b"", b""
+        finally:
+            process.kill()
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+        try:
+            outcome: Outcome = json.loads(written)
+        except ValueError:
+            if self._closed:
+                raise NotSent("the service is ending") from None
+            if process.returncode > 0:  # it ended by itself, and not by its time
+                logger.error("a notification failed: %s", said[-2000:].decode(errors="replace"))
+                raise NotSent("the service failed to send it; its log says why") from None
+            raise NotSent(f"it took longer than {SECONDS:.0f} s") from None
+        return outcome
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {
+            name: value for name, value in os.environ.items() if name.upper() in _ENVIRONMENT
+        }
+        with self._lock:
+            if self._closed:
+                raise NotSent("the service is ending")
+            process = subprocess.Popen(
+                # Not from the folder that the service was started in.
+                [sys.executable, "-P", "-m", "daskscope_service.notify.delivery"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for the service, which then ends this
+            )
+            self._running.add(process)
+        return process
+
+
+def unfit(wrong: str) -> str:
+    """Return why nothing is sent to an address that was taken once, and has this wrong with it."""
+    return f"{wrong} Remove this target, and add it anew with an address that fits"
+
+
+def reason(outcome: Outcome) -> str:
+    """Return why a message was not taken: no more than who may send it may know.
+
+    Of a host in a network of the service's own, an owner is not to learn what listens there.
+    """
+    if outcome["result"] == "unfit":
+        return "the address is not understood any more"
+    if outcome["inner"]:
+        return (
+            "it was not taken. The host is in a network that is not public: those that "
+            "DASKSCOPE_NOTIFY_NETWORKS does not name are not reached, and of the others no more "
+            "is told"
         )
-    if _opened(address) is None:
-        raise UnfitAddress(
-            f"This is not how an address of {found[1]}:// is written; Apprise's documentation "
-            "says how."
-        )
-
-
-def send(address: str, title: str, text: str) -> None:
-    """Send a message. Raises NotSent."""
-    import apprise
-
-    if isinstance(address, Unreadable):
-        raise NotSent(f"the address is {address}")
-    target = _opened(address)
-    if target is None:
-        raise NotSent("the address is not understood any more")
-    capture: Any = apprise.LogCapture
-    # What is captured is what Apprise says of anything: one at a time, so that no workspace reads
-    # of another's target.
-    with _one_at_a_time, capture(level=logging.WARNING, fmt="%(message)s") as said:
-        sent = target.notify(body=text, title=title, body_format="text")
-        lines = said.getvalue().strip().splitlines()
-    if not sent:
-        why = _without_secrets(" ".join(lines), address).rstrip(". ")
-        raise NotSent(why or "the service did not say why")
-
-
-def _opened(address: str) -> Any:
-    import apprise
-
-    asset = apprise.AppriseAsset(
-        app_id="daskscope", app_desc="daskscope", secure_logging=True, async_mode=False
-    )
-    return apprise.Apprise.instantiate(address, asset=asset)
-
-
-def _without_secrets(text: str, address: str) -> str:
-    parts = set(re.split(r"[^A-Za-z0-9_-]+", address.partition("://")[2]))
-    for part in sorted(parts, key=len, reverse=True):
-        if len(part) > 3:
-            text = text.replace(part, "…")
-    return text[:300]
+    status = outcome["status"]
+    if status is not None and status >= 300:
+        return f"the host refused it (HTTP {status})"
+    if outcome["reached"]:
+        return "the host did not take it"
+    return "no connection: the host is unknown, or does not answer"

@@ -13,8 +13,10 @@ from sqlalchemy.exc import IntegrityError
 from daskscope_service.accounts import audit
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notification_target as table
+from daskscope_service.db.sealing import Unreadable
 from daskscope_service.insight.notice import KINDS, Kind
-from daskscope_service.notify.sending import check, scheme_of
+from daskscope_service.notify.addresses import FitAddress, scheme_of, wrong_with
+from daskscope_service.notify.sending import unfit
 
 #: Targets of one workspace.
 MOST_TARGETS = 20
@@ -52,6 +54,9 @@ def list_targets(connection: Connection, workspace: str) -> list[Target]:
     for row in connection.execute(query.order_by(table.c.name)).mappings():
         values = {name: row[name] for name in _SHOWN}
         values["kinds"] = tuple(kind for kind in KINDS if kind in row["kinds"])
+        wrong = wrong_with(row["address"])
+        if wrong is not None and not isinstance(row["address"], Unreadable):
+            values["failure"] = unfit(wrong)  # it was kept before that was refused
         found.append(Target(**values, service=scheme_of(row["address"])))
     return found
 
@@ -68,7 +73,7 @@ def add(
     workspace: str,
     *,
     name: str,
-    address: str,
+    address: FitAddress,
     kinds: Sequence[Kind] = KINDS,
     actor: str,
     client: str | None,
@@ -77,12 +82,9 @@ def add(
 
     Raises
     ------
-    UnfitAddress
-        Nothing can be sent there.
     NameTaken, TooMany
         There are others already.
     """
-    check(address)
     if len(list_targets(connection, workspace)) >= MOST_TARGETS:
         raise TooMany(f"A workspace has {MOST_TARGETS} targets at most.")
     target_id, now = secrets.token_hex(8), time.time()

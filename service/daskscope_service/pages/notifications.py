@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import time
 
-from flask import Blueprint, g, redirect, render_template, request
+from flask import Blueprint, current_app, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, may_act, signed_in
 from daskscope_service.db.engine import current_engine, writing
 from daskscope_service.insight.notice import KINDS
 from daskscope_service.notify import targets as kept
+from daskscope_service.notify.addresses import UnfitAddress, check
 from daskscope_service.notify.budgets import Budget, budget_of, set_budget
-from daskscope_service.notify.sending import NotSent, UnfitAddress, send
+from daskscope_service.notify.sending import NotSent
+from daskscope_service.notify.trial import Busy, Trials
 from daskscope_service.pages.form import said
 from daskscope_service.problems import Problem
+from daskscope_service.settings import Settings
 
 blueprint = Blueprint("notifications", __name__)
 
@@ -33,17 +36,19 @@ def notifications() -> ResponseReturnValue:
 @acting_as("owner")
 def add() -> ResponseReturnValue:
     """Keep a target."""
+    settings: Settings = current_app.config["SETTINGS"]
     name = said("name")[:80]
     kinds = [kind for kind in KINDS if kind in request.form.getlist("kinds")]
     try:
         if not name or not kinds:
             raise UnfitAddress("A target needs a name, and something to be told of.")
+        address = check(said("address"), settings.notify_networks)
         with writing(current_engine()) as connection:
             kept.add(
                 connection,
                 g.workspace,
                 name=name,
-                address=said("address"),
+                address=address,
                 kinds=kinds,
                 actor=g.actor,
                 client=request.remote_addr,
@@ -71,14 +76,17 @@ def remove(target_id: str) -> ResponseReturnValue:
 @acting_as("owner")
 def test(target_id: str) -> ResponseReturnValue:
     """Send a message to a target, now."""
+    trials: Trials = current_app.extensions["daskscope.trials"]
     with current_engine().connect() as connection:
         address = kept.address_of(connection, g.workspace, target_id)
     if address is None:
         raise _missing(target_id)
     try:
-        send(address, f"daskscope, {g.workspace}: a test", f"{g.actor} tries this target out.")
+        trials.run(g.workspace, address, g.actor)
     except NotSent as error:
         return _page(wrong=f"The test was not sent: {error}.")
+    except Busy:
+        return _page(429, "Another test is under way. Try again once it is over.")
     return _page(done="The test was sent.")
 
 

@@ -18,6 +18,7 @@ from daskscope_service.db.space import give_back, unused_pages
 from daskscope_service.instruments import Instruments
 from daskscope_service.retention.ageing import age, workspaces
 from daskscope_service.retention.pace import Pace, Step, Stopped
+from daskscope_service.rounds import SomeFailed, in_each
 
 #: What the lease is called.
 WORK = "retention"
@@ -57,17 +58,29 @@ def run_round(
     ------
     Stopped
         By the pace, or because another process has taken the lease over.
+    SomeFailed
+        Once the others are done.
     """
     removed: Counter[str] = Counter()
-    for workspace in workspaces(engine):
+
+    def remove(workspace: str) -> int:
         for step in pace.run(age(engine, workspace, time.time(), pace)):
             removed[step.table] += step.rows
             on_step(workspace, step)
             if not lease.renew():
                 raise Stopped
+        return 0
+
+    failed: SomeFailed | None = None
+    try:
+        in_each(workspaces(engine), remove, ends_all=Stopped)
+    except SomeFailed as error:
+        failed = error
     for _ in pace.run(give_back_room(engine, keep=_UNUSED_PART)):
         if not lease.renew():
             raise Stopped
+    if failed is not None:
+        raise failed
     return +removed
 
 
