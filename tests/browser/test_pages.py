@@ -34,6 +34,7 @@ NOT_PAGES = frozenset(
 
 PAGES = (
     "sign-in",
+    "sign-in-link",
     "account",
     "shutdown",
     "policies",
@@ -98,7 +99,7 @@ def _path(site: Site, name: str) -> str:
     kind, _, which = name.partition("-")
     match kind:
         case "sign":
-            return "/sign-in"
+            return "/sign-in?code=x" if which == "in-link" else "/sign-in"
         case "account":
             return "/account"
         case "policies" if which == "edit":
@@ -203,6 +204,7 @@ def test_page_shows_without_trouble(
 ) -> None:
     token = {
         "sign-in": None,
+        "sign-in-link": None,
         "invitation": None,
         "first-run": site.empty_token,
         "policies-empty": site.empty_token,
@@ -234,6 +236,8 @@ def test_page_shows_without_trouble(
         javascript=javascript,
     ) as window:
         window.page.goto(_path(site, name))
+        if name == "activate-asked":
+            window.page.get_by_role("button", name="Continue").click()
         if name == "missing":
             expect(window.page.get_by_role("heading", name="Not found")).to_be_visible()
             window.trouble[:] = [said for said in window.trouble if "404" not in said]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 import requests
 
-from daskscope_service.accounts import users
+from daskscope_service.accounts import sign_in, users
 from daskscope_service.accounts.users import Role, User
 from tests.service_process import ServiceProcess
 
@@ -51,6 +52,22 @@ def browser_of(service: ServiceProcess, name: str, password: str = PASSWORD) -> 
     answer = browser.post(f"{service.url}/sign-in", data=form, timeout=30)
     assert answer.ok, answer.text
     return browser
+
+
+def follow(link: str, browser: requests.Session, **options: Any) -> requests.Response:
+    """Open a sign-in link and press the button on its page."""
+    page = browser.get(link, timeout=30, **options)
+    assert page.ok, page.text
+    form = {"code": link.partition("code=")[2]}
+    return browser.post(link.partition("?")[0], data=form, timeout=30, **options)
+
+
+def sign_in_by_link(
+    service: ServiceProcess, browser: requests.Session, workspace: str = "default"
+) -> None:
+    """Sign in with a fresh link, as an owner of ``workspace``."""
+    answer = follow(sign_in.make_link(service.engine, service.url, workspace), browser)
+    assert answer.ok, answer.text
 
 
 def is_in(service: ServiceProcess, browser: requests.Session) -> bool:

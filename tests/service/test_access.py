@@ -15,6 +15,7 @@ from daskscope_service.accounts import access, sessions, sign_in, tokens
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.db import schema
 from tests.service.beats import make_beat, make_cluster, post
+from tests.service.people import follow, sign_in_by_link
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -173,8 +174,7 @@ def workspace_of(engine: Engine, session_id: str) -> str | None:
 
 def signed_in(service: ServiceProcess, workspace: str) -> requests.Session:
     session = requests.Session()
-    link = sign_in.make_link(service.engine, service.url, workspace)
-    assert session.get(link, timeout=30).ok
+    sign_in_by_link(service, session, workspace)
     return session
 
 
@@ -196,7 +196,11 @@ def test_a_sign_in_link_opens_pages_and_reads_of_its_workspace(
 
 def test_the_link_that_serve_prints_works(shared_service: ServiceProcess) -> None:
     session = requests.Session()
-    assert session.get(shared_service.sign_in_link, timeout=30).ok
+    link = shared_service.sign_in_link
+    for _ in range(2):  # to look at it does nothing: chat and mail programs do so first
+        assert "Sign in" in requests.get(link, timeout=30).text
+    assert not session.cookies
+    assert follow(link, session).ok
     assert session.get(f"{shared_service.url}/api/v1/clusters", timeout=30).ok
 
 
@@ -208,6 +212,10 @@ def test_an_old_or_unknown_code_or_session_opens_nothing(
     session_id = sign_in.by_code(engine, code, address="192.0.2.1")
     assert session_id is not None
     assert workspace_of(engine, session_id) == workspace
+    assert sign_in.by_code(engine, code, address="192.0.2.1") is None  # it works once
+    used = requests.post(f"{url}/sign-in", data={"code": code}, timeout=30)
+    assert (used.status_code, "used already" in used.text) == (403, True)
+    code = sign_in.make_link(engine, url, workspace).partition("code=")[2]
     with engine.begin() as connection:
         for table in (schema.sign_in_link, schema.session):
             connection.execute(

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from daskscope_service.accounts import audit, sign_in, tokens, users
 from daskscope_service.db.engine import writing
-from tests.service.people import PASSWORD, browser_of, make_user, try_to_sign_in
+from tests.service.people import PASSWORD, browser_of, follow, make_user, try_to_sign_in
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
@@ -48,7 +48,7 @@ def test_who_comes_with_a_link_or_a_token_is_told_by_it(service: ServiceProcess)
     form = {"token": token}
     for who, browser in ((f"token {identifier}", requests.Session()), ("link", requests.Session())):
         if who == "link":
-            assert browser.get(link, timeout=30).ok
+            assert follow(link, browser).ok
         else:
             assert browser.post(f"{service.url}/sign-in", data=form, timeout=30).ok
         assert told(service)[0][:2] == ("signed in", who)
@@ -112,7 +112,7 @@ def test_the_log_holds_no_secret(service: ServiceProcess) -> None:
     user, token = make_user(service, {"default": "owner"}), service.token()
     link = sign_in.make_link(service.engine, service.url, "default")
     browser = browser_of(service, user.name)
-    browser.get(link, timeout=30)
+    assert follow(link, browser).ok
     for password in ("a wrong one, typed", PASSWORD):
         try_to_sign_in(service, "a password, typed as the name", password)
         try_to_sign_in(service, user.name, password)

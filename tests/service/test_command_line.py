@@ -15,6 +15,7 @@ import pytest
 import requests
 
 from tests.service.beats import make_beat, post
+from tests.service.people import follow
 from tests.service_process import ServiceProcess, free_port
 
 pytestmark = pytest.mark.sqlite
@@ -149,15 +150,15 @@ def test_a_fresh_sign_in_link_can_be_had(local_service: ServiceProcess) -> None:
     assert done.stdout.startswith("https://monitor.example/sign-in?code=")
     code = done.stdout.strip().partition("code=")[2]
     session = requests.Session()
-    assert session.get(f"{local_service.url}/sign-in?code={code}", timeout=30).ok
+    assert follow(f"{local_service.url}/sign-in?code={code}", session).ok
     assert session.get(f"{local_service.url}/api/v1/clusters", timeout=30).ok
 
 
 def test_the_cookie_is_for_https_alone_where_users_come_by_https(tmp_path: Path) -> None:
     with ServiceProcess(tmp_path, public_url="https://monitor.example") as service:
         code = service.sign_in_link.partition("code=")[2]
-        answer = requests.get(
-            f"{service.url}/sign-in?code={code}", allow_redirects=False, timeout=30
+        answer = requests.post(
+            f"{service.url}/sign-in", data={"code": code}, allow_redirects=False, timeout=30
         )
         assert "Secure" in answer.headers["Set-Cookie"]
 

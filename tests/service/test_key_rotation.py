@@ -23,6 +23,7 @@ from daskscope_service.db.sealing import MARK_BYTES
 from daskscope_service.settings import Settings
 from tests.service.beats import make_beat, make_failure, post
 from tests.service.conftest import NewDatabase
+from tests.service.people import sign_in_by_link
 from tests.service.revisions import r0001
 from tests.service.test_code_at_rest import ALL, CLUSTER, Secrets, ask, kept
 from tests.service.test_command_line import daskscope
@@ -227,7 +228,7 @@ def test_a_lost_key_is_given_up_and_pages_say_what_cannot_be_read(
     assert profile["unreadable"] == {"lines": why}
     assert [line["text"] for line in profile["lines"]] == [None]
     browser = requests.Session()
-    assert browser.get(service.sign_in_link, timeout=30).ok
+    sign_in_by_link(service, browser)
     for path, told in (
         (f"clusters/{CLUSTER}", "message cannot be read: it is"),
         (f"clusters/{CLUSTER}", "its last log lines cannot be read: it is"),

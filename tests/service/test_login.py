@@ -26,13 +26,13 @@ from daskscope.errors import (
     ServiceError,
     ServiceUnreachable,
 )
-from daskscope_service.accounts import device_login, sign_in, throttle, tokens, users
+from daskscope_service.accounts import device_login, throttle, tokens, users
 from daskscope_service.accounts.throttle import TooMany
 from daskscope_service.accounts.users import Role
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from tests.service.beats import make_beat, post
-from tests.service.people import browser_of, make_user
+from tests.service.people import browser_of, make_user, sign_in_by_link
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess, free_port
 
@@ -268,8 +268,7 @@ def test_who_came_with_a_link_may_allow_it_and_who_came_with_a_token_may_not(
     assert refused.status_code == 403
     assert "a token makes no others" in refused.text
 
-    link = sign_in.make_link(shared_service.engine, shared_service.url, workspace)
-    assert by_link.get(link, timeout=30).ok
+    sign_in_by_link(shared_service, by_link, workspace)
     # Wherever the form says that it is for, it is for the workspace of the link.
     assert say(shared_service, by_link, begun["user_code"], workspace="default").ok
     assert poll(shared_service, begun["device_code"]).json()["workspace"] == workspace
@@ -310,8 +309,9 @@ def test_codes_cannot_be_guessed_one_after_the_other(
     refused = say(shared_service, browser, right)
     assert refused.status_code == 429
     assert int(refused.headers["Retry-After"]) > 0
+    # An address with a code neither counts nor tells whether it is right.
     page = browser.get(f"{shared_service.url}/activate?code={right}", timeout=30)
-    assert page.status_code == 429
+    assert (page.status_code, "on this-machine" in page.text) == (200, False)
     with writing(shared_service.engine) as connection:  # others come from this address too
         connection.execute(schema.sign_in_attempt.delete())
 
@@ -349,7 +349,7 @@ def test_the_command_writes_the_token_where_dask_finds_it(
         found = re.search(r"http\S+code=(\S+)", first)
         assert found is not None, first + process.stdout.read()
         browser = requests.Session()
-        browser.get(local_service.sign_in_link, timeout=30)
+        sign_in_by_link(local_service, browser)
         assert say(local_service, browser, found[1]).ok
         output, _ = process.communicate(timeout=60)
     finally:
@@ -447,7 +447,7 @@ def test_the_client_outlives_a_restart_of_the_service(
     local_service: ServiceProcess, config: Path
 ) -> None:
     browser = requests.Session()
-    browser.get(local_service.sign_in_link, timeout=30)
+    sign_in_by_link(local_service, browser)
     waits: list[float] = []
     codes: list[str] = []
 

@@ -11,14 +11,14 @@ import pytest
 import requests
 from sqlalchemy import Engine, insert, select, update
 
-from daskscope_service.accounts import members, sign_in, users
+from daskscope_service.accounts import members, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.members import LastOwner
 from daskscope_service.accounts.users import Role, User
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from tests.service.beats import make_beat, post
-from tests.service.people import PASSWORD, browser_of, is_in, make_user
+from tests.service.people import PASSWORD, browser_of, is_in, make_user, sign_in_by_link
 from tests.service.test_tokens import admin, made, person, works
 from tests.service_process import ServiceProcess
 
@@ -254,7 +254,7 @@ def test_two_owners_do_not_put_each_other_out_at_the_same_moment(engine: Engine)
 
 def test_the_page_invites_and_takes_back(shared_service: ServiceProcess, workspace: str) -> None:
     by_link = requests.Session()
-    by_link.get(sign_in.make_link(shared_service.engine, shared_service.url, workspace), timeout=30)
+    sign_in_by_link(shared_service, by_link, workspace)
     base = f"{shared_service.url}/settings"
     assert "No one has an account" in by_link.get(f"{base}/members", timeout=30).text
     name = new_name()

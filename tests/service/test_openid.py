@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -344,6 +346,55 @@ def test_a_provider_that_is_away_is_said(local_service: ServiceProcess, tmp_path
         answer = requests.get(f"{service.url}/sign-in/openid", timeout=30)
         assert answer.status_code == 502
         assert "cannot be reached" in answer.text
+
+
+def test_another_site_uses_up_no_ones_places(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    url = f"{open_service.url}/sign-in/openid"
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "document"},
+        {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "image"},
+    ):
+        answer = requests.get(url, headers=headers, allow_redirects=False, timeout=30)
+        assert answer.status_code == 403
+        assert "Sign in with the provider" in answer.text
+    with open_service.engine.connect() as connection:
+        assert connection.execute(select(schema.openid_attempt)).first() is None
+    own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "document"}
+    assert requests.get(url, headers=own, allow_redirects=False, timeout=30).status_code == 303
+    idp.next(**person)
+    assert is_in(open_service, sign_in(open_service)[0])
+
+
+@pytest.mark.slow
+def test_a_provider_that_hangs_takes_nothing_else_along(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=64) as hanging,
+        ServiceProcess(
+            tmp_path,
+            threads=4,
+            oidc_issuer=f"http://127.0.0.1:{hanging.getsockname()[1]}",
+            oidc_client_id="x",
+        ) as service,
+        ThreadPoolExecutor(24) as pool,
+    ):
+        begun = [
+            pool.submit(requests.get, f"{service.url}/sign-in/openid", timeout=300)
+            for _ in range(24)
+        ]
+        while not all(one.done() for one in begun):
+            assert requests.get(f"{service.url}/healthz", timeout=30).ok
+        assert {one.result().status_code for one in begun} == {502}
+        # It was asked once, and who could not be sent there has their place back.
+        hanging.settimeout(0)
+        hanging.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            hanging.accept()
+        with service.engine.connect() as connection:
+            assert connection.execute(select(schema.openid_attempt)).first() is None
 
 
 def test_settings_that_make_no_sense_are_said(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tests.service.beats import (
     make_task_group,
     post,
 )
-from tests.service.people import browser_of, make_user
+from tests.service.people import browser_of, follow, make_user
 from tests.service.rows import POINTS
 from tests.service.test_otlp import metrics_request
 from tests.service_process import ServiceProcess
@@ -89,7 +89,7 @@ def test_who_signs_in_at_one_is_signed_in_at_the_other_and_signs_out_of_both(
 ) -> None:
     first, second = two
     with requests.Session() as browser:
-        assert browser.get(first.sign_in_link, timeout=30).ok
+        assert follow(first.sign_in_link, browser).ok
         assert browser.get(f"{second.url}/api/v1/clusters", timeout=30).ok
         cookies = dict(browser.cookies)
         assert browser.post(f"{second.url}/sign-out", timeout=30).ok

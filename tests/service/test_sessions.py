@@ -9,11 +9,18 @@ import pytest
 import requests
 from sqlalchemy import select, update
 
-from daskscope_service.accounts import sessions, sign_in, tokens, users
+from daskscope_service.accounts import sessions, tokens, users
 from daskscope_service.accounts.users import User
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from tests.service.people import PASSWORD, browser_of, is_in, make_user, try_to_sign_in
+from tests.service.people import (
+    PASSWORD,
+    browser_of,
+    is_in,
+    make_user,
+    sign_in_by_link,
+    try_to_sign_in,
+)
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
@@ -181,8 +188,7 @@ def test_who_comes_without_a_user_has_no_account(
 ) -> None:
     engine, browser = shared_service.engine, requests.Session()
     if how == "link":
-        link = sign_in.make_link(engine, shared_service.url, "default")
-        assert browser.get(link, timeout=30).ok
+        sign_in_by_link(shared_service, browser)
     else:
         form = {"token": shared_service.token(["read"])}
         assert browser.post(f"{shared_service.url}/sign-in", data=form, timeout=30).ok

@@ -94,7 +94,8 @@ def test_beats_and_sign_in_by_https(tmp_path: Path, certificates: Certificates) 
             **trusting,
         )
         assert answer.json()["url"] == f"{service.url}/clusters/{beat.cluster.id}"
-        signed_in = requests.get(service.sign_in_link, allow_redirects=False, **trusting)
+        link, _, code = service.sign_in_link.partition("?code=")
+        signed_in = requests.post(link, data={"code": code}, allow_redirects=False, **trusting)
         assert "Secure" in signed_in.headers["Set-Cookie"]
         with pytest.raises(requests.RequestException):
             requests.get(service.url.replace("https:", "http:"), timeout=30)

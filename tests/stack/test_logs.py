@@ -11,6 +11,7 @@ import requests
 from daskscope_service.series.influx_logs import InfluxLogs
 from daskscope_service.series.influxql import InfluxQL
 from daskscope_service.series.reach import Own
+from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import DATABASE
 from tests.stack.run import Run, owned_by
@@ -84,7 +85,7 @@ def test_pages_join_to_the_whole(reader: ServiceProcess) -> None:
 def test_the_page_of_log_records_is_the_same(run: Run, reader: ServiceProcess) -> None:
     def shown(service: ServiceProcess) -> list[str]:
         with requests.Session() as browser:
-            browser.get(service.sign_in_link, timeout=30)
+            sign_in_by_link(service, browser)
             page = browser.get(
                 f"{service.url}/logs", params={"cluster": run.cluster}, timeout=30
             ).text

@@ -12,6 +12,7 @@ import requests
 from daskscope import names
 from daskscope_service.series.influx import InfluxSeries
 from daskscope_service.series.influxql import InfluxQL
+from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import DATABASE, InfluxDB
 from tests.stack.run import Run, owned_by
@@ -55,7 +56,7 @@ def test_both_stores_answer_alike(
 def test_the_page_of_a_cluster_is_the_same(run: Run, reader: ServiceProcess) -> None:
     def drawn(service: ServiceProcess) -> list[str]:
         with requests.Session() as browser:
-            browser.get(service.sign_in_link, timeout=30)
+            sign_in_by_link(service, browser)
             page = browser.get(f"{service.url}/clusters/{run.cluster}?span=life", timeout=30).text
         return [line.strip() for line in page.splitlines() if 'class="spark"' in line]
 
@@ -121,7 +122,7 @@ def test_without_influxdb_the_rest_is_told_and_what_is_missing(
         )
         assert cluster.json()["status"] == "stopped"
         with requests.Session() as browser:
-            browser.get(service.sign_in_link, timeout=30)
+            sign_in_by_link(service, browser)
             page = browser.get(f"{service.url}/clusters/{run.cluster}", timeout=30)
             logs = browser.get(f"{service.url}/logs", timeout=30)
             table = browser.get(f"{service.url}/logs.csv", timeout=30)

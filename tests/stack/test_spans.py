@@ -11,6 +11,7 @@ import requests
 from daskscope import names
 from daskscope_service.series.influx_spans import InfluxSpans
 from daskscope_service.series.influxql import InfluxQL
+from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import SPANS_DATABASE
 from tests.stack.run import Run, owned_by
@@ -44,7 +45,7 @@ def test_both_stores_tell_alike_of_every_computation(run: Run, reader: ServicePr
 def test_the_page_of_a_computation_is_the_same(run: Run, reader: ServiceProcess) -> None:
     def shown(service: ServiceProcess, computation: str) -> list[str]:
         with requests.Session() as browser:
-            browser.get(service.sign_in_link, timeout=30)
+            sign_in_by_link(service, browser)
             page = browser.get(
                 f"{service.url}/clusters/{run.cluster}/computations/{computation}", timeout=30
             )

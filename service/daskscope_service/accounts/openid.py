@@ -5,10 +5,13 @@ The authorization code flow with PKCE, by Authlib. Nothing of it knows users or 
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
@@ -25,11 +28,14 @@ _ALGORITHMS = (
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
 
-#: Seconds: for each request to the provider, by which its clock may be off, and for which what it
-#: says of itself is kept.
-_TIMEOUT = 10.0
+#: Seconds: for each request to the provider; for which it is asked nothing after one without an
+#: answer; by which its clock may be off; and for which what it says of itself is kept.
+_TIMEOUT = 5.0
+_PAUSE = 30.0
 _LEEWAY = 60
 _KEPT = 600.0
+
+T = TypeVar("T")
 
 
 class OpenIDError(Exception):
@@ -55,10 +61,18 @@ class Provider:
     client_id: str
     secret: str = field(repr=False)
     redirect_uri: str
+    #: How many sign-ins may wait for its answers at the same time.
+    at_once: int = 4
     # What was asked of it lately, and when: any process asks again what it lacks.
     _document: dict[str, Any] = field(default_factory=dict, repr=False)
     _keys: KeySet | None = field(default=None, repr=False)
     _asked_at: float = 0.0
+    _pause_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._places = threading.BoundedSemaphore(self.at_once)
+        self._requests = threading.BoundedSemaphore(self.at_once)
+        self._fetching = threading.Lock()
 
     def address(self, *, state: str, nonce: str, verifier: str) -> str:
         """Return the page of the provider to send the browser to.
@@ -68,7 +82,7 @@ class Provider:
         OpenIDError
             The provider does not say where that is.
         """
-        with self._session() as session:
+        with nullcontext() if self._is_known() else self._place(), self._session() as session:
             url, _ = session.create_authorization_url(
                 self._endpoint("authorization_endpoint"),
                 state=state,
@@ -85,16 +99,12 @@ class Provider:
         OpenIDError
             The provider does not take the code, or what it says of the person cannot be believed.
         """
-        try:
-            with self._session() as session:
-                answer = session.fetch_token(
-                    self._endpoint("token_endpoint"), code=code, code_verifier=verifier
-                )
-        except OAuthError as error:
-            raise OpenIDError(f"the provider refused the code: {error.error}") from None
-        except (requests.RequestException, ValueError) as error:
-            raise _unreachable(error) from None
-        claims = self._claims(str(answer.get("id_token", "")), nonce, answer.get("access_token"))
+        with self._place(), self._session() as session:
+            url = self._endpoint("token_endpoint")
+            answer = self._ask(lambda: session.fetch_token(url, code=code, code_verifier=verifier))
+            claims = self._claims(
+                str(answer.get("id_token", "")), nonce, answer.get("access_token")
+            )
         email = claims.get("email")
         name = claims.get("name") or claims.get("preferred_username")
         return Person(
@@ -151,22 +161,70 @@ class Provider:
         return url
 
     def _discovered(self) -> dict[str, Any]:
-        if self._document and time.monotonic() - self._asked_at < _KEPT:
+        if self._is_known():
             return self._document
-        document = _get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-        if document.get("issuer") != self.issuer:
-            raise OpenIDError(
-                f"what is at {self.issuer} calls itself {document.get('issuer')!r}; "
-                "DASKSCOPE_OIDC_ISSUER must be the same to the letter"
+        with self._fetching:  # one at a time; who has waited finds what it found, or the pause
+            if self._is_known():
+                return self._document
+            document = self._ask(
+                lambda: _get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
             )
-        self._document, self._keys, self._asked_at = document, None, time.monotonic()
-        return document
+            if document.get("issuer") != self.issuer:
+                raise OpenIDError(
+                    f"what is at {self.issuer} calls itself {document.get('issuer')!r}; "
+                    "DASKSCOPE_OIDC_ISSUER must be the same to the letter"
+                )
+            self._document, self._keys, self._asked_at = document, None, time.monotonic()
+            return document
+
+    def _is_known(self) -> bool:
+        return bool(self._document) and time.monotonic() - self._asked_at < _KEPT
 
     def _key_set(self, *, fresh: bool = False) -> KeySet:
         keys = self._keys
         if keys is None or fresh:
-            keys = self._keys = KeySet.import_key_set(_get(self._endpoint("jwks_uri")))  # type: ignore[arg-type]
+            url = self._endpoint("jwks_uri")
+            keys = self._keys = KeySet.import_key_set(self._ask(lambda: _get(url)))  # type: ignore[arg-type]
         return keys
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Take a place among those who wait for the provider, if there is one."""
+        if not self._places.acquire(blocking=False):
+            raise OpenIDError("as many sign-ins as may wait for the provider already")
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        """Return what a request to the provider comes to, within the time that there is for it.
+
+        One that takes longer goes on in its thread, and its answer counts no more.
+        """
+        if time.monotonic() < self._pause_until:
+            raise OpenIDError("the provider did not answer a moment ago")
+        if not self._requests.acquire(blocking=False):
+            raise OpenIDError("the provider has as many requests to answer as it may have")
+        answer: Future[T] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(request())
+            except Exception as error:
+                answer.set_exception(error)
+            finally:
+                self._requests.release()
+
+        threading.Thread(target=ask, name="daskscope-openid", daemon=True).start()
+        try:
+            return answer.result(_TIMEOUT)
+        except OAuthError as error:
+            raise OpenIDError(f"the provider refused the code: {error.error}") from None
+        except (TimeoutError, requests.RequestException, ValueError) as error:
+            if not isinstance(error, ValueError):  # else it did answer, and not as it should
+                self._pause_until = time.monotonic() + _PAUSE
+            raise _unreachable(error) from None
 
 
 def is_safe(url: str) -> bool:
@@ -179,12 +237,9 @@ def is_safe(url: str) -> bool:
 
 
 def _get(url: str) -> dict[str, Any]:
-    try:
-        response = requests.get(url, timeout=_TIMEOUT)
-        response.raise_for_status()
-        document = response.json()
-    except (requests.RequestException, ValueError) as error:
-        raise _unreachable(error) from None
+    response = requests.get(url, timeout=_TIMEOUT)
+    response.raise_for_status()
+    document = response.json()
     if not isinstance(document, dict):
         raise OpenIDError(f"what is at {url} is no JSON object")
     return document

@@ -67,7 +67,6 @@ def begin(
         Too many from this address have not come back.
     """
     state, nonce, verifier, ticket = (new_secret() for _ in range(4))
-    url = provider.address(state=state, nonce=nonce, verifier=verifier)
     now = time.time()
     with writing(engine) as connection:
         connection.execute(delete(openid_attempt).where(openid_attempt.c.expires_at <= now))
@@ -90,6 +89,15 @@ def begin(
                 expires_at=now + SECONDS,
             )
         )
+    try:
+        # Only now: the provider may take its time, and who has used their places up asks nothing.
+        url = provider.address(state=state, nonce=nonce, verifier=verifier)
+    except OpenIDError:
+        with writing(engine) as connection:  # it is not theirs that the provider does not answer
+            connection.execute(
+                delete(openid_attempt).where(openid_attempt.c.state_hash == hash_of(state))
+            )
+        raise
     return Begun(url, ticket)
 
 

@@ -34,8 +34,8 @@ class NoWorkspace(Exception):
 def make_link(engine: Engine, url: str, workspace: str) -> str:
     """Return a fresh sign-in link for ``workspace``, made if it is missing.
 
-    ``url`` is the service's address. The link works for an hour, also more than once, so that a
-    page that a chat or a mail program looks at first is not used up.
+    ``url`` is the service's address. The link works once, within an hour. To look at its page does
+    not use it up, as chat and mail programs do first: the button on it does.
     """
     code = new_secret()
     now = time.time()
@@ -148,18 +148,19 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
 
 
 def by_code(engine: Engine, code: str, *, address: str, agent: str = "") -> str | None:
-    """Start a session with the code of a sign-in link; None if it is unknown or too old.
+    """Start a session with the code of a sign-in link; None if it is unknown, used or too old.
 
     The session may do what an owner may: who made the link has the service's database.
     """
-    statement = select(sign_in_link.c.workspace).where(
-        sign_in_link.c.code_hash == hash_of(code), sign_in_link.c.expires_at > time.time()
+    statement = (
+        delete(sign_in_link)
+        .where(sign_in_link.c.code_hash == hash_of(code), sign_in_link.c.expires_at > time.time())
+        .returning(sign_in_link.c.workspace)
     )
-    with engine.connect() as connection:
-        workspace = connection.execute(statement).scalar()
-    if workspace is None:
-        return None
     with writing(engine) as connection:
+        workspace = connection.execute(statement).scalar()
+        if workspace is None:
+            return None
         audit.write(connection, "signed in", actor="link", workspace=workspace, address=address)
         return sessions.start(connection, workspace=workspace, role="owner", agent=agent)
 

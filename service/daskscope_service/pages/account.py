@@ -30,23 +30,27 @@ blueprint = Blueprint("account", __name__)
 
 @blueprint.get("/sign-in")
 def sign_in_form() -> ResponseReturnValue:
-    """Sign in by the code of a link, or ask for a name and a password, or a token."""
+    """Ask for a name and a password, or a token; or, with the code of a link, for a click."""
     code = request.args.get("code")
     if code is None:
         return sign_in_page(access.safe_next(request.args.get("next")))
-    session_id = sign_in.by_code(current_engine(), code, address=_address(), agent=_agent())
-    if session_id is None:
-        return sign_in_page(
-            "/", 403, "This link is unknown or too old. Ask for a new one, or sign in here."
-        )
-    return begin_session(session_id, "/")
+    # Nothing more: another site may have led here, and programs look at links in messages.
+    session = access.current_session()
+    return render_template(
+        "sign_in_link.html", code=code, who=None if session is None else session.who
+    )
 
 
 @blueprint.post("/sign-in")
 def sign_in_by_form() -> ResponseReturnValue:
-    """Sign in by name and password, or by a token."""
+    """Sign in by name and password, by a token, or by the code of a link."""
     target = access.safe_next(request.form.get("next"))
-    if "token" in request.form:
+    if "code" in request.form:
+        session_id = sign_in.by_code(
+            current_engine(), request.form["code"], address=_address(), agent=_agent()
+        )
+        wrong = "This link is unknown, too old or used already. Ask for a new one, or sign in here."
+    elif "token" in request.form:
         session_id = sign_in.by_token(
             current_engine(), request.form["token"], address=_address(), agent=_agent()
         )
@@ -76,6 +80,8 @@ def sign_in_by_form() -> ResponseReturnValue:
                 "puts you into one with 'daskscope user role'."
             )
     if session_id is None:
+        if "code" in request.form and access.current_session() is not None:
+            return redirect("/", code=303)  # by this link, or another; there is nothing to ask for
         return sign_in_page(target, 403, wrong)
     return begin_session(session_id, target)
 

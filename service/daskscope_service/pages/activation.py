@@ -29,26 +29,25 @@ _WORDS: dict[Scope, str] = {
 @blueprint.get("/activate")
 @access.signed_in
 def activate() -> ResponseReturnValue:
-    """Ask for a code, or show who asks with the code in the address."""
-    caller = _caller()
-    code = request.args.get("code", "")
-    if not code:
-        return _page(done=request.args.get("done"))
-    asked = _asked(caller, code)
-    return _page(asked=asked) if asked is not None else _unknown(code)
+    """Ask for a code. One in the address is only filled in: other sites may lead here."""
+    _caller()
+    return _page(code=request.args.get("code", "")[:20], done=request.args.get("done"))
 
 
 @blueprint.post("/activate")
 @access.signed_in
 def answer() -> ResponseReturnValue:
-    """Allow it, or deny it."""
+    """Show who asks with a code; and then allow it, or deny it."""
     caller = _caller()
     code = request.form.get("code", "")
     said = request.form.get("answer")
-    if said not in ("allow", "deny"):
+    if said not in (None, "allow", "deny"):
         raise Problem(400, "The form said neither to allow nor to deny it; nothing was done.")
-    if _asked(caller, code) is None:
+    waiting = _asked(caller, code)
+    if waiting is None:
         return _unknown(code)
+    if said is None:
+        return _page(asked=waiting)
     asked = device_login.answer(
         current_engine(),
         code,
@@ -103,6 +102,7 @@ def _unknown(code: str) -> tuple[str, int]:
 def _page(
     *,
     asked: Asked | None = None,
+    code: str = "",
     wrong: str | None = None,
     done: str | None = None,
     status: int = 200,
@@ -119,6 +119,7 @@ def _page(
         "activate.html",
         now=time.time(),
         asked=asked,
+        code=code,
         scopes=scopes,
         says=_says,
         changes={one: roles[one] for one, given in scopes.items() if "admin" in given},

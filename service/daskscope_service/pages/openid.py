@@ -33,21 +33,24 @@ def make_provider(settings: Settings) -> Provider | None:
         settings.oidc_client_id,
         settings.oidc_secret,
         f"{settings.url}{_PATH}/callback",
+        at_once=max(1, settings.threads // 2),  # the others answer other requests meanwhile
     )
 
 
 @blueprint.get(_PATH)
 def begin() -> ResponseReturnValue:
     """Send the browser to the provider."""
-    return _away(access.safe_next(request.args.get("next")), user_id=None)
+    target = access.safe_next(request.args.get("next"))
+    if not _is_meant():
+        return sign_in_page(target, 403, "Another site led you here. Sign in here if you want to.")
+    return _away(target, user_id=None)
 
 
 @blueprint.get("/account/openid")
 @access.as_user
 def connect() -> ResponseReturnValue:
     """Send the browser to the provider, to connect the user's account with one of there."""
-    # No form, whose answer may not lead to another site by our own policy; so no other site may.
-    if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+    if not _is_meant():
         raise Problem(403, "This request came from another site, so nothing was done.")
     return _away("/account", user_id=g.session.user)
 
@@ -82,6 +85,19 @@ def finish() -> ResponseReturnValue:
     response = make_response(begin_session(returned.session_id, returned.target))
     response.delete_cookie(_COOKIE, path=_PATH)
     return response
+
+
+def _is_meant() -> bool:
+    """Tell whether a person wants to go to the provider, and not another site, or a picture there.
+
+    It is no form that is sent by POST, for the answer to one may not lead to another site by our
+    own policy (form-action).
+    """
+    headers = request.headers  # which browsers from before 2023 do not have
+    return (
+        headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none")
+        and headers.get("Sec-Fetch-Dest", "document") == "document"
+    )
 
 
 def _away(target: str, *, user_id: str | None) -> ResponseReturnValue:
