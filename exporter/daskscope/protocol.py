@@ -23,7 +23,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 #: ``major.minor``. A service answers a beat of another major number with a 4xx that says so.
 PROTOCOL = "1.0"
@@ -36,6 +36,73 @@ MAX_NAME = 300
 
 #: The most characters that one text (message, traceback, code, event) may have on the wire.
 MAX_TEXT = 20_000
+
+#: The most characters of what tells rows of a cluster apart, and of a cluster's own id.
+MAX_ID = 100
+MAX_CLUSTER_ID = 200
+
+#: The most characters of a path, an address or the like, which is neither a name nor a long text.
+MAX_WORDS = 4_000
+
+#: The largest count and size: what JSON carries between any two languages. And the largest number
+#: of seconds, or of a currency: 64,000 threads take half a year to get there.
+MAX_COUNT = 2**53
+MAX_AMOUNT = 1e12
+
+#: The most entries of a mapping or a list, and the most rows of one kind in one beat.
+MAX_ENTRIES = 100
+MAX_ROWS = 10_000
+
+#: Times lie between the year that Dask began in and this many seconds after the receiver's clock.
+EARLIEST = 1_420_070_400.0
+MAX_AHEAD = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The least and the most that a number may be. A receiver takes the nearest, and says so."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time, from :data:`EARLIEST` to :data:`MAX_AHEAD`; in all else as :class:`Between`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """The most characters of a text; and what it must look like, as a regular expression."""
+
+    most: int
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The most entries of a mapping or a list. A receiver leaves out those beyond, and says so."""
+
+    most: int
+
+
+Count = Annotated[int, Between(0, MAX_COUNT)]
+Seconds = Annotated[float, Between(0, MAX_AMOUNT)]
+Money = Annotated[float, Between(0, MAX_AMOUNT)]
+#: A number that may be of anything, such as cores.
+Amount = Annotated[float, Between(0, MAX_AMOUNT)]
+Timestamp = Annotated[float, Moment()]
+Id = Annotated[str, Length(MAX_ID)]
+#: Part of the address of pages.
+ClusterId = Annotated[str, Length(MAX_CLUSTER_ID, "[A-Za-z0-9._:@+~-]+")]
+Name = Annotated[str, Length(MAX_NAME)]
+Words = Annotated[str, Length(MAX_WORDS)]
+Text = Annotated[str, Length(MAX_TEXT)]
+
+#: Names or texts by name; counts, seconds and amounts by name.
+Named = Annotated[dict[Name, Name], Entries(MAX_ENTRIES)]
+Counts = Annotated[dict[Name, Count], Entries(MAX_ENTRIES)]
+SecondsBy = Annotated[dict[Name, Seconds], Entries(MAX_ENTRIES)]
 
 Phase = Literal["start", "beat", "stop"]
 
@@ -50,11 +117,11 @@ ShutdownState = Literal["announced", "called off", "closing", "failed"]
 class Environment:
     """What the scheduler runs on. ``packages`` maps a package's name to its version."""
 
-    python: str
-    python_path: str
-    operating_system: str
-    architecture: str
-    packages: dict[str, str]
+    python: Words
+    python_path: Words
+    operating_system: Words
+    architecture: Words
+    packages: Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +132,8 @@ class Prices:
     worker memory) to the price of one of it for an hour.
     """
 
-    currency: str
-    per_hour: dict[str, float]
+    currency: Name
+    per_hour: Annotated[dict[Name, Money], Entries(MAX_ENTRIES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +144,10 @@ class Mismatch:
     version; one that lacks the package has the version ``none``.
     """
 
-    package: str
-    scheduler: str
-    workers: dict[str, int]
-    clients: dict[str, int]
+    package: Words
+    scheduler: Words
+    workers: Counts
+    clients: Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +163,20 @@ class Cluster:
     are those that decide what is told of the cluster, and how often, as texts.
     """
 
-    id: str
-    name: str
-    kind: str
-    user: str
-    host: str
-    started_at: float
-    interval: float
+    id: ClusterId
+    name: Name
+    kind: Words
+    user: Name
+    host: Words
+    started_at: Timestamp
+    interval: Annotated[float, Between(0.01, 86_400)]
     environment: Environment
-    tags: dict[str, str]
-    workspace: str | None = None
-    deployment: dict[str, str] = dataclasses.field(default_factory=dict)
+    tags: Named
+    workspace: Name | None = None
+    deployment: Named = dataclasses.field(default_factory=dict)
     prices: Prices | None = None
-    idle_timeout: float | None = None
-    settings: dict[str, str] = dataclasses.field(default_factory=dict)
+    idle_timeout: Seconds | None = None
+    settings: Named = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +186,9 @@ class SchedulerLoad:
     ``lag`` is the longest that its event loop kept anyone waiting since the last beat, in seconds.
     """
 
-    cpu: float
-    memory: int
-    lag: float
+    cpu: Amount
+    memory: Count
+    lag: Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +198,10 @@ class Gpu:
     ``utilization`` is the mean, from 0 to 1.
     """
 
-    workers: int
-    utilization: float
-    memory_used: int
-    memory_limit: int | None
+    workers: Count
+    utilization: Annotated[float, Between(0, 1)]
+    memory_used: Count
+    memory_limit: Count | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,25 +226,25 @@ class Status:
     do not all have the same version.
     """
 
-    at: float
-    workers: int
-    threads: int
-    memory_used: int
-    memory_limit: int
-    worker_seconds: dict[str, float]
-    tasks: dict[str, int]
-    clients: int
-    idle_seconds: float | None
-    peak_workers: int
-    peak_threads: int
-    peak_memory_used: int
-    stopped_at: float | None = None
-    held_by: dict[str, int] = dataclasses.field(default_factory=dict)
+    at: Timestamp
+    workers: Count
+    threads: Count
+    memory_used: Count
+    memory_limit: Count
+    worker_seconds: SecondsBy
+    tasks: Counts
+    clients: Count
+    idle_seconds: Seconds | None
+    peak_workers: Count
+    peak_threads: Count
+    peak_memory_used: Count
+    stopped_at: Timestamp | None = None
+    held_by: Counts = dataclasses.field(default_factory=dict)
     scheduler: SchedulerLoad | None = None
     gpu: Gpu | None = None
-    cost: float | None = None
-    idle_cost: float | None = None
-    mismatches: tuple[Mismatch, ...] = ()
+    cost: Money | None = None
+    idle_cost: Money | None = None
+    mismatches: Annotated[tuple[Mismatch, ...], Entries(MAX_ENTRIES)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +254,9 @@ class CodeFrame:
     ``code`` is the key of a :class:`Code`, or None where its lines are not kept any more.
     """
 
-    file: str
-    line: int
-    code: str | None = None
+    file: Words
+    line: Count
+    code: Id | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +267,10 @@ class Code:
     source has more lines than were kept.
     """
 
-    hash: str
-    file: str
-    text: str
-    first_line: int
+    hash: Id
+    file: Words
+    text: Text
+    first_line: Count
     cut: bool = False
 
 
@@ -229,23 +296,23 @@ class Computation:
     gone.
     """
 
-    id: str
+    id: Id
     status: ComputationStatus
-    user: str
-    started_at: float
-    stopped_at: float | None
-    tasks: int
-    completed: int
-    erred: int
-    retried: int
-    states: dict[str, int]
-    seconds: dict[str, float]
-    frames: tuple[CodeFrame, ...] | None
-    spans: tuple[str, ...]
-    trace_id: str | None = None
-    cancelled: int = 0
-    annotations: dict[str, str] = dataclasses.field(default_factory=dict)
-    graph_bytes: int | None = None
+    user: Name
+    started_at: Timestamp
+    stopped_at: Timestamp | None
+    tasks: Count
+    completed: Count
+    erred: Count
+    retried: Count
+    states: Counts
+    seconds: SecondsBy
+    frames: Annotated[tuple[CodeFrame, ...], Entries(MAX_ENTRIES)] | None
+    spans: Annotated[tuple[Name, ...], Entries(MAX_ENTRIES)]
+    trace_id: Id | None = None
+    cancelled: Count = 0
+    annotations: Named = dataclasses.field(default_factory=dict)
+    graph_bytes: Count | None = None
 
     @property
     def done(self) -> int:
@@ -309,23 +376,23 @@ class TaskGroup:
     plugin's bound are joined as ``other``.
     """
 
-    computation: str
-    name: str
-    prefix: str
-    tasks: int
-    completed: int
-    erred: int
-    states: dict[str, int]
-    seconds: dict[str, float]
-    output_bytes: int
-    dependencies: tuple[str, ...]
-    durations: tuple[int, ...]
-    shortest: float | None
-    longest: float | None
-    started_at: float | None
-    stopped_at: float | None
-    types: dict[str, int] = dataclasses.field(default_factory=dict)
-    retried: int = 0
+    computation: Id
+    name: Name
+    prefix: Name
+    tasks: Count
+    completed: Count
+    erred: Count
+    states: Counts
+    seconds: SecondsBy
+    output_bytes: Count
+    dependencies: Annotated[tuple[Name, ...], Entries(MAX_ENTRIES)]
+    durations: Annotated[tuple[Count, ...], Entries(MAX_ENTRIES)]
+    shortest: Seconds | None
+    longest: Seconds | None
+    started_at: Timestamp | None
+    stopped_at: Timestamp | None
+    types: Counts = dataclasses.field(default_factory=dict)
+    retried: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +408,8 @@ class Activity:
     together add up to threads times time.
     """
 
-    prefix: str
-    seconds: dict[str, float]
+    prefix: Name
+    seconds: SecondsBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,17 +423,17 @@ class Failure:
     ``count`` Dask ran again.
     """
 
-    computation: str | None
-    fingerprint: str
-    type: str
-    function: str
-    message: str | None
-    traceback: str | None
-    count: int
-    first_at: float
-    last_at: float
-    worker: str | None
-    retried: int = 0
+    computation: Id | None
+    fingerprint: Id
+    type: Words
+    function: Words
+    message: Text | None
+    traceback: Text | None
+    count: Count
+    first_at: Timestamp
+    last_at: Timestamp
+    worker: Words | None
+    retried: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,20 +447,20 @@ class WorkerLoss:
     for them.
     """
 
-    id: str
-    address: str
-    name: str
-    at: float
-    reason: str
+    id: Name
+    address: Words
+    name: Name
+    at: Timestamp
+    reason: Words
     expected: bool
-    processing: int
-    memory_used: int | None
-    lifetime: float
-    last_seen_at: float | None = None
-    memory_limit: int | None = None
-    nanny_memory: int | None = None
-    tasks: dict[str, int] = dataclasses.field(default_factory=dict)
-    log: tuple[str, ...] | None = None
+    processing: Count
+    memory_used: Count | None
+    lifetime: Seconds
+    last_seen_at: Timestamp | None = None
+    memory_limit: Count | None = None
+    nanny_memory: Count | None = None
+    tasks: Counts = dataclasses.field(default_factory=dict)
+    log: Annotated[tuple[Words, ...], Entries(MAX_ENTRIES)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,10 +470,10 @@ class Event:
     ``message`` is JSON text; ``cut`` says that there was more of it: characters, items or levels.
     """
 
-    id: str
-    at: float
-    topic: str
-    message: str
+    id: Name
+    at: Timestamp
+    topic: Words
+    message: Text
     cut: bool = False
 
 
@@ -414,10 +481,10 @@ class Event:
 class ProfileLine:
     """A line of code that was seen running. ``text`` is the line itself, None where refused."""
 
-    file: str
-    function: str
-    line: int
-    text: str | None
+    file: Words
+    function: Words
+    line: Count
+    text: Text | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,15 +497,15 @@ class Profile:
     out.
     """
 
-    id: str
-    started_at: float
-    stopped_at: float
-    workers: int
-    seconds: float
-    lines: tuple[ProfileLine, ...]
-    parent: tuple[int, ...]
-    line: tuple[int, ...]
-    samples: tuple[int, ...]
+    id: Name
+    started_at: Timestamp
+    stopped_at: Timestamp
+    workers: Count
+    seconds: Seconds
+    lines: Annotated[tuple[ProfileLine, ...], Entries(MAX_ROWS)]
+    parent: Annotated[tuple[Annotated[int, Between(-1, MAX_COUNT)], ...], Entries(MAX_ROWS)]
+    line: Annotated[tuple[Count, ...], Entries(MAX_ROWS)]
+    samples: Annotated[tuple[Count, ...], Entries(MAX_ROWS)]
     cut: bool = False
 
 
@@ -450,12 +517,12 @@ class Shutdown:
     ``closes_at`` is the end of its grace. ``detail`` says in words why it is in this state.
     """
 
-    id: str
-    requested_by: str
+    id: Name
+    requested_by: Words
     state: ShutdownState
-    at: float
-    closes_at: float | None
-    detail: str
+    at: Timestamp
+    closes_at: Timestamp | None
+    detail: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,22 +533,22 @@ class Heartbeat:
     since it started.
     """
 
-    protocol: str
-    seq: int
+    protocol: Annotated[str, Length(40)]
+    seq: Count
     phase: Phase
-    sent_at: float
+    sent_at: Timestamp
     cluster: Cluster
     status: Status
-    computations: tuple[Computation, ...] = ()
-    task_groups: tuple[TaskGroup, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    worker_losses: tuple[WorkerLoss, ...] = ()
-    events: tuple[Event, ...] = ()
-    code: tuple[Code, ...] = ()
-    activities: tuple[Activity, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    shutdowns: tuple[Shutdown, ...] = ()
-    drops: dict[str, int] = dataclasses.field(default_factory=dict)
+    computations: Annotated[tuple[Computation, ...], Entries(MAX_ROWS)] = ()
+    task_groups: Annotated[tuple[TaskGroup, ...], Entries(MAX_ROWS)] = ()
+    failures: Annotated[tuple[Failure, ...], Entries(MAX_ROWS)] = ()
+    worker_losses: Annotated[tuple[WorkerLoss, ...], Entries(MAX_ROWS)] = ()
+    events: Annotated[tuple[Event, ...], Entries(MAX_ROWS)] = ()
+    code: Annotated[tuple[Code, ...], Entries(MAX_ROWS)] = ()
+    activities: Annotated[tuple[Activity, ...], Entries(MAX_ROWS)] = ()
+    profiles: Annotated[tuple[Profile, ...], Entries(MAX_ROWS)] = ()
+    shutdowns: Annotated[tuple[Shutdown, ...], Entries(MAX_ROWS)] = ()
+    drops: Counts = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,11 +569,25 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """Something of a beat that was not stored as it was sent.
+
+    ``field`` is its place, a JSON path, and ``why`` says what was wrong. It was ``left_out``, with
+    its row if it is in one; or the nearest value that is within bounds was stored.
+    """
+
+    field: str
+    why: str
+    left_out: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """The service's answer, sent once the beat is stored for good.
 
     ``interval`` is the least number of seconds until the next beat that the service wants to see;
-    ``code_wanted`` names the code that it lacks; ``url`` is the cluster's page.
+    ``code_wanted`` names the code that it lacks; ``url`` is the cluster's page. ``corrections`` are
+    the first of those that were made, and ``rows_left_out`` counts all rows that were not stored.
     """
 
     server_time: float
@@ -514,6 +595,8 @@ class Reply:
     code_wanted: tuple[str, ...] = ()
     url: str | None = None
     commands: tuple[Command, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    rows_left_out: int = 0
 
 
 def code_hash(file: str, first_line: int, cut: bool, text: str) -> str:
@@ -539,6 +622,8 @@ def decode_reply(body: bytes, drops: Counter[str] | None = None) -> Reply:
             code_wanted=tuple(map(str, fields.get("code_wanted", ()))),
             url=_address(fields.get("url")),
             commands=_commands(fields.get("commands"), Counter() if drops is None else drops),
+            corrections=tuple(map(_correction, fields.get("corrections", ()))),
+            rows_left_out=int(fields.get("rows_left_out", 0)),
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a reply of a daskscope service: {error!r}") from error
@@ -548,6 +633,11 @@ def _address(found: Any) -> str | None:
     # It becomes a link in notebooks: anything else than a page's address might be run there.
     is_one = isinstance(found, str) and found.startswith(("https://", "http://"))
     return found if is_one and found.isprintable() else None
+
+
+def _correction(fields: Any) -> Correction:
+    field, why = (str(fields[name])[:MAX_NAME] for name in ("field", "why"))
+    return Correction(field, why, left_out=bool(fields["left_out"]))
 
 
 def _commands(found: Any, drops: Counter[str]) -> tuple[Command, ...]:

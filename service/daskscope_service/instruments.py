@@ -52,6 +52,9 @@ class Instruments:
         self.rejected = counter(
             "otlp_rejected", "Points, spans and log records refused in OTLP requests.", "signal"
         )
+        self.rows_left_out = counter(
+            "beat_rows_left_out", "Rows of heartbeats that were not as the protocol has them."
+        )
         self.refused = counter(
             "refused", "Requests to store that were told to come again.", "reason"
         )

@@ -121,10 +121,22 @@ def _answer_http(error: HTTPException) -> Response:
     return _answer(Problem(status, error.description or error.name, headers=headers))
 
 
-def _answer_data(_: Exception) -> Response:
+def _answer_data(error: DataError) -> Response:
+    if not _asks_for_nul():
+        # Nothing that was asked for: a stored value, or what a query makes of some.
+        return _answer_unexpected(error)
     return _answer(
-        Problem(400, "It holds something that the database cannot: the character NUL, for example.")
+        Problem(400, "It holds the character NUL, which the database cannot; leave it out.")
     )
+
+
+def _asks_for_nul() -> bool:
+    texts = [request.path, *request.args.values()]
+    if request.mimetype == "application/json":
+        texts.append(request.get_data(as_text=True).replace("\\u0000", "\0"))
+    else:
+        texts += request.form.values()
+    return any("\0" in text for text in texts)
 
 
 def _answer_outage(error: OperationalError) -> Response:

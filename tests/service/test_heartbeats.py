@@ -16,7 +16,11 @@ import requests
 from sqlalchemy import Table, select, update
 
 from daskscope.protocol import (
+    EARLIEST,
+    MAX_AHEAD,
+    MAX_AMOUNT,
     MAX_BEAT_BYTES,
+    MAX_COUNT,
     MAX_NAME,
     MAX_TEXT,
     CodeFrame,
@@ -39,6 +43,16 @@ from tests.service.beats import (
     post,
 )
 from tests.service_process import ServiceProcess
+
+#: Where the rows of a beat are kept.
+TABLES = {
+    "computations": schema.computation,
+    "task_groups": schema.task_group,
+    "failures": schema.failure,
+    "activities": schema.activity,
+    "profiles": schema.profile,
+    "code": schema.code,
+}
 
 
 @pytest.fixture
@@ -263,12 +277,12 @@ def test_the_largest_names_and_numbers_are_stored(
 ) -> None:
     rng = random.Random(1)  # what does not compress, four bytes each
     name = "".join(chr(rng.randrange(0x10000, 0x11000)) for _ in range(MAX_NAME))
-    computation = make_computation(name[:100], user=name, tasks=2**63 - 1, graph_bytes=2**63 - 1)
+    computation = make_computation(name[:100], user=name, tasks=MAX_COUNT, graph_bytes=MAX_COUNT)
     group = make_task_group(name[:100], name, prefix=name)
     cluster = make_cluster("c" * 200, user=name)
     beat = make_beat(cluster, computations=(computation,), task_groups=(group,))
     assert post(shared_service.url, token, beat).status_code == 200
-    assert row(shared_service, schema.computation, workspace)["tasks"] == 2**63 - 1
+    assert row(shared_service, schema.computation, workspace)["tasks"] == MAX_COUNT
     assert row(shared_service, schema.task_group, workspace)["name"] == name
 
 
@@ -284,23 +298,13 @@ def test_a_gzipped_beat_is_stored(
     ("path", "value", "field"),
     [
         ("status.workers", "four", "$.status.workers"),
-        ("status.workers", 2**64, "$.status.workers"),
         ("status.workers", None, "$.status.workers"),
         ("status", {}, "$.status.at"),
         ("cluster.id", "a/b", "$.cluster.id"),
         ("cluster.id", "", "$.cluster.id"),
-        ("cluster.interval", 0, "$.cluster.interval"),
-        ("cluster.started_at", 1e300, "$.cluster.started_at"),
+        ("cluster.user", "u" * (MAX_NAME + 1), "$.cluster.user"),
         ("phase", "dance", "$.phase"),
-        ("computations.0.frames.0.line", "12", "$.computations[0].frames[0].line"),
-        ("computations.0.user", "u" * 5000, "$.computations[0].user"),
-        ("task_groups.1.durations", [1, 2.5], "$.task_groups[1].durations[1]"),
-        ("task_groups.0.name", "n" * (MAX_NAME + 1), "$.task_groups[0].name"),
-        ("computations.0.id", "i" * 101, "$.computations[0].id"),
-        ("failures.0.message", "m" * (MAX_TEXT + 1), "$.failures[0].message"),
-        ("failures.0.count", 2**63, "$.failures[0].count"),
-        ("code.0.text", "tampered()", "$.code[0].hash"),
-        ("code.0.cut", True, "$.code[0].hash"),
+        ("computations", 7, "$.computations"),
         ("protocol", "2.0", "$.protocol"),
         ("protocol", "", "$.protocol"),
     ],
@@ -321,6 +325,119 @@ def test_a_malformed_beat_is_refused_with_the_field_that_is_wrong(
     assert problem["field"] == field
     assert field in problem["detail"]
     assert rows(shared_service, schema.cluster, workspace) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("computations.0.frames.0.line", "12", "$.computations[0].frames[0].line"),
+        ("computations.0.user", "u" * 5000, "$.computations[0].user"),
+        ("computations.0.id", "i" * 101, "$.computations[0].id"),
+        ("task_groups.1.durations", [1, 2.5], "$.task_groups[1].durations[1]"),
+        ("task_groups.0.name", "n" * (MAX_NAME + 1), "$.task_groups[0].name"),
+        ("task_groups.0", None, "$.task_groups[0]"),
+        ("failures.0.message", "m" * (MAX_TEXT + 1), "$.failures[0].message"),
+        ("activities.0.seconds", {"k" * (MAX_NAME + 1): 1.0}, "$.activities[0].seconds"),
+        ("code.0.text", "tampered()", "$.code[0].hash"),
+        ("code.0.cut", True, "$.code[0].hash"),
+        ("profiles.0.samples", [], "$.profiles[0].samples"),
+        ("profiles.0.parent", [-1, 0], "$.profiles[0].samples"),
+        ("profiles.0.parent", [0], "$.profiles[0].parent"),
+        ("profiles.0.parent", [5], "$.profiles[0].parent"),
+        ("profiles.0.line", [99], "$.profiles[0].line"),
+        ("profiles.0.lines", [], "$.profiles[0].line"),
+    ],
+)
+def test_a_row_that_cannot_be_right_is_left_out_and_the_rest_is_stored(
+    shared_service: ServiceProcess,
+    token: str,
+    workspace: str,
+    path: str,
+    value: object,
+    field: str,
+) -> None:
+    answer = post(shared_service.url, token, edited(path, value))
+
+    assert answer.status_code == 200
+    reply = decode_reply(answer.content)
+    assert reply.rows_left_out == 1
+    [correction] = reply.corrections
+    assert correction.field.startswith(field)
+    assert correction.left_out
+    assert correction.why
+    name, sent = path.partition(".")[0], full_beat()
+    assert len(rows(shared_service, TABLES[name], workspace)) == len(getattr(sent, name)) - 1
+    assert len(rows(shared_service, schema.event, workspace)) == len(sent.events)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "stored"),
+    [
+        ("status.workers", 2**64, MAX_COUNT),
+        ("status.workers", -1, 0),
+        ("status.idle_seconds", -0.001, 0.0),
+        ("status.cost", 1e300, MAX_AMOUNT),
+        ("status.worker_seconds", {"busy": -3.0}, {"busy": 0.0}),
+        ("status.tasks", {str(n): n for n in range(500)}, {str(n): n for n in range(100)}),
+        ("cluster.interval", 0, 0.01),
+        ("cluster.started_at", 0.0, EARLIEST),
+        ("cluster.tags", {str(n): "t" for n in range(500)}, {str(n): "t" for n in range(100)}),
+        ("task_groups.0.output_bytes", 2**70, MAX_COUNT),
+        ("task_groups.0.shortest", -1e-9, 0.0),
+        ("failures.0.count", -(2**63), 0),
+        ("computations.0.seconds", {"compute": 1e15, "transfer": -1e15}, None),
+    ],
+)
+def test_a_number_out_of_bounds_gives_way_to_the_nearest_and_the_answer_says_so(
+    shared_service: ServiceProcess,
+    token: str,
+    workspace: str,
+    path: str,
+    value: object,
+    stored: object,
+) -> None:
+    answer = post(shared_service.url, token, edited(path, value))
+
+    reply = decode_reply(answer.content)
+    assert reply.rows_left_out == 0
+    assert reply.corrections
+    assert all(one.field.startswith("$." + path.split(".")[0]) for one in reply.corrections)
+    kind, *_, column = path.split(".")
+    found = rows(shared_service, TABLES.get(kind, schema.cluster), workspace)
+    expected = {"compute": MAX_AMOUNT, "transfer": 0.0} if stored is None else stored
+    assert expected in [one[column] for one in found]
+
+
+def test_times_ahead_of_the_services_clock_are_those_of_tomorrow(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    year_9999 = 253_402_300_799.0
+    beat = make_beat(
+        make_cluster(started_at=year_9999),
+        status=make_status(at=year_9999),
+        computations=(make_computation(started_at=year_9999, stopped_at=year_9999),),
+    )
+    before = time.time()
+    reply = decode_reply(post(shared_service.url, token, beat).content)
+    tomorrow = (before + MAX_AHEAD, time.time() + MAX_AHEAD)
+
+    assert {one.field for one in reply.corrections} >= {"$.cluster.started_at", "$.status.at"}
+    stored = row(shared_service, schema.cluster, workspace)
+    computed = row(shared_service, schema.computation, workspace)
+    for at in (stored["started_at"], stored["status_at"], computed["stopped_at"]):
+        assert tomorrow[0] <= at <= tomorrow[1]
+
+
+def test_a_beat_of_a_clock_far_ahead_gives_way_to_later_ones_once_that_is_set_right(
+    shared_service: ServiceProcess, token: str, workspace: str
+) -> None:
+    cluster = make_cluster()
+    ahead = make_beat(cluster, 2**53, status=make_status(workers=1))
+    assert post(shared_service.url, token, ahead).ok
+    # Schedulers number beats by their clock's milliseconds: that is what it says in an hour.
+    later = make_beat(cluster, int((time.time() + 3600) * 1000), status=make_status(workers=2))
+    assert post(shared_service.url, token, later).ok
+    assert row(shared_service, schema.cluster, workspace)["workers"] == 2
 
 
 def test_another_version_is_told_which_one_is_understood_even_if_its_fields_differ(

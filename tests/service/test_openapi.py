@@ -139,6 +139,7 @@ def shape(kind: Any) -> str:
         (r"daskscope\.(protocol|answers)\.", ""),
         (r"datetime(\.datetime)?", "float"),
         (r"tuple\[(.*), \.\.\.\]", r"list[\1]"),
+        (r"^typing\.Optional\[(.*)\]$", r"\1 | None"),
     ):
         text = re.sub(old, new, text)
     return text

@@ -93,19 +93,21 @@ def test_what_cannot_be_kept_is_counted_in_the_answer_and_the_rest_is_kept(sende
             {"timeUnixNano": "2000000000", "asInt": "3"},
             {"timeUnixNano": "3000000000", "asDouble": "NaN"},
             {"asDouble": 1.0},
+            {"timeUnixNano": str(2**64 - 1), "asDouble": 1.0},  # centuries ahead
+            {"timeUnixNano": "4000000000", "asDouble": 1e300},
         ),
     )
     partial = answer.json()["partialSuccess"]
-    assert partial["rejectedDataPoints"] == "2"
+    assert partial["rejectedDataPoints"] == "4"
     assert partial["errorMessage"]
     assert sender.points() == {("g", "value", "{}"): [("gauge", 1.5), ("gauge", 3.0)]}
 
 
 def test_the_greatest_numbers_are_kept(sender: Sender) -> None:
-    most = str(2**64 - 1)
-    document = points({"timeUnixNano": most, "asInt": str(2**63 - 1)})
+    most, now = str(2**64 - 1), "1700000000000000000"
+    document = points({"timeUnixNano": now, "asInt": str(2**63 - 1)})
     metrics = document["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
-    point = {"timeUnixNano": most, "count": most, "bucketCounts": [most] * 2, "explicitBounds": [1]}
+    point = {"timeUnixNano": now, "count": most, "bucketCounts": [most] * 2, "explicitBounds": [1]}
     metrics.append({"name": "h", "histogram": {"dataPoints": [point], "aggregationTemporality": 2}})
     answer = post(sender, "metrics", document)
     assert (answer.status_code, answer.json()) == (200, {})

@@ -57,6 +57,12 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
     return Problem(str(status), text)
 
 
+def corrected(correction: protocol.Correction) -> str:
+    """Return what the service did with a part of a beat that it could not store as it was."""
+    done = "left out" if correction.left_out else "stored the nearest value that it can for"
+    return f"{done} {correction.field}: {correction.why}"
+
+
 def unreachable(endpoint: str, error: Exception) -> Problem:
     """Return why there was no answer."""
     kind, why = no_answer.why(error)

@@ -16,7 +16,14 @@ from daskscope.connection import MAX_ASKED, Session, asked_to_wait, pause
 from daskscope.privacy import Cleared
 from daskscope.report.keeper import Keeper, body_of
 from daskscope.report.pending import Pending
-from daskscope.report.problems import NEVER, Problem, refused, unexpected, unreachable
+from daskscope.report.problems import (
+    NEVER,
+    Problem,
+    corrected,
+    refused,
+    unexpected,
+    unreachable,
+)
 from daskscope.report.spool import Spool, directory
 from daskscope.version import __version__
 
@@ -241,9 +248,22 @@ class Sender:
         self._failed_in_a_row = 0
         self._not_before, self._again_at = 0.0, None
         self._share = min(2 * self._share, 1.0)
+        self._tell_corrections(reply)
         self.url = reply.url
         self.interval_wanted = min(reply.interval, MAX_ASKED)
         self.first_answer.set()
+
+    def _tell_corrections(self, reply: protocol.Reply) -> None:
+        if reply.rows_left_out:
+            self._drops["refused row"] += reply.rows_left_out
+        if reply.corrections and "correction" not in self._warned_of:
+            self._warned_of.add("correction")
+            logger.warning(
+                "daskscope: the service at %s %s. The rest is stored. "
+                "This is the only warning of its kind.",
+                self._settings.endpoint,
+                corrected(reply.corrections[0]),
+            )
 
     def _failed(self, problem: Problem, asked: float = 0.0) -> bool:
         self.failures["heartbeats"] += 1

@@ -49,8 +49,11 @@ class Answers:
         """
         with self._writer.place(), unpacked(body, encoding, MAX_BEAT_BYTES) as text:
             now = time.time()
-            beat, code_wanted = self._beats.keep(text, workspace, now, token)
+            stored, code_wanted = self._beats.keep(text, workspace, now, token)
+        beat = stored.beat
         self._instruments.beats.inc()
+        if stored.rows_left_out:
+            self._instruments.rows_left_out.inc(stored.rows_left_out)
         # No one is left to obey after the last beat.
         over = beat.phase == "stop"
         reply = Reply(
@@ -59,6 +62,8 @@ class Answers:
             code_wanted=code_wanted,
             url=f"{self._url}/clusters/{beat.cluster.id}",
             commands=() if over else self._outbox.take(workspace, beat.cluster.id),
+            corrections=stored.told,
+            rows_left_out=stored.rows_left_out,
         )
         return _to_json(reply)
 

@@ -12,8 +12,8 @@ from daskscope_service.reads.scope import Item, Page, encode_cursor
 from daskscope_service.series.store import Unavailable
 from daskscope_service.settings import Settings
 
-#: In seconds since the epoch: the first that ISO 8601 cannot tell.
-_YEAR_10000 = 253_402_300_800
+#: In seconds since the epoch: the first that ISO 8601 cannot tell, once it is rounded.
+_YEAR_10000 = 253_402_300_799
 
 
 def iso(time: float) -> str:

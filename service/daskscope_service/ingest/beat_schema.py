@@ -1,103 +1,103 @@
-"""What a heartbeat must look like, made from ``daskscope.protocol``: its classes plus bounds.
+"""What a heartbeat must look like, made from ``daskscope.protocol``: its classes and their bounds.
 
-The dataclasses say which fields there are and of what type. Here every text gets a length, every
-number a range that the database and the pages can hold, so that the JSON parser checks all of it in
-one pass and names the place (``$.status.workers``) of what is wrong.
+The dataclasses say which fields there are, of what type and within which bounds. The JSON parser
+gets all of it, checks it in one pass and names the place (``$.status.workers``) of what is wrong.
+What no parser can check, times and columns that fit each other, is checked here.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
+from collections.abc import Callable, Iterator
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
 
 from daskscope import protocol
-from daskscope.protocol import Heartbeat
+from daskscope.protocol import Between, Entries, Heartbeat, Length, Moment, code_hash
 
-#: Characters of a name, an id, a path: whatever is not one of the long texts.
-MAX_NAME = 4_000
-
-#: Characters of a name that is part of a row's key or of an index: PostgreSQL puts no more than
-#: 2,700 bytes into one. Schedulers cut names at the same length.
-MAX_KEY = protocol.MAX_NAME
-
-#: Characters of an id that is part of a row's key beside such names.
-MAX_ID = 100
-
-#: Characters of a cluster's id.
-MAX_CLUSTER_ID = 200
-
-_KEYS = frozenset({"name", "prefix", "user", "id"})
-_IDS = frozenset({"computation", "fingerprint", "hash"})
-
-#: Fields that hold text at length, bounded by :data:`daskscope.protocol.MAX_TEXT`.
-_LONG_TEXTS = frozenset({"message", "traceback", "text"})
-
-_NAME = Annotated[str, Meta(max_length=MAX_NAME)]
-_KEY = Annotated[str, Meta(max_length=MAX_KEY)]
-_ID = Annotated[str, Meta(max_length=MAX_ID)]
-_LONG_TEXT = Annotated[str, Meta(max_length=protocol.MAX_TEXT)]
-_COUNT = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-_SECONDS = Annotated[float, Meta(ge=-1e15, le=1e15)]
-_TIME = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # 1970 to 9999
 _MAJOR = protocol.PROTOCOL.partition(".")[0]
-_EXACT: dict[tuple[str, str], Any] = {
-    ("Heartbeat", "protocol"): Annotated[str, Meta(pattern=rf"^{_MAJOR}(\.|$)", max_length=40)],
-    # Part of the address of pages.
-    ("Cluster", "id"): Annotated[str, Meta(pattern=rf"^[A-Za-z0-9._:@+~-]{{1,{MAX_CLUSTER_ID}}}$")],
-    ("Computation", "id"): _ID,
-    ("Cluster", "interval"): Annotated[float, Meta(ge=0.01, le=86_400)],
-}
+
+_PATH = re.compile(r"`(\$[^`]*)`")
+
+#: A bound of the protocol.
+Bound = Between | Entries | Length | Moment
+
+
+def bounds_in(kind: Any) -> tuple[Any, list[Bound]]:
+    """Return the type that ``kind`` annotates, and its bounds."""
+    if typing.get_origin(kind) is not Annotated:
+        return kind, []
+    inner, *notes = typing.get_args(kind)
+    return inner, [note for note in notes if isinstance(note, Bound)]
+
+
+def fields_of(kind: type) -> dict[str, Any]:
+    """Return the fields of a class of the protocol: their types by name, with their bounds."""
+    hints = _hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 @cache
-def _bounded(kind: type) -> type[msgspec.Struct]:
-    hints = typing.get_type_hints(kind)
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+@cache
+def bounded(kind: type) -> type[msgspec.Struct]:
+    """Return a class of the protocol as one that msgspec checks."""
+    types_of = fields_of(kind)
     fields: list[Any] = []
     for field in dataclasses.fields(kind):
-        bounded = _EXACT.get((kind.__name__, field.name)) or _annotate(
-            hints[field.name], field.name
-        )
+        checked = _checked(types_of[field.name])
+        if (kind, field.name) == (Heartbeat, "protocol"):
+            checked = Annotated[checked, Meta(pattern=rf"^{_MAJOR}(\.|$)")]
         if field.default is not dataclasses.MISSING:
-            fields.append((field.name, bounded, field.default))
+            fields.append((field.name, checked, field.default))
         elif field.default_factory is not dataclasses.MISSING:
             fields.append(
-                (field.name, bounded, msgspec.field(default_factory=field.default_factory))
+                (field.name, checked, msgspec.field(default_factory=field.default_factory))
             )
         else:
-            fields.append((field.name, bounded))
+            fields.append((field.name, checked))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, gc=False)
 
 
-def _annotate(kind: Any, name: str) -> Any:
-    if kind is str:
-        if name in _LONG_TEXTS:
-            return _LONG_TEXT
-        return _KEY if name in _KEYS else _ID if name in _IDS else _NAME
-    if kind is int:
-        return _COUNT
-    if kind is float:
-        return _TIME if name == "at" or name.endswith("_at") else _SECONDS
+def _checked(kind: Any) -> Any:
+    kind, bounds = bounds_in(kind)
     if dataclasses.is_dataclass(kind):
-        return _bounded(cast(type, kind))
-    arguments = typing.get_args(kind)
-    origin = typing.get_origin(kind)
+        return bounded(cast(type, kind))
+    arguments, origin = typing.get_args(kind), typing.get_origin(kind)
     if origin is tuple:  # of any length: tuple[X, ...]
-        return types.GenericAlias(tuple, (_annotate(arguments[0], name), ...))
-    if origin is dict:
-        return types.GenericAlias(dict, tuple(_annotate(argument, "") for argument in arguments))
-    if origin in (types.UnionType, typing.Union):
-        return typing.Union[tuple(_annotate(argument, name) for argument in arguments)]  # noqa: UP007
+        kind = types.GenericAlias(tuple, (_checked(arguments[0]), ...))
+    elif origin is dict:
+        kind = types.GenericAlias(dict, tuple(map(_checked, arguments)))
+    elif origin in (types.UnionType, typing.Union):
+        kind = typing.Union[tuple(map(_checked, arguments))]  # noqa: UP007
+    for bound in bounds:
+        kind = Annotated[kind, _meta(bound)]
     return kind
 
 
+def _meta(bound: Bound) -> Meta:
+    if isinstance(bound, Between):
+        return Meta(ge=bound.least, le=bound.most)
+    if isinstance(bound, Moment):
+        return Meta(ge=protocol.EARLIEST)
+    if isinstance(bound, Entries):
+        return Meta(max_length=bound.most)
+    pattern = None if bound.pattern is None else f"^{bound.pattern}$"
+    return Meta(max_length=bound.most, pattern=pattern)
+
+
 #: A heartbeat, bounded: with the fields of :class:`daskscope.protocol.Heartbeat`.
-BEAT = _bounded(Heartbeat)
+BEAT = bounded(Heartbeat)
 
 
 def make_decoder() -> msgspec.json.Decoder[Heartbeat]:
@@ -107,3 +107,85 @@ def make_decoder() -> msgspec.json.Decoder[Heartbeat]:
     instance of it. It ignores unknown fields.
     """
     return cast("msgspec.json.Decoder[Heartbeat]", msgspec.json.Decoder(BEAT))
+
+
+def _rows_of_a_beat() -> Iterator[tuple[str, type]]:
+    for name, kind in fields_of(Heartbeat).items():
+        inner, _ = bounds_in(kind)
+        if typing.get_origin(inner) is tuple:
+            yield name, typing.get_args(inner)[0]
+
+
+#: The fields of a heartbeat that hold rows, and of what class these are.
+ROWS = dict(_rows_of_a_beat())
+
+
+def _times_of(kind: type) -> Callable[[Any], tuple[float | None, ...]] | None:
+    named = [name for name, hint in fields_of(kind).items() if _is_time(hint)]
+    if not named:
+        return None
+    # It returns a tuple only of two or more.
+    return attrgetter(*named) if len(named) > 1 else attrgetter(*named, *named)
+
+
+def _is_time(hint: Any) -> bool:
+    _, bounds = bounds_in(hint)
+    return Moment() in bounds or any(map(_is_time, typing.get_args(hint)))
+
+
+_TIMES = {name: times for name, kind in ROWS.items() if (times := _times_of(kind)) is not None}
+
+
+def told_by(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return what an error says is wrong, and where: a JSON path."""
+    what, _, place = str(error).partition(" - at ")
+    path = _PATH.search(place)  # of a key: `key` in `$.tags`
+    return what, path[1] if path else "$"
+
+
+def is_within(beat: Heartbeat, latest: float) -> bool:
+    """Tell whether no time in ``beat`` is later than ``latest``, and each row fits in itself."""
+    stopped_at = beat.status.stopped_at
+    if max(beat.sent_at, beat.cluster.started_at, beat.status.at, stopped_at or 0.0) > latest:
+        return False
+    for name, times in _TIMES.items():
+        for row in getattr(beat, name):
+            for time in times(row):
+                if time is not None and time > latest:
+                    return False
+    return not any(misfit(name, row) for name in _MISFITS for row in getattr(beat, name))
+
+
+def misfit(name: str, row: Any) -> tuple[str, str] | None:
+    """Return what does not fit in ``row``, which is of ``name`` in a beat; None if all does.
+
+    That is a field, and what is wrong with it.
+    """
+    look = _MISFITS.get(name)
+    return None if look is None else look(row)
+
+
+def _misfit_of_code(code: protocol.Code) -> tuple[str, str] | None:
+    if code.hash == code_hash(code.file, code.first_line, code.cut, code.text):
+        return None
+    return "hash", (
+        "it is not the hash of the code beside it (daskscope.protocol.code_hash says how it is "
+        "made)"
+    )
+
+
+def _misfit_of_profile(profile: protocol.Profile) -> tuple[str, str] | None:
+    parent, line, nodes = profile.parent, profile.line, len(profile.samples)
+    if len(parent) != nodes or len(line) != nodes:
+        return "samples", "parent, line and samples are not of one length"
+    if any(above >= node for node, above in enumerate(parent)):
+        return "parent", "a parent does not stand before its child"
+    if line and max(line) >= len(profile.lines):
+        return "line", f"it names one of more than the {len(profile.lines)} lines that there are"
+    return None
+
+
+_MISFITS: dict[str, Callable[[Any], tuple[str, str] | None]] = {
+    "code": _misfit_of_code,
+    "profiles": _misfit_of_profile,
+}

@@ -20,17 +20,21 @@ _DAY = 86400
 #: latest after so many seconds: with each beat it would be a tenth of what a beat costs.
 _OLDER_BY, _LATEST = 0.1, 60.0
 
+#: Seconds before now that a day of ``usage`` may be: sums of all later ones are made anew. No
+#: spool holds a beat for longer.
+_OLDEST = 400 * _DAY
+
 #: Clusters whose row is remembered.
 _REMEMBERED = 20_000
 
 _encode = msgspec.json.Encoder().encode
 
 
-def cluster_row(beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...]:
-    """Return the row of ``cluster``; ``now`` is the service's clock."""
+def cluster_row(beat: Heartbeat, seq: int, workspace: str, now: float) -> tuple[Any, ...]:
+    """Return the row of ``cluster``; ``now`` is the service's clock, ``seq`` orders beats."""
     c, s = beat.cluster, beat.status
     return (
-        workspace, c.id, beat.seq, c.name, c.kind, c.user, c.host, c.started_at, s.stopped_at,
+        workspace, c.id, seq, c.name, c.kind, c.user, c.host, c.started_at, s.stopped_at,
         c.interval, to_json(c.environment), to_json(c.tags), now, now, s.at, s.workers, s.threads,
         s.memory_used, s.memory_limit, to_json(s.worker_seconds), to_json(s.tasks), s.clients,
         s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, to_json(beat.drops),
@@ -70,21 +74,21 @@ class UsageDue:
     def __init__(self) -> None:
         self._written: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def row(self, beat: Heartbeat, workspace: str, now: float) -> tuple[Any, ...] | None:
+    def row(self, beat: Heartbeat, seq: int, workspace: str, now: float) -> tuple[Any, ...] | None:
         """Return the row, of the day of the beat, or of today if its clock is ahead; None: not due.
 
-        ``now`` is the service's clock.
+        ``now`` is the service's clock, ``seq`` orders beats.
         """
         c, s = beat.cluster, beat.status
         at = s.at if s.stopped_at is None else s.stopped_at
-        day = int(max(0.0, min(at, now)) // _DAY)
+        day = int(max(now - _OLDEST, min(at, now)) // _DAY)
         age = max(0.0, at - c.started_at)
         last_day, last_age = self._written.get((workspace, c.id), (-1, 0.0))
         recent = age - last_age < min(_LATEST, _OLDER_BY * last_age)
         if day == last_day and recent and s.stopped_at is None:
             return None
         return (
-            workspace, day, c.id, beat.seq, c.user, c.started_at, age,
+            workspace, day, c.id, seq, c.user, c.started_at, age,
             sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0), s.cost, s.idle_cost,
             None if c.prices is None else to_json(c.prices),
         )  # fmt: skip
@@ -105,7 +109,8 @@ class Labels:
     """
 
     def __init__(self) -> None:
-        self._written: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
+        # Hashes: tags may be many kilobytes, and what they were is of no use.
+        self._written: dict[tuple[str, str], int] = {}
 
     def changed(self, beat: Heartbeat, workspace: str) -> bool:
         """Return whether they are others than this process has written.
@@ -114,14 +119,14 @@ class Labels:
         case.
         """
         c = beat.cluster
-        return self._written.get((workspace, c.id)) != (c.kind, c.tags)
+        return self._written.get((workspace, c.id)) != hash((c.kind, frozenset(c.tags.items())))
 
     def written(self, beat: Heartbeat, workspace: str) -> None:
         """Remember that those of ``beat`` are in the database."""
         if len(self._written) >= _REMEMBERED:
             self._written.clear()  # they are written once more, that is all
         c = beat.cluster
-        self._written[workspace, c.id] = (c.kind, c.tags)
+        self._written[workspace, c.id] = hash((c.kind, frozenset(c.tags.items())))
 
 
 def to_json(value: Any) -> str:

@@ -15,15 +15,17 @@ from urllib.parse import quote
 import msgspec
 from sqlalchemy import Connection, Engine, Table
 
-from daskscope.protocol import PROTOCOL, CodeFrame, Heartbeat, code_hash
+from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Heartbeat
 from daskscope_service.db import schema
 from daskscope_service.db.belonging import failure_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.statements import Upsert
-from daskscope_service.ingest.beat_schema import make_decoder
+from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_by
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.cluster_rows import to_json as _json
 from daskscope_service.ingest.code_wanted import CodeWanted
+from daskscope_service.ingest.correction import Corrected, correct
+from daskscope_service.ingest.nesting import depth
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.insight.notice import computation_failed, worker_lost
 from daskscope_service.problems import Problem
@@ -39,6 +41,14 @@ _SMALL_BYTES = 64 * 1024
 
 #: Seconds for which it is news that something went wrong.
 _NEWS = 86400.0
+
+#: Seconds by which the number of a beat may be ahead of the service's clock. Schedulers number
+#: beats by the milliseconds of theirs: of those further ahead the last one to come wins, so that
+#: no row stays as it is for ever once such a clock is set right.
+_NUMBER_AHEAD = 600.0
+
+#: How deep a beat may be nested that is to be corrected: the protocol needs a tenth of it.
+_MOST_DEPTH = 50
 
 #: The character NUL in JSON; a backslash before it that is itself escaped does not count.
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
@@ -56,54 +66,55 @@ class _Version(msgspec.Struct):
 _version_decoder = msgspec.json.Decoder(_Version)
 
 
-def parse(body: bytes) -> Heartbeat:
-    """Return the heartbeat in ``body``.
+def parse(body: bytes, now: float) -> Corrected:
+    """Return the heartbeat in ``body``, or what of it can be kept. ``now``: the service's clock.
 
     Raises
     ------
     Problem
         400: not JSON, of another major version of the protocol, or a field that is missing or
-        holds something that it cannot. ``detail`` and ``field`` name it as a JSON path.
+        holds something that it cannot, and belongs to no row that could be left out. ``detail`` and
+        ``field`` name it as a JSON path.
     """
     try:
-        beat = _decode(body)
+        found = _parse(body, now)
     except msgspec.ValidationError as error:
         # Another version may well have other fields: that is the better thing to say.
         _check_version(_version_of(body))
-        what, _, path = str(error).partition(" - at ")
+        what, path = told_by(error)
         missing = _MISSING.search(what)
-        field = (path.strip("`") or "$") + (f".{missing[1]}" if missing else "")
+        field = path + (f".{missing[1]}" if missing else "")
         raise Problem(400, f"Not a heartbeat, at {field}: {what}.", field=field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, f"The body is not JSON: {error}.") from None
     except RecursionError:  # in a field that is not known, and so passed over
         raise Problem(400, "Not a heartbeat: it is nested too deeply.") from None
-    _check_version(beat.protocol)
-    _check_hashes(beat)
+    _check_version(found.beat.protocol)
     if _PERHAPS_NUL in body and _NUL.search(body):  # the former takes a hundredth of the time
         # PostgreSQL's text cannot hold it. It is in messages that were made of bytes.
-        beat = _decode(_NUL.sub(rb"\1\\ufffd", body))
-    return beat
+        found.beat = _decode(_NUL.sub(rb"\1\\ufffd", msgspec.json.encode(found.beat)))
+    return found
 
 
-def _check_hashes(beat: Heartbeat) -> None:
-    for index, code in enumerate(beat.code):
-        if code.hash != code_hash(code.file, code.first_line, code.cut, code.text):
-            field = f"$.code[{index}].hash"
-            raise Problem(
-                400,
-                f"Not a heartbeat, at {field}: it is not the hash of the code beside it "
-                "(daskscope.protocol.code_hash says how it is made).",
-                field=field,
-            )
+def _parse(body: bytes, now: float) -> Corrected:
+    try:
+        beat = _decode(body)
+    except msgspec.ValidationError:
+        if depth(body) > _MOST_DEPTH:
+            raise
+        return correct(msgspec.json.decode(body), now)
+    if is_within(beat, now + MAX_AHEAD):
+        return Corrected(beat)
+    return correct(msgspec.json.decode(msgspec.json.encode(beat)), now)
 
 
 class _Delivery:
     """A beat on its way into the database. What is decoded is there once its rows are made."""
 
-    __slots__ = ("beat", "labelled", "named", "now", "text", "usage", "workspace")
+    __slots__ = ("beat", "corrected", "labelled", "named", "now", "text", "usage", "workspace")
 
     beat: Heartbeat
+    corrected: Corrected
     labelled: bool
     named: set[str]
     usage: tuple[Any, ...] | None
@@ -148,11 +159,12 @@ class BeatStore:
 
     def keep(
         self, text: bytes, workspace: str, now: float, token: str
-    ) -> tuple[Heartbeat, tuple[str, ...]]:
+    ) -> tuple[Corrected, tuple[str, ...]]:
         """Store the heartbeat in ``text``, JSON, for good.
 
         ``now`` is the service's clock, ``token`` the id of the one of the ``workspace`` that it
-        came with. Returns the beat, and the hashes of the code that it names and no one sent yet.
+        came with. Returns the beat as it is stored, and the hashes of the code that it names and no
+        one sent yet.
 
         Raises
         ------
@@ -170,10 +182,12 @@ class BeatStore:
             self._usage_due.written(delivery.usage)
         if delivery.labelled:
             self._labels.written(delivery.beat, workspace)
-        return delivery.beat, wanted
+        return delivery.corrected, wanted
 
     def _make(self, delivery: _Delivery) -> dict[Upsert, list[tuple[Any, ...]]]:
-        delivery.beat = beat = parse(delivery.text)
+        delivery.corrected = parse(delivery.text, delivery.now)
+        delivery.beat = beat = delivery.corrected.beat
+        seq = min(beat.seq, int((delivery.now + _NUMBER_AHEAD) * 1000))
         workspace, meant = delivery.workspace, beat.cluster.workspace
         if meant is not None and meant != workspace:
             raise Problem(
@@ -189,13 +203,13 @@ class BeatStore:
             for frame in computation.frames or ()
             if frame.code is not None
         }
-        delivery.usage = usage = self._usage_due.row(beat, workspace, delivery.now)
+        delivery.usage = usage = self._usage_due.row(beat, seq, workspace, delivery.now)
         delivery.labelled = usage is not None or self._labels.changed(beat, workspace)
         of_cluster = self._cluster if delivery.labelled else self._cluster_same_labels
-        rows = {of_cluster: [cluster_row(beat, workspace, delivery.now)]}
+        rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.now)]}
         if usage is not None:
             rows[self._usage] = [usage]
-        self._add_rows(rows, beat, workspace, delivery.now)
+        self._add_rows(rows, beat, seq, workspace, delivery.now)
         return rows
 
     def _wanted(
@@ -208,11 +222,11 @@ class BeatStore:
         self,
         rows: dict[Upsert, list[tuple[Any, ...]]],
         beat: Heartbeat,
+        seq: int,
         workspace: str,
         now: float,
     ) -> None:
         key = (workspace, beat.cluster.id)
-        seq = beat.seq
         user = beat.cluster.user
         if beat.computations:
             rows[self._computation] = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from sqlalchemy import Engine, Table
 
 from daskscope import names
+from daskscope.protocol import MAX_AHEAD, MAX_CLUSTER_ID, MAX_NAME, MAX_WORDS
 from daskscope_service.db import schema
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.statements import Upsert
-from daskscope_service.ingest.beat_schema import MAX_CLUSTER_ID
 from daskscope_service.ingest.writer import Writer
 
 _STATUS = {
@@ -33,6 +34,21 @@ _STATUS = {
     Status.STATUS_CODE_OK: "ok",
     Status.STATUS_CODE_ERROR: "error",
 }
+
+
+#: Characters of attributes, as JSON, and of a record's body.
+MAX_CHARACTERS = 128 * 1024
+
+_REASON_OF_SPANS = (
+    "a span's trace id has 16 bytes, its own id 8, its parent's none or 8; its name has "
+    f"{MAX_WORDS} characters at most, its attributes {MAX_CHARACTERS}, and it begins and ends no "
+    "later than tomorrow"
+)
+_REASON_OF_RECORDS = (
+    "a log record needs a time, no later than tomorrow; its body and attributes have "
+    f"{MAX_CHARACTERS} characters at most, its event's name {MAX_NAME}; its trace id has 16 "
+    "bytes or none, its span id 8 or none"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +69,18 @@ class SpanStore:
     def keep(self, request: ExportTraceServiceRequest, workspace: str) -> Outcome:
         """Store the spans of ``request`` for good. Raises what :meth:`Writer.write` raises."""
         rows: list[tuple[Any, ...]] = []
-        rejected = 0
+        rejected, latest = 0, latest_nanoseconds()
         for group in request.resource_spans:
             cluster = cluster_of(group.resource)
             for scope in group.scope_spans:
                 for span in scope.spans:
-                    if len(span.trace_id) == 16 and len(span.span_id) == 8:
-                        rows.append(_span_row(span, workspace, cluster))
-                    else:
+                    row = _span_row(span, workspace, cluster, latest)
+                    if row is None:
                         rejected += 1
+                    else:
+                        rows.append(row)
         self._writer.write({self._upsert: rows})
-        reason = "a span's trace id has 16 bytes, its span id 8" if rejected else ""
-        return Outcome(rejected, reason)
+        return Outcome(rejected, _REASON_OF_SPANS if rejected else "")
 
 
 class LogStore:
@@ -79,17 +95,23 @@ class LogStore:
     def keep(self, request: ExportLogsServiceRequest, workspace: str) -> Outcome:
         """Store the records of ``request`` for good. Raises what :meth:`Writer.write` raises."""
         rows: list[tuple[Any, ...]] = []
-        rejected = 0
+        rejected, latest = 0, latest_nanoseconds()
         for group in request.resource_logs:
             cluster = cluster_of(group.resource)
             for scope in group.scope_logs:
                 for record in scope.log_records:
-                    if record.time_unix_nano or record.observed_time_unix_nano:
-                        rows.append(_log_row(record, workspace, cluster, self._keyed))
-                    else:
+                    row = _log_row(record, workspace, cluster, self._keyed, latest)
+                    if row is None:
                         rejected += 1
+                    else:
+                        rows.append(row)
         self._writer.write({self._upsert: rows})
-        return Outcome(rejected, "a log record needs a time" if rejected else "")
+        return Outcome(rejected, _REASON_OF_RECORDS if rejected else "")
+
+
+def latest_nanoseconds() -> int:
+    """Return the latest time that is stored now: tomorrow's."""
+    return int((time.time() + MAX_AHEAD) * 1e9)
 
 
 def cluster_of(resource: Resource) -> str:
@@ -137,7 +159,17 @@ def _object(attributes: Iterable[KeyValue]) -> dict[str, Any]:
     return {attribute.key: plain(attribute.value) for attribute in attributes}
 
 
-def _span_row(span: Span, workspace: str, cluster: str) -> tuple[Any, ...]:
+def _span_row(span: Span, workspace: str, cluster: str, latest: int) -> tuple[Any, ...] | None:
+    attributes = json(_object(span.attributes))
+    fits = (
+        (len(span.trace_id), len(span.span_id)) == (16, 8)
+        and len(span.parent_span_id) in (0, 8)
+        and len(span.name) <= MAX_WORDS
+        and len(attributes) <= MAX_CHARACTERS
+        and max(span.start_time_unix_nano, span.end_time_unix_nano) <= latest
+    )
+    if not fits:
+        return None
     return (
         workspace,
         span.trace_id.hex(),
@@ -148,24 +180,36 @@ def _span_row(span: Span, workspace: str, cluster: str) -> tuple[Any, ...]:
         span.start_time_unix_nano / 1e9,
         span.end_time_unix_nano / 1e9,
         _STATUS.get(span.status.code, "unset"),
-        json(_object(span.attributes)),
+        attributes,
     )
 
 
 def _log_row(
-    record: LogRecord, workspace: str, cluster: str, keyed: Callable[[str], str]
-) -> tuple[Any, ...]:
+    record: LogRecord, workspace: str, cluster: str, keyed: Callable[[str], str], latest: int
+) -> tuple[Any, ...] | None:
     attributes = _object(record.attributes)
+    at = record.time_unix_nano or record.observed_time_unix_nano
+    body, told = text(record.body), json(attributes)
+    event = without_nul(record.event_name or str(attributes.get(names.EVENT_NAME, "")))
+    fits = (
+        0 < at <= latest
+        and max(len(body), len(told)) <= MAX_CHARACTERS
+        and len(event) <= MAX_NAME
+        and len(record.trace_id) in (0, 16)
+        and len(record.span_id) in (0, 8)
+    )
+    if not fits:
+        return None
     content = cluster.encode() + b"\n" + record.SerializeToString(deterministic=True)
     return (
         workspace,
         keyed(hashlib.sha256(content).hexdigest()),
         cluster,
-        (record.time_unix_nano or record.observed_time_unix_nano) / 1e9,
+        at / 1e9,
         record.severity_number,
-        without_nul(record.event_name or str(attributes.get(names.EVENT_NAME, ""))),
-        text(record.body),
-        json(attributes),
+        event,
+        body,
+        told,
         record.trace_id.hex() or None,
         record.span_id.hex() or None,
     )

@@ -6,14 +6,13 @@ It is protobuf's own mapping to JSON but for ids, which are hex digits and not b
 from __future__ import annotations
 
 import base64
-import re
-from itertools import accumulate
 from typing import Any
 
 import msgspec
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
+from daskscope_service.ingest.nesting import depth
 from daskscope_service.problems import Problem
 
 #: The most objects and arrays in a body, and the most members and items: what is made of them takes
@@ -23,14 +22,8 @@ _MOST_PARTS = 250_000
 _MOST_ITEMS = 1_000_000
 
 #: How deep objects and arrays may lie in each other. Protobuf takes a hundred messages, some 130 of
-#: them. The decoder goes a call deeper for each, and where Python 3.13 would end that, a thread's
-#: stack may have ended before, and with it the process.
+#: them.
 _MOST_DEPTH = 200
-
-# One without an end, too: it is looked through once, and not from each of its quotation marks.
-_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"{[]}"))
-_DEPTH_OF = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 #: Fields that hold an id: 16 bytes of a trace, 8 of a span.
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
@@ -51,7 +44,7 @@ def parse(body: bytes, message: Message) -> None:
             "send less at a time, or application/x-protobuf.",
         )
     name = message.DESCRIPTOR.full_name
-    if _depth(body) > _MOST_DEPTH:
+    if depth(body) > _MOST_DEPTH:
         raise Problem(400, f"The body is not a {name}: it is nested more than {_MOST_DEPTH} deep.")
     try:
         document = msgspec.json.decode(body, type=dict[str, Any])
@@ -63,12 +56,6 @@ def parse(body: bytes, message: Message) -> None:
         raise Problem(400, f"The body is not JSON: {error}.") from None
     except (ParseError, TypeError, ValueError, AttributeError) as error:
         raise Problem(400, f"The body is not a {name}: {error}.") from None
-
-
-def _depth(body: bytes) -> int:
-    """Return how deep ``body`` is nested, up to where it is JSON."""
-    brackets = _TEXT.sub(b"", body).translate(None, _NOT_BRACKETS)
-    return max(accumulate(map(_DEPTH_OF.__getitem__, brackets)), default=0)
 
 
 def _read_ids(value: Any) -> None:

@@ -6,7 +6,7 @@ lies at or below their bound, as Prometheus does.
 
 from __future__ import annotations
 
-import math
+import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,17 +31,30 @@ from sqlalchemy import Engine
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Upsert
-from daskscope_service.ingest.otlp import Outcome, cluster_of, json, text, without_nul
-from daskscope_service.ingest.series_memory import Ids, SeriesMemory
+from daskscope_service.ingest.otlp import (
+    Outcome,
+    cluster_of,
+    json,
+    latest_nanoseconds,
+    text,
+    without_nul,
+)
+from daskscope_service.ingest.series_memory import Family, Ids, SeriesMemory
 from daskscope_service.ingest.writer import Outdated, Writer
 from daskscope_service.problems import Problem
 
 #: How many attribute sets one query asks for: databases bound the number of parameters.
 _ASKED_AT_ONCE = 500
 
-#: Bytes that cluster, metric, field and attributes of a series may have together: PostgreSQL puts
-#: no more than 2,700 into an index, with the workspace.
+#: Bytes that cluster, metric, unit, field and attributes of a series may have together: PostgreSQL
+#: puts no more than 2,700 into an index, with the workspace.
 MAX_SERIES_BYTES = 2_000
+
+#: Bounds of a histogram: each is a series of its own.
+MAX_BOUNDS = 200
+
+#: The largest number of a point, of either sign: so many of them can be added up that there are.
+MAX_NUMBER = 1e30
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
@@ -56,6 +69,11 @@ _HAS_START, _HAS_TIME, _HAS_DOUBLE, _HAS_INT = 0x11, 0x19, 0x21, 0x31
 #: Before each point stand a tag of one byte and its length: seven bits in each byte, the lowest
 #: first, and this one in all but the last. (https://protobuf.dev/programming-guides/encoding/)
 _GOES_ON = 0x80
+
+#: Bytes of a key, what tells a series from others, beyond which its hash takes its place.
+_LONGEST_KEY = 500
+
+_NOTHING: Ids = {}
 
 #: The fields of a point that do not tell its series from others.
 _OF_ALL = ("start_time_unix_nano", "time_unix_nano", "exemplars", "flags")
@@ -76,14 +94,14 @@ class _Series(NamedTuple):
     @property
     def fits(self) -> bool:
         """Tell whether it is short enough for an index."""
-        names = (self.cluster, self.metric, self.field, self.attributes)
+        names = (self.cluster, self.metric, self.field, self.unit, self.attributes)
         return sum(len(name.encode()) for name in names) <= MAX_SERIES_BYTES
 
 
 class _Waiting(NamedTuple):
-    """A point of series whose ids are not known yet; it gets them from ``known[key]``."""
+    """A point of series whose ids are not known yet. They are remembered by ``family`` and key."""
 
-    known: Ids
+    family: Family
     key: bytes
     series: list[_Series]
     time: int
@@ -94,6 +112,7 @@ class _Waiting(NamedTuple):
 class _Decoded:
     """A request's points: rows where their series are known, and the others."""
 
+    latest: int
     rows: list[tuple[int, int, float]] = field(default_factory=list)
     waiting: list[_Waiting] = field(default_factory=list)
     seen: int = 0
@@ -125,9 +144,7 @@ class MetricStore:
         try:
             decoded = self._decode(request, workspace, memory)
             if decoded.waiting:
-                self._learn(decoded.waiting, workspace, memory)
-                for known, key, _, time, values in decoded.waiting:
-                    decoded.rows += _rows(known[key], time, values)
+                decoded.rows += self._learn(decoded.waiting, workspace, memory)
             decoded.rows.sort()  # in the order of the table: neighbours go to the same page
             self._writer.write({memory.points: decoded.rows})
         except Outdated:
@@ -139,14 +156,15 @@ class MetricStore:
             return Outcome()
         return Outcome(
             rejected,
-            "only finite numbers of gauges, sums and histograms with bounds are kept, with names "
-            f"and attributes of at most {MAX_SERIES_BYTES} bytes",
+            f"only numbers up to {MAX_NUMBER:g} are kept, of gauges, sums and histograms with at "
+            f"most {MAX_BOUNDS} bounds, with names and attributes of at most {MAX_SERIES_BYTES} "
+            "bytes and a time that is not after tomorrow's",
         )
 
     def _decode(
         self, request: ExportMetricsServiceRequest, workspace: str, memory: SeriesMemory
     ) -> _Decoded:
-        decoded = _Decoded()
+        decoded = _Decoded(latest_nanoseconds())
         for group in request.resource_metrics:
             cluster = cluster_of(group.resource)
             for scope in group.scope_metrics:
@@ -154,37 +172,42 @@ class MetricStore:
                     kind = metric.WhichOneof("data")
                     is_histogram = kind == "histogram"
                     family = (workspace, cluster, metric.name, is_histogram)
-                    known = memory.known.get(family)
-                    if known is None:
-                        known = memory.known.setdefault(family, {})
+                    # Of a family that no series is stored of, nothing is remembered.
+                    known = memory.known.get(family, _NOTHING)
                     if kind == "gauge":
-                        _numbers(metric.gauge, metric, "gauge", cluster, known, decoded)
+                        _numbers(metric.gauge, metric, "gauge", family, known, decoded)
                     elif kind == "sum":
                         total = metric.sum
                         grows = total.is_monotonic and (
                             total.aggregation_temporality == _CUMULATIVE
                         )
                         kept_as = "counter" if grows else "gauge"
-                        _numbers(total, metric, kept_as, cluster, known, decoded)
+                        _numbers(total, metric, kept_as, family, known, decoded)
                     elif is_histogram:
-                        _histograms(metric.histogram, metric, cluster, known, decoded)
+                        _histograms(metric.histogram, metric, family, known, decoded)
                     elif kind is not None:
                         decoded.seen += len(getattr(metric, kind).data_points)
         return decoded
 
-    def _learn(self, waiting: Sequence[_Waiting], workspace: str, memory: SeriesMemory) -> None:
+    def _learn(
+        self, waiting: Sequence[_Waiting], workspace: str, memory: SeriesMemory
+    ) -> list[tuple[int, int, float]]:
+        """Store the series of ``waiting``, remember them, and return the rows of the points."""
         # The series are committed before anything refers to them, here or in another process.
         wanted = {one for point in waiting for one in point.series}
         self._writer.write({self._series: [(workspace, *one) for one in sorted(wanted)]})
         ids = self._ids(wanted, workspace)
-        memory.expect(len(wanted))
+        rows: list[tuple[int, int, float]] = []
         try:
             for point in waiting:
-                point.known[point.key] = tuple(
+                of_point = tuple(
                     ids[one.cluster, one.metric, one.field, one.attributes] for one in point.series
                 )
+                memory.remember(point.family, point.key, of_point)
+                rows += _rows(of_point, point.time, point.values)
         except KeyError:  # removed between the writing and the asking
             raise Outdated from None
+        return rows
 
     def _ids(self, wanted: Iterable[_Series], workspace: str) -> dict[tuple[str, ...], int]:
         table = schema.series
@@ -212,13 +235,14 @@ def _numbers(
     data: Gauge | Sum,
     metric: Metric,
     kind: str,
-    cluster: str,
+    family: Family,
     known: Ids,
     decoded: _Decoded,
 ) -> None:
     # The hot loop: every name in it is looked up for every point.
     add = decoded.rows.append
-    finite = math.isfinite
+    latest = decoded.latest
+    least, most = -MAX_NUMBER, MAX_NUMBER
     read = _TIME_AND_VALUE.unpack_from
     kept = end = 0
     # The bytes of all points in one go: to ask each for its own takes 1.4 times as long, and for
@@ -236,7 +260,7 @@ def _numbers(
             if ids is not None and has in (_HAS_DOUBLE, _HAS_INT):
                 if has == _HAS_INT:
                     (number,) = _INT.unpack_from(whole, start + 10)
-                if finite(number) and nanoseconds >= _MS:
+                if least <= number <= most and _MS <= nanoseconds <= latest:
                     add((ids[0], nanoseconds // _MS, number))
                     kept += 1
                     continue
@@ -244,7 +268,12 @@ def _numbers(
         time = point.time_unix_nano // _MS
         # One of the two is set, and the other one then reads as 0.
         value = point.as_double or point.as_int
-        if not finite(value) or point.flags & _NO_VALUE or not time:
+        if (
+            not least <= value <= most
+            or point.flags & _NO_VALUE
+            or not time
+            or point.time_unix_nano > latest
+        ):
             continue
         kept += 1
         key = _series_key(point, _OF_NUMBERS)
@@ -252,11 +281,11 @@ def _numbers(
         if ids is not None:
             add((ids[0], time, value))
             continue
-        series = _named(metric, cluster, "value", kind, _sorted(point.attributes))
+        series = _named(metric, family[1], "value", kind, _sorted(point.attributes))
         if not series.fits:
             kept -= 1
             continue
-        decoded.waiting.append(_Waiting(known, key, [series], time, [value]))
+        decoded.waiting.append(_Waiting(family, key, [series], time, [value]))
     decoded.seen += len(data.data_points)
     decoded.kept += kept
 
@@ -271,7 +300,7 @@ def _length_at(whole: bytes, at: int) -> tuple[int, int]:
 
 
 def _histograms(
-    histogram: Histogram, metric: Metric, cluster: str, known: Ids, decoded: _Decoded
+    histogram: Histogram, metric: Metric, family: Family, known: Ids, decoded: _Decoded
 ) -> None:
     kind = "counter" if histogram.aggregation_temporality == _CUMULATIVE else "gauge"
     for point in histogram.data_points:
@@ -279,9 +308,11 @@ def _histograms(
         time = point.time_unix_nano // _MS
         if (
             len(point.bucket_counts) != len(point.explicit_bounds) + 1
-            or not math.isfinite(point.sum)
+            or len(point.explicit_bounds) > MAX_BOUNDS
+            or not -MAX_NUMBER <= point.sum <= MAX_NUMBER
             or point.flags & _NO_VALUE
             or not time
+            or point.time_unix_nano > decoded.latest
         ):
             continue
         values = _values(point)
@@ -293,11 +324,11 @@ def _histograms(
             continue
         attributes = _sorted(point.attributes)
         fields = ["count", "sum", *map(_bound, point.explicit_bounds), "+Inf"]
-        series = [_named(metric, cluster, field, kind, attributes) for field in fields]
+        series = [_named(metric, family[1], field, kind, attributes) for field in fields]
         if not all(one.fits for one in series):
             continue
         decoded.kept += 1
-        decoded.waiting.append(_Waiting(known, key, series, time, values))
+        decoded.waiting.append(_Waiting(family, key, series, time, values))
 
 
 def _named(metric: Metric, cluster: str, field: str, kind: str, attributes: str) -> _Series:
@@ -311,7 +342,8 @@ def _series_key(point: NumberDataPoint | HistogramDataPoint, others: Sequence[st
     for name in others:
         point.ClearField(name)  # type: ignore[arg-type]
     key: bytes = point.SerializeToString()
-    return key
+    # Of any length: fields that protobuf does not know are in it, too.
+    return key if len(key) <= _LONGEST_KEY else hashlib.blake2b(key, digest_size=32).digest()
 
 
 def _rows(

@@ -12,9 +12,13 @@ from daskscope_service.db import generation, points, schema
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Outdated
 
-#: Series that are remembered. Beyond it, all are forgotten, and asked again: only speed depends on
-#: it.
-_MOST = 200_000
+#: About how many bytes all that is remembered may take: 200,000 series with attributes of 100
+#: bytes. Beyond it, all are forgotten, and asked again: only speed depends on it.
+_MOST_BYTES = 64 << 20
+
+#: About what Python needs for a series beside its key, for each further one with the same key, and
+#: for a family beside its names.
+_SERIES_BYTES, _ID_BYTES, _FAMILY_BYTES = 200, 40, 500
 
 #: Seconds for which a memory is of use at least: to ask for all again is a lot of work, to look
 #: whether ids are still there is a little with each commit.
@@ -23,19 +27,21 @@ _SECONDS = 60.0
 #: By what of a point names its series, as sent: cheap to make and to look up.
 Ids = dict[bytes, tuple[int, ...]]
 
+#: Workspace, cluster, metric, and whether it is a histogram.
+Family = tuple[str, str, str, bool]
+
 
 class SeriesMemory:
     """What is remembered of series, until some are removed, by any process.
 
-    ``points`` writes points of these ids, or raises Outdated. ``known`` has them by workspace,
-    cluster, metric, and whether it is a histogram.
+    ``points`` writes points of these ids, or raises Outdated. ``known`` has them by family.
     """
 
     def __init__(self, engine: Engine) -> None:
         with engine.connect() as connection:
             self.points = _Points(engine, generation.current(connection))
-        self.known: dict[tuple[str, str, str, bool], Ids] = {}
-        self._series = 0
+        self.known: dict[Family, Ids] = {}
+        self._bytes = 0
         self._made = time.monotonic()
 
     @property
@@ -43,12 +49,17 @@ class SeriesMemory:
         """Whether another one should take its place: series were removed since it was begun."""
         return self.points.generation_over and time.monotonic() - self._made > _SECONDS
 
-    def expect(self, series: int) -> None:
-        """Make room for so many more."""
-        if self._series > _MOST:
+    def remember(self, family: Family, key: bytes, ids: tuple[int, ...]) -> None:
+        """Remember series that are stored."""
+        if self._bytes > _MOST_BYTES:
             self.known.clear()
-            self._series = 0
-        self._series += series
+            self._bytes = 0
+        of_family = self.known.get(family)
+        if of_family is None:
+            of_family = self.known.setdefault(family, {})
+            self._bytes += _FAMILY_BYTES + sum(map(len, family[:3]))
+        of_family[key] = ids
+        self._bytes += _SERIES_BYTES + len(key) + _ID_BYTES * len(ids)
 
 
 class _Points(Upsert):

@@ -68,8 +68,21 @@ class Merged:
     weights: Sequence[float]
 
 
+def fits(profile: Profile) -> bool:
+    """Tell whether the columns of ``profile`` fit each other, so that it can be merged."""
+    parent, line, samples = profile["parent"], profile["line"], profile["samples"]
+    return (
+        len(parent) == len(line) == len(samples)
+        and all(-1 <= above < node for node, above in enumerate(parent))
+        and all(0 <= number < len(profile["lines"]) for number in line)
+        and all(number >= 0 for number in samples)
+    )
+
+
 def merge(profiles: Sequence[Profile]) -> Merged:
-    """Return ``profiles`` as one tree. Equal functions below equal callers are one."""
+    """Return ``profiles``, all of which fit, as one tree. Equal functions below equal callers are
+    one.
+    """
     top = Call("all threads at work", "")
     all_calls: list[list[Call]] = []
     weights: list[float] = []

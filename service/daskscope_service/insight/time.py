@@ -46,7 +46,7 @@ class Part:
 
 def time_parts(seconds: Mapping[str, float]) -> list[Part]:
     """Return the activities with any time, in the bar's order. Empty where none was measured."""
-    whole = sum(seconds.values())
+    whole = sum(value for value in seconds.values() if value > 0)
     order = [name for name in ACTIVITIES if name in seconds]
     order += sorted(seconds.keys() - ACTIVITIES.keys())
     parts: list[Part] = []

@@ -46,7 +46,7 @@ def state_bar(states: Mapping[str, int], done: int, erred: int) -> list[Segment]
     known = {"released", "forgotten", *(name for name, _, _ in _STATES)}
     parts += [(name, "other", states[name]) for name in sorted(states.keys() - known)]
     parts.append(("not run", "released", gone - done - failed))
-    whole = sum(count for _, _, count in parts)
+    whole = sum(count for _, _, count in parts if count > 0)
     segments: list[Segment] = []
     start = 0.0
     for label, colour, count in parts:

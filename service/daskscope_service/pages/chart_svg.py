@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from daskscope_service.pages.charts import Drawn, Plot, words
+from daskscope_service.pages.filters import moment
 from daskscope_service.pages.period import Period
 from daskscope_service.reads.marks import Mark
 
@@ -125,10 +125,7 @@ def clock(period: Period) -> tuple[str, str, str]:
     form = "%H:%M:%S" if period.seconds < 600 else "%H:%M"
     if period.seconds > 86_400:
         form = "%-d %b %H:%M"
-    first, half, last = (
-        datetime.fromtimestamp(at, UTC).strftime(form)
-        for at in (period.since, middle, period.until)
-    )
+    first, half, last = (moment(at).strftime(form) for at in (period.since, middle, period.until))
     return first, half, f"{last} UTC"
 
 

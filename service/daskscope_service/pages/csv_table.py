@@ -34,8 +34,8 @@ MOST_READS = 10
 #: Of a table by the name of its column: the field of its rows, or what makes it of a row.
 Columns = Mapping[str, str | Callable[[Item], object]]
 
-#: With one of these a cell would be a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: With one of these a cell would be a formula; in programs of East Asia with a full-width one, too.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts: str) -> Response:

@@ -21,19 +21,29 @@ from daskscope_service.insight.wording import duration, hours, money, number, pe
 _STATIC = Path(__file__).with_name("static")
 
 
+#: The last second that a time on a page can be of; and what is said of others.
+_LAST = 253_402_300_799.0
+_NO_TIME = "at no time that there is"
+
+
+def moment(time: float) -> datetime:
+    """Return seconds since the Unix epoch as a time in UTC: the nearest that there is."""
+    return datetime.fromtimestamp(min(max(time, 0.0), _LAST), UTC)
+
+
 def iso(time: float) -> str:
     """Return seconds since the Unix epoch as ``2026-01-31T12:00:00Z``, for ``<time datetime>``."""
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment(time).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def exact(time: float) -> str:
     """Return seconds since the Unix epoch as ``2026-01-31 12:00:00 UTC``."""
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return moment(time).strftime("%Y-%m-%d %H:%M:%S UTC") if 0 <= time < _LAST else _NO_TIME
 
 
 def day(time: float) -> str:
     """Return the day of seconds since the Unix epoch as ``31 Jan``, in UTC."""
-    return f"{datetime.fromtimestamp(time, UTC):%-d %b}"
+    return f"{moment(time):%-d %b}"
 
 
 def ago(time: float, now: float) -> str:

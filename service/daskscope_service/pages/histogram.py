@@ -40,12 +40,17 @@ def histograms(groups: Sequence[Item], rows: Sequence[Item]) -> dict[str, Histog
 
     One in which no task's time was measured has none.
     """
-    used = [place for each in groups for place, count in enumerate(each["durations"]) if count]
+    used = [place for each in groups for place, count in enumerate(_counts(each)) if count]
     return {
-        row["name"]: _histogram(row, row["durations"], min(used), max(used))
+        row["name"]: _histogram(row, counts, min(used), max(used))
         for row in rows
-        if any(row["durations"])
+        if any(counts := _counts(row))
     }
+
+
+def _counts(group: Item) -> list[int]:
+    # An earlier version stored any numbers.
+    return [max(count, 0) for count in group["durations"]]
 
 
 def _histogram(group: Item, counts: Sequence[int], first: int, last: int) -> Histogram:

@@ -172,7 +172,7 @@ def _cell(measure: Measure, spent: Spent, highest: float) -> Cell:
     if not spent.clusters:
         return _NOTHING
     amount = measure.amount(spent)
-    shade = min(1 + int(_SHADES * amount / highest), _SHADES) if amount else 0
+    shade = min(1 + int(_SHADES * amount / highest), _SHADES) if amount and amount > 0 else 0
     return Cell(_told(measure, spent), shade)
 
 

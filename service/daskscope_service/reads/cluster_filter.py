@@ -12,7 +12,7 @@ from daskscope_service.db.schema import cluster
 from daskscope_service.insight.verdict import MISSED_BEATS
 from daskscope_service.reads.clusters import BRIEF, completed
 from daskscope_service.reads.pricing import cost, up
-from daskscope_service.reads.scope import Page, Scope, Selection, cut
+from daskscope_service.reads.scope import Page, Scope, Selection, first_page
 
 Status = Literal["running", "stopped", "lost"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -69,7 +69,7 @@ def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
         .join(chosen, chosen.c.id == cluster.c.id)
         .order_by(chosen.c.sorted_by.desc(), chosen.c.id.desc())
     )
-    found = cut(scope.items(query), selection.limit, "sorted_by", "id")
+    found = first_page(scope, query, selection.limit, "sorted_by", "id")
     return Page(completed(scope, found.items), found.next)
 
 

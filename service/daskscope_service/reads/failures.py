@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tuple_
 
 from daskscope_service.db.schema import cluster, failure
-from daskscope_service.reads.scope import Item, Page, Scope, Selection, cut, total
+from daskscope_service.reads.scope import Item, Page, Scope, Selection, first_page, total
 
 #: Failures that the page and the API show of one group, the newest first.
 MOST_SAMPLES = 20
@@ -58,7 +58,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
         for column in ("type", "function", "message", "traceback")
     )
     query = select(groups, *of_last).order_by(groups.c.last_at.desc(), groups.c.fingerprint.desc())
-    found = cut(scope.items(query), selection.limit, "last_at", "fingerprint")
+    found = first_page(scope, query, selection.limit, "last_at", "fingerprint")
     _add_users(scope, selection, found.items)
     return found
 

@@ -57,6 +57,8 @@ def _price(
     prices: WorkspacePrices | None, item: Item, up: float, threads: float, idle: float
 ) -> None:
     item["price_source"] = None if item["prices"] is None else "cluster"
+    if item["prices"] is None or item["cost"] is None:
+        item["cost"] = item["idle_cost"] = None  # of no currency, or idle out of nothing
     if prices is None or item["prices"] is not None:
         return
     by_thread = prices.per_hour.get("thread", 0.0) / _HOUR

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import tuple_
 
 from daskscope_service.db.schema import profile
+from daskscope_service.insight.flame import fits
 from daskscope_service.reads.scope import Item, Scope, Selection
 
 #: Profiles, and calls in them, that are read at most: what a page can merge while someone waits.
@@ -22,12 +23,14 @@ _LONGEST = 600.0
 class Profiles:
     """The newest profiles of a selection, those first that began last.
 
-    ``more`` tells that there are others, ``unreadable`` how many cannot be decrypted.
+    ``more`` tells that there are others, ``unreadable`` how many cannot be decrypted, ``misfits``
+    how many are no tree: an earlier version stored what it was sent.
     """
 
     items: list[Item]
     more: bool
     unreadable: int
+    misfits: int
 
 
 def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILES) -> Profiles:
@@ -46,23 +49,25 @@ def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILE
         query = query.where(at < selection.kept_until)
     query = query.order_by(at.desc(), id.desc(), of.desc()).limit(_AT_ONCE)
     items: list[Item] = []
-    calls = unreadable = 0
+    calls = unreadable = misfits = 0
     rows = scope.items(query)
     while rows:
         for row in rows:
             full = len(items) == most or calls + len(row["parent"]) > MOST_CALLS
             if full and items:
-                return Profiles(items, True, unreadable)
+                return Profiles(items, True, unreadable, misfits)
             if "unreadable" in row:
                 unreadable += 1
+            elif not fits(row):
+                misfits += 1
             else:
                 items.append(row)
                 calls += len(row["parent"])
         last = rows[-1]
         after = (last["started_at"], last["id"], last["cluster"])
-        more = len(rows) == _AT_ONCE and unreadable < MOST_PROFILES
+        more = len(rows) == _AT_ONCE and unreadable + misfits < MOST_PROFILES
         rows = scope.items(query.where(tuple_(at, id, of) < tuple_(*after))) if more else []
-    return Profiles(items, False, unreadable)
+    return Profiles(items, False, unreadable, misfits)
 
 
 def has_profiles(scope: Scope, selection: Selection) -> bool:

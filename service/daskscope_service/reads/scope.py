@@ -12,14 +12,17 @@ from typing import Any
 import msgspec
 from flask import current_app, g, request
 from sqlalchemy import (
-    BigInteger,
     Connection,
+    Dialect,
+    Float,
     FromClause,
     Row,
     Select,
+    TypeDecorator,
     cast,
     func,
     tuple_,
+    type_coerce,
 )
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -29,6 +32,12 @@ from daskscope_service.db.sealing import Sealed, SealedJSON, Unreadable
 
 #: Rows of a list that one request gets at most.
 MOST_ROWS = 1000
+
+#: Bytes of them, as JSON, after which no more rows are read. They are weighed by the hundred, so
+#: that most lists are not weighed at all.
+MOST_BYTES = 4 * 1024 * 1024
+_AT_ONCE = 101
+_weighed = msgspec.json.Encoder(enc_hook=str).encode
 
 #: Of the columns that are encrypted, those without users' code in them.
 _NO_CODE = frozenset({"message"})
@@ -64,6 +73,31 @@ class Scope:
         names = list(map(str, rows.keys()))  # SQLAlchemy's are a kind of str of its own
         # All at once: SQLAlchemy takes half as long again for rows that are fetched one by one.
         return [_item(names, row, hidden) for row in rows.all()]
+
+    def first_items(self, query: Select[Any], limit: int) -> tuple[list[Item], bool]:
+        """Return the first ``limit`` rows of ``query``, and whether there are more.
+
+        They are fewer where they take more than :data:`MOST_BYTES`: rows may be large, and a reader
+        asks for a thousand of them.
+        """
+        hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
+        query = query.limit(limit + 1)
+        if limit >= _AT_ONCE:  # else PostgreSQL's driver would fetch all before the first is seen
+            query = query.execution_options(stream_results=True, max_row_buffer=_AT_ONCE)
+        rows = self.connection.execute(query)
+        names = list(map(str, rows.keys()))
+        items: list[Item] = []
+        size = 0
+        while some := rows.fetchmany(_AT_ONCE):
+            items += [_item(names, row, hidden) for row in some]
+            if len(some) < _AT_ONCE or len(items) > limit:
+                break
+            size += sum(len(_weighed(item)) for item in items[-_AT_ONCE:])
+            if size > MOST_BYTES:
+                more = rows.fetchone() is not None
+                rows.close()
+                return items, more
+        return items[:limit], len(items) > limit
 
 
 def _sealed(query: Select[Any]) -> frozenset[str]:
@@ -160,21 +194,49 @@ def page(
         query = query.where(at < selection.kept_until)
     if selection.after is not None:
         query = query.where(tuple_(*columns) < tuple_(*selection.after[: len(columns)]))
-    query = query.order_by(*(column.desc() for column in columns)).limit(selection.limit + 1)
-    return cut(scope.items(query), selection.limit, at.key or "", id, cluster)
+    query = query.order_by(*(column.desc() for column in columns))
+    return first_page(scope, query, selection.limit, at.key or "", id, cluster)
 
 
-def cut(items: list[Item], limit: int, at: str, id: str, cluster: str | None = None) -> Page:
+def first_page(
+    scope: Scope, query: Select[Any], limit: int, at: str, id: str, cluster: str | None = None
+) -> Page:
+    """Return the first rows of ``query``, ``limit`` at most, and where the list goes on.
+
+    ``at``, ``id`` and ``cluster`` are the names under which ``query`` has what it is ordered by.
+    """
+    items, more = scope.first_items(query, limit)
+    return Page(items, _position(items[-1], at, id, cluster) if more else None)
+
+
+def cut(items: list[Item], limit: int, at: str, id: str) -> Page:
     """Return the first ``limit`` of ``items``, of which one more was asked for."""
     if len(items) <= limit:
         return Page(items, None)
-    last = items[limit - 1]
-    return Page(items[:limit], (last[at], last[id], "" if cluster is None else last[cluster]))
+    return Page(items[:limit], _position(items[limit - 1], at, id, None))
+
+
+def _position(item: Item, at: str, id: str, cluster: str | None) -> Position:
+    return item[at], item[id], "" if cluster is None else item[cluster]
+
+
+class _Whole(TypeDecorator[int]):
+    """A whole number that the database has as a float."""
+
+    impl = Float
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> int | None:
+        return None if value is None else int(value)
 
 
 def total(column: ColumnElement[int]) -> ColumnElement[int]:
-    """Return the sum of a column of whole numbers: PostgreSQL would make it a decimal."""
-    return cast(func.sum(column), BigInteger)
+    """Return the sum of a column of whole numbers.
+
+    It may be beyond 64 bits, which both databases refuse. As a float it is right up to 2**53, and
+    beyond that in its first fifteen digits.
+    """
+    return type_coerce(func.sum(cast(column, Float)), _Whole())
 
 
 def encode_cursor(position: Position) -> str:

@@ -1,0 +1,141 @@
+"""Beats with something out of bounds: what can be kept of them, and what to say of the rest.
+
+A number out of bounds gives way to the nearest that is not, a time likewise, and what is beyond the
+most entries is left out. A row that is wrong otherwise is left out: the others are stored. What is
+wrong with the cluster or its status is no row, and the beat is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, cast
+
+import msgspec
+
+from daskscope import protocol
+from daskscope.protocol import Between, Correction, Entries, Heartbeat, Moment
+from daskscope_service.ingest.beat_schema import (
+    BEAT,
+    ROWS,
+    bounded,
+    bounds_in,
+    fields_of,
+    misfit,
+    told_by,
+)
+
+#: Corrections that are told of one beat.
+MOST_TOLD = 5
+
+
+@dataclasses.dataclass(slots=True)
+class Corrected:
+    """A beat within bounds, and what was done to get it there: the first of it, and how much."""
+
+    beat: Heartbeat
+    told: tuple[Correction, ...] = ()
+    rows_left_out: int = 0
+
+
+def correct(document: Any, now: float) -> Corrected:
+    """Return what can be kept of a heartbeat, JSON as Python has it. It is changed in place.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        It is none, or its cluster or status is not right.
+    """
+    work = _Work(now + protocol.MAX_AHEAD)
+    left_out = 0
+    if isinstance(document, dict):
+        for name, kind in fields_of(Heartbeat).items():
+            if name in document:
+                document[name] = work.within(document[name], kind, f"$.{name}")
+        for name, kind in ROWS.items():
+            rows = document.get(name)
+            if isinstance(rows, list):
+                kept = [row for index, row in enumerate(rows) if work.fits(row, kind, name, index)]
+                left_out += len(rows) - len(kept)
+                document[name] = kept
+    beat = cast(Heartbeat, msgspec.convert(document, BEAT))
+    return Corrected(beat, tuple(work.told), left_out)
+
+
+class _Work:
+    def __init__(self, latest: float) -> None:
+        self._latest = latest
+        self.told: list[Correction] = []
+
+    def within(self, value: Any, kind: Any, path: str) -> Any:
+        """Return ``value`` within the bounds of ``kind``; of another type, it stays what it is."""
+        inner, bounds = bounds_in(kind)
+        origin = typing.get_origin(inner)
+        if origin in (types.UnionType, typing.Union):
+            [inner] = [one for one in typing.get_args(inner) if one is not type(None)]
+            return self.within(value, inner, path)
+        for bound in bounds:
+            value = self._bound(value, bound, inner, path)
+        if dataclasses.is_dataclass(inner) and isinstance(value, dict):
+            for name, of_field in fields_of(cast(type, inner)).items():
+                if name in value:
+                    value[name] = self.within(value[name], of_field, f"{path}.{name}")
+        elif origin is dict and isinstance(value, dict):
+            _, of_values = typing.get_args(inner)
+            for key, item in value.items():
+                value[key] = self.within(item, of_values, f"{path}[...]")
+        elif origin is tuple and isinstance(value, list):
+            of_items = typing.get_args(inner)[0]
+            for index, item in enumerate(value):
+                value[index] = self.within(item, of_items, f"{path}[{index}]")
+        return value
+
+    def fits(self, row: Any, kind: type, name: str, index: int) -> bool:
+        """Tell whether a row can be stored, and say so if not."""
+        path = f"$.{name}[{index}]"
+        try:
+            found = misfit(name, msgspec.convert(row, bounded(kind)))
+        except msgspec.ValidationError as error:
+            what, below = told_by(error)
+            self._tell(path + below[1:], what, left_out=True)
+            return False
+        if found is not None:
+            self._tell(f"{path}.{found[0]}", found[1], left_out=True)
+        return found is None
+
+    def _bound(self, value: Any, bound: Any, kind: Any, path: str) -> Any:
+        if isinstance(bound, Entries):
+            if isinstance(value, dict | list) and len(value) > bound.most:
+                self._tell(path, f"{len(value)} entries, of at most {bound.most}", left_out=True)
+                value = (
+                    dict(list(value.items())[: bound.most])
+                    if isinstance(value, dict)
+                    else value[: bound.most]
+                )
+            return value
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return value
+        if isinstance(bound, Moment):
+            least, most = protocol.EARLIEST, self._latest
+        elif isinstance(bound, Between):
+            least, most = bound.least, bound.most
+        else:
+            return value
+        if least <= value <= most:
+            return value
+        nearest = kind(min(max(value, least), most))
+        self._tell(path, f"{_told(value)} is not from {least:g} to {most:g}", left_out=False)
+        return nearest
+
+    def _tell(self, field: str, why: str, *, left_out: bool) -> None:
+        if len(self.told) < MOST_TOLD:
+            field = field[: protocol.MAX_NAME]
+            self.told.append(Correction(field, why[: protocol.MAX_NAME], left_out))
+
+
+def _told(value: float) -> str:
+    try:
+        return f"{value:g}"
+    except OverflowError:  # a whole number beyond what a float holds
+        return "a number of very many digits"
