@@ -1,4 +1,4 @@
-"""Installs daskscope where a scheduler runs: with pip, in a process of its own."""
+"""Installs daskscope where a scheduler runs: this copy of it, with pip, in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from distributed import Client
 
 from daskscope.errors import NotOnScheduler
+from daskscope.own_wheel import NAME, own_wheel
 from daskscope.scrubbing import Scrubber
 from daskscope.version import __version__
 
@@ -25,44 +26,57 @@ MAX_SHOWN = 2_000
 #: These run there already: pip may not put others in their place.
 _STAY = ("dask", "distributed")
 
+#: Installs the wheel that it reads. Its arguments are the wheel's name, and further requirements.
+_PROGRAM = """
+import pathlib, subprocess, sys, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    wheel = pathlib.Path(folder, sys.argv[1])
+    wheel.write_bytes(sys.stdin.buffer.read())
+    pip = [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    sys.exit(subprocess.call([*pip, str(wheel), *sys.argv[2:]], stdin=subprocess.DEVNULL))
+"""
+
 
 async def install_on_scheduler(client: Client) -> None:
-    """Install this version of daskscope where the scheduler of ``client`` runs.
+    """Install this copy of daskscope where the scheduler of ``client`` runs.
 
-    What the scheduler runs of Dask stays as it is. Neither its event loop nor its tasks wait.
-    pip's own settings apply there (``PIP_INDEX_URL``, its configuration file). Workers need
-    nothing.
+    The client sends its own files, as a wheel: pip looks for no package of that name, which a
+    stranger could have put into an index. It does look for what daskscope needs, by its own
+    settings there (``PIP_INDEX_URL``, its configuration file). What the scheduler runs of Dask
+    stays as it is. Neither its event loop nor its tasks wait. Workers need nothing.
 
     Raises
     ------
     NotOnScheduler
-        pip failed; the message shows its last lines.
+        There are no files to send, or pip failed; the message shows its last lines.
     """
+    try:
+        wheel = own_wheel()
+    except (LookupError, OSError) as error:
+        raise _failed(client, str(error)) from None
     # All by name, functions of the standard library alone: nothing of ours is there yet.
     on_scheduler: Any = client._run_on_scheduler
     python = await on_scheduler(asyncio.to_thread, getattr, sys, "executable")
-    requirements = [f"daskscope=={__version__}"]
+    requirements = []
     for package in _STAY:
         version = await on_scheduler(asyncio.to_thread, importlib.metadata.version, package)
         requirements.append(f"{package}=={version}")
-    command = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     try:
         done = await on_scheduler(
             asyncio.to_thread,
             subprocess.run,
-            [*command, *requirements],
-            stdin=subprocess.DEVNULL,
+            [python, "-c", _PROGRAM, NAME, *requirements],
+            input=wheel,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             timeout=DEADLINE,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise _failed(client, str(error)) from None
     if done.returncode:
         # The addresses that pip names may hold credentials.
-        lines = Scrubber().scrub(done.stdout, len(done.stdout) + 1).splitlines()[-LAST_LINES:]
+        said = done.stdout.decode("utf-8", "replace")
+        lines = Scrubber().scrub(said, len(said) + 1).splitlines()[-LAST_LINES:]
         raise _failed(client, "\n    ".join(["pip says:", *lines])[-MAX_SHOWN:])
     if await on_scheduler(asyncio.to_thread, getattr, site, "ENABLE_USER_SITE"):
         # Where pip may not write to the others. It may not have been there when Python started.

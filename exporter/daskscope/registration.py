@@ -45,9 +45,8 @@ _REGISTERED_BEFORE = (
 
 _NOT_ON_SCHEDULER = """\
 the scheduler at {address} cannot import daskscope ({reason}). One of these helps:
-  1. install it where the scheduler runs, in its environment or image:
-         pip install daskscope=={version}
-  2. let pip install it there, for as long as that environment lasts:
+  1. install daskscope {version} where the scheduler runs, in its environment or image
+  2. send this copy there, and let pip install it for as long as that environment lasts:
          daskscope.register(install=True)
   3. start the scheduler from an environment that has it:
          dask scheduler --preload daskscope\
@@ -116,9 +115,9 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     client
         The client of the cluster; by default the current one.
     install
-        Where the scheduler lacks daskscope, have pip install this version of it there first. The
-        scheduler works on meanwhile; this call waits. Nothing else of Dask is changed there, and
-        workers need nothing.
+        Where the scheduler lacks daskscope, send this copy of it there and have pip install it
+        first, with what it needs from the package index that pip uses there. The scheduler works on
+        meanwhile; this call waits. Nothing else of Dask is changed there, and workers need nothing.
     **overrides
         Settings that win over Dask's configuration, named as in ``daskscope.yaml``, with a double
         underscore between levels: ``endpoint``, ``token``, ``tags``,

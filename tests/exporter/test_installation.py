@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import sysconfig
 import threading
 import venv
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from distributed import Client
 
 import daskscope
+from daskscope import own_wheel
 from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import SchedulerProcess, scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE
 
 pytest.importorskip("pip")
-pytest.importorskip("hatchling")
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheels")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory"]
-    subprocess.run([*build, str(folder)], cwd=ROOT, check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture
@@ -55,50 +41,44 @@ def python(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def index(folder: Path, opened: threading.Event) -> Iterator[tuple[str, threading.Event]]:
-    """Serve a folder to pip, once ``opened``. Yield its address and whether pip has asked."""
-    asked = threading.Event()
+def held_configuration(folder: Path) -> Iterator[tuple[Path, threading.Event, threading.Event]]:
+    """Yield a configuration file for pip, whether pip has begun to read it, and what lets it."""
+    file, asked, opened = folder / "pip.conf", threading.Event(), threading.Event()
+    ended = threading.Event()
+    os.mkfifo(file)
 
-    class Handler(SimpleHTTPRequestHandler):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, directory=str(folder))
+    def hold() -> None:
+        while not ended.is_set():
+            with open(file, "w", encoding="utf-8"):  # which waits for a reader
+                asked.set()
+                opened.wait(PATIENCE)
 
-        def do_GET(self) -> None:
-            asked.set()
-            opened.wait(PATIENCE)
-            super().do_GET()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/", asked
+        yield file, asked, opened
     finally:
         opened.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        ended.set()
+        os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))  # the reader that it waits for
+        holder.join(PATIENCE)
 
 
 @contextmanager
-def bare_scheduler(python: Path, find_links: str, **environment: str) -> Iterator[SchedulerProcess]:
-    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": find_links, "PIP_CONFIG_FILE": os.devnull}
-    with scheduler_process(python=str(python), PYTHONPATH="", **pip, **environment) as scheduler:
-        yield scheduler
+def bare_scheduler(python: Path, **environment: str) -> Iterator[SchedulerProcess]:
+    pip = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    with scheduler_process(python=str(python), **{"PYTHONPATH": "", **pip, **environment}) as it:
+        yield it
 
 
 def test_it_is_installed_there_while_the_scheduler_works_on(
-    python: Path, wheels: Path, recorder: Recorder
+    python: Path, recorder: Recorder, tmp_path: Path
 ) -> None:
-    opened = threading.Event()
     with (
-        index(wheels, opened) as (address, asked),
-        bare_scheduler(python, address) as scheduler,
+        held_configuration(tmp_path) as (file, asked, opened),
+        bare_scheduler(python, PIP_CONFIG_FILE=str(file)) as scheduler,
         worker_process(scheduler.address),
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=PATIENCE) as client,
         ThreadPoolExecutor(1) as threads,
     ):
         register = threads.submit(
@@ -110,7 +90,7 @@ def test_it_is_installed_there_while_the_scheduler_works_on(
         assert not register.done()
         opened.set()
 
-        registration = register.result(timeout=60)
+        registration = register.result(timeout=PATIENCE)
         assert recorder.url in repr(registration)
         beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
         assert beat.cluster.environment.packages["daskscope"] == daskscope.__version__
@@ -121,26 +101,52 @@ def test_it_is_installed_there_while_the_scheduler_works_on(
         assert TOKEN not in scheduler.stop()
 
 
+def test_no_package_of_that_name_in_an_index_is_installed(
+    python: Path, recorder: Recorder, tmp_path: Path
+) -> None:
+    stranger = tmp_path / "stranger" / "daskscope-999-py3-none-any.whl"
+    stranger.parent.mkdir()
+    with zipfile.ZipFile(stranger, "w") as wheel:
+        wheel.writestr("daskscope/__init__.py", "raise SystemExit('a stranger ran')")
+        for name, text in {
+            "METADATA": "Metadata-Version: 2.1\nName: daskscope\nVersion: 999\n",
+            "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }.items():
+            wheel.writestr(f"daskscope-999.dist-info/{name}", text)
+    same = stranger.with_name(own_wheel.NAME)
+    same.write_bytes(stranger.read_bytes().replace(b"999", b"0.1.0"))
+
+    with bare_scheduler(python, PIP_FIND_LINKS=str(stranger.parent)) as scheduler:
+        with Client(scheduler.address, timeout=PATIENCE) as client:
+            registration = daskscope.register(
+                client, install=True, endpoint=recorder.url, token=TOKEN
+            )
+    assert recorder.url in repr(registration)
+
+
 def test_if_pip_fails_its_last_lines_tell_why(python: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with bare_scheduler(python, str(tmp_path / "empty")) as scheduler:
-        with Client(scheduler.address, timeout=30) as client:
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    for entry in packages.glob("opentelemetry_sdk*"):
+        entry.unlink()  # it is needed, and there is no index
+    with bare_scheduler(python) as scheduler:
+        with Client(scheduler.address, timeout=PATIENCE) as client:
             with pytest.raises(daskscope.NotOnScheduler) as error:
                 daskscope.register(client, install=True, token=TOKEN)
     message = str(error.value)
     assert scheduler.address in message
-    assert f"No matching distribution found for daskscope=={daskscope.__version__}" in message
+    assert "No matching distribution found for opentelemetry-sdk" in message
     assert TOKEN not in message
 
 
 @pytest.mark.parametrize("python", [True], indirect=True)
 def test_it_is_found_where_pip_installs_it_among_the_users_own_packages(
-    python: Path, wheels: Path, recorder: Recorder, tmp_path: Path
+    python: Path, recorder: Recorder, tmp_path: Path
 ) -> None:
     # As pip does of its own accord where it may not write to the environment's. The folder is new.
     users = {"PIP_USER": "1", "PYTHONUSERBASE": str(tmp_path / "mine")}
-    with bare_scheduler(python, str(wheels), **users) as scheduler:
-        with Client(scheduler.address, timeout=30) as client:
+    with bare_scheduler(python, **users) as scheduler:
+        with Client(scheduler.address, timeout=PATIENCE) as client:
             registration = daskscope.register(
                 client, install=True, endpoint=recorder.url, token=TOKEN
             )
@@ -149,10 +155,10 @@ def test_it_is_found_where_pip_installs_it_among_the_users_own_packages(
 
 
 def test_if_it_is_not_found_though_pip_has_installed_it_that_is_told(
-    python: Path, wheels: Path, tmp_path: Path
+    python: Path, tmp_path: Path
 ) -> None:
     elsewhere = str(tmp_path / "elsewhere")
-    with bare_scheduler(python, str(wheels), PIP_PREFIX=elsewhere) as scheduler:
-        with Client(scheduler.address, timeout=30) as client:
+    with bare_scheduler(python, PIP_PREFIX=elsewhere) as scheduler:
+        with Client(scheduler.address, timeout=PATIENCE) as client:
             with pytest.raises(daskscope.NotOnScheduler, match="start the scheduler again"):
                 daskscope.register(client, install=True, token=TOKEN)

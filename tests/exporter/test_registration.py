@@ -363,7 +363,8 @@ def test_a_scheduler_without_the_package_gives_three_ways_out_and_logs_no_token(
         output = scheduler.stop()
     message = str(error.value)
     assert scheduler.address in message
-    for way in ("pip install daskscope==", "register(install=True)", "--preload daskscope"):
+    here = f"install daskscope {daskscope.__version__} where"
+    for way in (here, "register(install=True)", "--preload daskscope"):
         assert way in message
     assert TOKEN not in output
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from daskscope_service.server import check
@@ -26,6 +28,50 @@ def test_images_are_pinned_to_what_was_tested() -> None:
     version = build.COLLECTOR.version
     assert images["collector"] == f"otel/opentelemetry-collector-contrib:{version}"
     assert re.fullmatch(r"grafana/grafana:\d+\.\d+\.\d+", images["grafana"])
+
+
+def test_the_services_image_holds_what_the_lock_names_by_its_hashes() -> None:
+    build_file = SERVICES["service"]["build"]["dockerfile_inline"]
+    assert "--require-hashes -r /source/requirements-service.lock" in build_file
+    assert "--no-deps --no-build-isolation /source" in build_file
+    pin = re.compile(r"^([\w.-]+==[^\s;]+).*\\\n    --hash=sha256:", re.MULTILINE)
+    pinned, all_pinned = (
+        set(pin.findall((ROOT / name).read_text(encoding="utf-8")))
+        for name in ("requirements-service.lock", "requirements.lock")
+    )
+    assert pinned
+    assert pinned <= all_pinned
+    assert not {one for one in pinned if one.startswith(("pytest", "playwright", "mypy"))}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_part_may_do_no_more_than_its_work(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"]
+    # The one whose image has to become another user first.
+    assert ("cap_add" in service) == (name == "influxdb")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_unit_for_systemd_exposes_little(tmp_path: Path) -> None:
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    unit = tmp_path / "daskscope.service"
+    found = re.search(r"```ini\n(\[Unit\].*?)```", text, re.DOTALL)
+    assert found
+    unit.write_text(found[1], encoding="utf-8")
+
+    # It asks no manager: the file is judged as it is. The threshold is in tenths.
+    judged = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert judged.returncode == 0, judged.stdout + judged.stderr
 
 
 def test_no_secret_has_a_default_and_no_port_is_open_to_others() -> None:
