@@ -242,7 +242,8 @@ class Privacy:
             record,
             text=self._prose(text, code=code),
             exception=None if exception is None else self._prose(exception, code=code),
-            traceback=None if traceback is None else self._scrub_code(traceback),
+            # It has no source lines, and ends with the exception's text.
+            traceback=None if traceback is None else self.scrub(traceback),
         )
 
     def _shutdown(self, shutdown: protocol.Shutdown) -> protocol.Shutdown:

@@ -1,8 +1,7 @@
-"""Secrets in text: what they look like, and how they are taken out.
+"""Takes secrets out of texts; ``daskscope.secret_patterns`` says what they look like.
 
-A pattern cannot know every secret. These know what is named as one (``password = …``), what stands
-where one stands (bearer headers, URLs), and tokens that are made to be recognised. A text takes
-time in proportion to its length, whatever is in it: what a pattern looks for is bounded.
+A text takes time in proportion to its length, whatever is in it: what a pattern looks for is
+bounded.
 """
 
 from __future__ import annotations
@@ -10,140 +9,44 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from daskscope.protocol import MAX_NAME
+from daskscope.secret_patterns import KINDS, NAME, NAMED, STEMS
 
 SCRUBBED = "[scrubbed]"
-
-_KEYS = (
-    *("api", "access", "account", "auth", "private", "shared", "encryption", "subscription"),
-    *("storage", "signing", "master", "consumer", "fernet", "license"),
-)
-_NAMES = (
-    # Not of a tokenizer, and no numbers of tokens.
-    r"passw(?:or)?d|passphrase|passcode|(?<![a-z])pass(?![a-z])|(?<![a-z])pwd?(?![a-z])"
-    r"|(?<=[a-z])pwd|secret|token(?!i[sz]|s\s{0,8}[:=]\s{0,8}\d{1,9}(?!\w))|credential"
-    rf"|authorization|(?<![a-z])cookie|(?:{'|'.join(_KEYS)})[_-]?key"
-)
-# Of which one is in every text that has such a name in it.
-_WORDS = (
-    *("pass", "pw", "secret", "token", "credential", "authorization", "cookie"),
-    *(f"{name}{dash}key" for name in _KEYS for dash in ("", "_", "-")),
-)
-
-_BEGINNINGS = (
-    *(
-        "dsk_",
-        "gho_",
-        "ghp_",
-        "ghr_",
-        "ghs_",
-        "ghu_",
-        "github_pat_",
-        "glpat-",
-        "xox",
-        "akia",
-        "asia",
-    ),
-    *("aiza", "sk-", "k_live_", "k_test_", "hf_", "dapi", "npm_", "pypi-", "sg.", "ya29.", "hvs."),
-    *("hvb.", "glsa_", "dckr_pat_"),
-)
-
-# What stands between such a name and its value: a type, a sign, a scheme.
-_TYPE, _SIGN = r"[\w.\[\]|]{1,40}", r"\s{0,8} (?> [:=!]= | => | [:=] ) \s{0,8}"
-_SCHEME = r"(?: (?: bearer|basic|token ) \s )?"
-
-# A bare value behind such a name. Code is full of names: there it must look made up.
-_NOT_YET = rf"(?! (?: {_TYPE} {_SIGN} )? {_SCHEME} \[scrubbed )"
-_MADE_UP = rf"""{_NOT_YET} (?= [^\s"'(),;]{{0,200}}? [\d/+!@$%^*-] ) (?! [\w.]{{1,100}} \( )
-    [^\s"'(),;\\]{{6,}}+"""
-_ANY = rf"""{_NOT_YET} (?! (?: none|null|true|false ) \b ) [^\s"'(),;\\]{{4,}}+"""
-
-# Of a key in PEM, of which the beginning may have been cut off, a line.
-_BASE64 = r"""[^\S\n]{0,40}["']?[A-Za-z0-9+/]{%s}={0,2}(?:\\n)?["']?[^\S\n]{0,4}"""
-
-
-def _named(bare: str) -> str:
-    # password = "…", api_key: …, os.environ["TOKEN"] = '…', password: str = "…", also escaped
-    # inside of JSON. A quoted value counts in any case, also one that was cut.
-    return rf"""(?ix) (?P<keep>
-        (?: {_NAMES} ) [\w.-]{{0,40}} (?: \\?["'] )? \]?
-        (?: \s{{0,8}} : \s{{0,8}} {_TYPE} (?= \s{{0,8}} = ) )? {_SIGN} {_SCHEME} )
-        (?: [rbfu]{{0,2}} (?P<lines> \"\"\" | ''' )
-            (?: (?! (?P=lines) ) (?s: . ) ){{0,8000}}+ (?: (?P=lines) | \Z )
-          | [rbfu]{{0,2}} (?P<quote> \\? ["'] )
-            (?: (?! (?P=quote) ) (?: \\. | [^\\\n] ) )++
-            (?: (?P=quote) | (?= \\? (?: \n | \Z ) ) )
-          | {bare} )"""
-
-
-# What a text must contain, one of them and in small letters, for a pattern to be searched for: to
-# search takes long, and while Python does, all of its process waits. Each pattern keeps what its
-# group ``keep`` matched; the rest of the match is replaced.
-_PATTERNS = (
-    # Authorization: SCHEME …, in a header and in code that sets one.
-    (
-        ("authorization",),
-        r"""(?ix) (?P<keep> \b (?: proxy- )? authorization (?: \\?["'] )? \]? \s{0,8}
-        (?: : \s{0,8} (?: \\?["'] )? | = \s{0,8} [rbfu]{0,2} \\?["'] )
-        [a-z] [\w-]{2,20} \s{1,4} ) (?! \[scrubbed ) [^\n"'\\]{6,}+""",
-    ),
-    (_WORDS, _named(_MADE_UP)),
-    # --token … on a command line.
-    (
-        ("--",),
-        r"""(?ix) (?P<keep> (?<! [\w-] ) -- (?= \w ) [\w-]{0,40} (?: password|secret|token|key )
-        [\ =] ["']? ) [^\s"']{3,}+""",
-    ),
-    # ?token=…&sig=… in an address.
-    (
-        (*_WORDS, "sig"),
-        rf"""(?ix) (?P<keep> [?&] [\w.-]{{0,40}} (?: {_NAMES} | sig(?:nature)? ) [\w.-]{{0,40}} = )
-        [^&\s"'\#]{{3,}}+""",
-    ),
-    # Bearer headers wherever they stand. "Basic" is a word, too.
-    (("bearer",), r"(?P<keep>\b(?i:bearer)\s{1,8})[A-Za-z0-9._~+/=-]{8,}+"),
-    (("basic",), r"(?P<keep>\b(?i:basic)\s{1,8})(?=[a-z]{0,200}[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+"),
-    # Addresses with credentials: scheme://user:password@host, scheme://token@host. A password may
-    # have a slash in it, unlike a port.
-    (
-        ("://",),
-        r"""(?P<keep>\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://)(?:[^\s/@:"']{0,200}:"""
-        r"""(?!//|\d{1,5}(?:[/\s]|\Z))(?:(?!://)[^\s"']){1,500}|[^\s/@:"']{8,500})(?=@)""",
-    ),
-    # Tokens that can be told by their form: daskscope, GitHub, GitLab, Slack, AWS, Google, OpenAI,
-    # Stripe, Hugging Face, Databricks, npm, PyPI, SendGrid, Vault, Grafana, Docker, JSON Web
-    # Tokens, keys in PEM.
-    (
-        _BEGINNINGS,
-        r"(?P<keep>)\b(?:dsk_[a-z0-9]{2,20}_[0-9a-f]{8,}+|gh[pousr]_\w{20,}+|github_pat_\w{20,}+"
-        r"|glpat-[\w-]{16,}+|xox[abeprs]-[\w-]{10,}+|A(?:KIA|SIA)[A-Z0-9]{16}|AIza[\w-]{30,}+"
-        r"|sk-[\w-]{20,}+|[sr]k_(?:live|test)_\w{16,}+|hf_\w{30,}+|dapi[0-9a-f]{32}|npm_\w{36}"
-        r"|pypi-[\w-]{50,}+|SG\.[\w-]{16,100}+\.[\w-]{16,}+|ya29\.[\w-]{20,}+|hv[sb]\.[\w-]{20,}+"
-        r"|glsa_\w{20,}+|dckr_pat_[\w-]{20,}+)",
-    ),
-    (("hooks.slack",), r"(?P<keep>\bhooks\.slack\.com/services/)[\w/]{10,}+"),
-    (("eyj",), r"(?P<keep>)(?<![\w-])eyJ[\w-]{5,2000}+\.[\w-]{5,8000}+\.[\w-]++"),
-    (
-        ("-----begin",),
-        r"(?s)(?P<keep>-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----).+?(?=-----END|\Z)",
-    ),
-    (("\n",), rf"(?m)(?P<keep>)(?:^{_BASE64 % '48,76'}\n){{3,}}+(?:^{_BASE64 % '1,76'}$)?"),
-    (
-        ("-----end ",),
-        rf"(?m)(?P<keep>)(?:^{_BASE64 % '1,76'}\n){{1,3}}(?=[^\S\n]{{0,40}}[\"']?-----END )",
-    ),
-)
 
 # How Python itself reads a pattern.
 _parser: Any = importlib.import_module("re._parser")
 # How often something may be repeated, at most, that takes no long time within another repeat.
 _MANY = 10
 
-_SECRETS = tuple((words, re.compile(pattern)) for words, pattern in _PATTERNS)
-_BARE = (_WORDS, re.compile(_named(_ANY)))
-_NAME = re.compile(_NAMES, re.IGNORECASE)
+_NAME = re.compile(NAME)
+_STEM = re.compile(STEMS)
+_KINDS = tuple((kind.words, re.compile(kind.pattern)) for kind in KINDS)
+#: Characters around a name that are looked at, at most, to see what kind of place it stands in.
+_BEFORE, _BEHIND = 200, 1_000
+
+
+class _Named(NamedTuple):
+    pattern: re.Pattern[str]
+    before: re.Pattern[str] | None
+    plain: bool
+
+
+def _named(within: str) -> tuple[_Named, ...]:
+    return tuple(
+        _Named(
+            re.compile(f"(?ix) {kind.pattern}"),
+            re.compile(rf"(?ix) {kind.before} \Z") if kind.before else None,
+            kind.plain,
+        )
+        for kind in NAMED
+        if kind.within in ("any text", within)
+    )
+
+
+_IN_CODE, _IN_PROSE = _named("code"), _named("prose")
 
 # A frame of a traceback. Source lines, and marks below them, are indented further.
 _FRAME = re.compile(r"(?m)^  (?:File \".+\", line \d+, in .+|\[Previous line repeated .+)\n?")
@@ -174,10 +77,7 @@ class Scrubber:
             text = text[: max(text.rfind(" "), text.rfind("\n"), len(text) - 1_000)]
         # Neither JSON nor OTLP can hold a lone surrogate, of a file name that is no UTF-8.
         text = text.encode(errors="replace").decode()
-        lower = text.lower()
-        for words, pattern in _SECRETS if code else (*_SECRETS, _BARE):
-            if any(word in lower for word in words):
-                text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
+        text = _without_named(_without_known(text), _IN_CODE if code else _IN_PROSE)
         for pattern in self._users_own:
             text = pattern.sub(SCRUBBED, text)
         return shortened(text, limit)
@@ -190,6 +90,46 @@ class Scrubber:
             else self.scrub(text, MAX_NAME)
             for name, text in texts.items()
         }
+
+
+def _without_named(text: str, kinds: tuple[_Named, ...]) -> str:
+    """Return ``text`` without what stands behind names of secrets."""
+    told: list[str] = []
+    at = 0
+    # The one letter that is two in small ones would move all behind it.
+    for stem in _STEM.finditer(text.replace("\u0130", "i").lower()):
+        name = _NAME.match(text, stem.start()) if stem.start() >= at else None
+        found = None if name is None else _behind(name, text, kinds)
+        if found is not None:
+            told += text[at : found.end("keep")], SCRUBBED
+            at = found.end()
+    return "".join((*told, text[at:])) if told else text
+
+
+def _behind(name: re.Match[str], text: str, kinds: tuple[_Named, ...]) -> re.Match[str] | None:
+    start, end = name.span()
+    for kind in kinds:
+        if kind.plain and name["plain"] is None:
+            continue
+        if kind.before is not None and not (
+            # Behind it not all: whatever is there would be gone through for each name.
+            kind.pattern.match(text, end, end + _BEHIND)
+            and kind.before.search(text, max(start - _BEFORE, 0), start)
+        ):
+            continue
+        found = kind.pattern.match(text, end)
+        if found is not None:
+            return found
+    return None
+
+
+def _without_known(text: str) -> str:
+    """Return ``text`` without what is known without a name."""
+    lower = text.lower()
+    for words, pattern in _KINDS:
+        if not words or any(word in lower for word in words):
+            text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
+    return text
 
 
 def names_a_secret(name: str) -> bool:
