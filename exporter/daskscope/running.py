@@ -113,7 +113,7 @@ class Running:
         if settings.logs_transmit:
             self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
         if settings.traces_transmit:
-            self._unwatch.append(activate_in_tasks(scheduler))
+            self._unwatch.append(activate_in_tasks(scheduler, self.observer.hand_on_contexts))
         self._profile: Background[Window] | None = None
         if self.observer.profiles is not None:
             self._profile = Background(

@@ -10,35 +10,98 @@ from __future__ import annotations
 import inspect
 import pickle
 import sys
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import Any
 
-from dask.base import annotate
+from dask.base import annotate, get_annotations
+from distributed import Client
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
 
-#: The annotations that carry a trace context, as in ``daskscope.observe.trace_context``.
+#: The annotations that users may give a trace context by; named and written like W3C's headers.
 ANNOTATION = "traceparent"
 STATE = "tracestate"
+
+#: Their names on the way, in the messages of clients to the scheduler and of the scheduler to
+#: workers: whoever gets the message takes them out, so that no user meets them.
+CARRIED = "daskscope.traceparent"
+CARRIED_STATE = "daskscope.tracestate"
+
+
+def send_context_with_graphs(client: Client, current_span: Callable[[], Any]) -> None:
+    """Send the context of the current span, if there is one, with what ``client`` submits.
+
+    ``traceparent`` among the user's own annotations goes before. It ends with the client.
+    """
+    if getattr(vars(client).get("_graph_to_futures"), "of_daskscope", False):
+        return
+    # All ways to submit lead through this method, in the caller's own thread and context. The
+    # client is not to hold itself: Dask closes it as soon as nobody else does.
+    original = vars(client).get("_graph_to_futures") or weakref.WeakMethod(client._graph_to_futures)
+
+    def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
+        submit = original() if isinstance(original, weakref.WeakMethod) else original
+        assert submit is not None
+        with _with_context_of(current_span):
+            return submit(*args, **kwargs)
+
+    _graph_to_futures.of_daskscope = True  # type: ignore[attr-defined]
+    setattr(client, "_graph_to_futures", _graph_to_futures)  # noqa: B010
+
+
+def _with_context_of(current_span: Callable[[], Any]) -> Any:
+    try:
+        context = current_span().get_span_context()
+        if context.is_valid and ANNOTATION not in get_annotations():
+            header = f"00-{context.trace_id:032x}-{context.span_id:016x}"
+            headers = {CARRIED: f"{header}-{context.trace_flags & 1:02x}"}
+            if context.trace_state:
+                headers[CARRIED_STATE] = context.trace_state.to_header()
+            return annotate(**headers)
+    except Exception:  # noqa: S110  # whatever it is: a graph is sent without
+        pass
+    return nullcontext()
+
+
+def without_carried(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a ``message`` of Dask's without the context that its annotations carry."""
+    annotations = message.get("annotations")
+    if not annotations or CARRIED not in annotations:
+        return message
+    others = {
+        name: value for name, value in annotations.items() if name not in (CARRIED, CARRIED_STATE)
+    }
+    return {**message, "annotations": others}
 
 
 class TaskContext(WorkerPlugin):
     """Makes OpenTelemetry's context of a task's caller the current one while the task runs.
 
     A task that was sent without a context runs without one. What a task submits by itself carries
-    the task's own context on.
+    the context on that is current there.
     """
 
     def setup(self, worker: Worker) -> None:
-        """Wrap the method that runs a task, unless the worker has no OpenTelemetry."""
+        """Wrap the methods that take, and run, a task; the latter where OpenTelemetry is."""
+        self._active = True
+        # What each was before, by its name, and ours in its place.
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        # Of those that Dask knows, as they came.
+        self._contexts: weakref.WeakKeyDictionary[Any, Mapping[str, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._take_off_messages(worker)
         try:
             from opentelemetry.context import attach, detach
+            from opentelemetry.trace import get_current_span
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             return
-        self._active = True
-        self._original = original = worker.execute
+        execute, get_client = worker.execute, worker._get_client
         extract = TraceContextTextMapPropagator().extract
 
         @lru_cache(maxsize=100)  # all tasks of a computation come with the same
@@ -48,37 +111,76 @@ class TaskContext(WorkerPlugin):
             outside = copy_context()
             token = attach(extract(headers))
             try:
-                with annotate(**headers):
-                    inside = copy_context()
+                inside = copy_context()
             finally:
                 detach(token)
             return [found for found in inside.items() if outside.get(found[0]) is not found[1]]
 
-        async def execute(key: Any, **arguments: Any) -> Any:
+        async def execute_in_context(key: Any, **arguments: Any) -> Any:
             task = worker.state.tasks.get(key) if self._active else None
-            found = (task and task.annotations) or {}
-            parent, state = found.get(ANNOTATION), found.get(STATE)
-            if isinstance(parent, str):
-                # For good: Dask runs this as an asyncio task with variables of its own, which the
-                # thread of the user's function gets a copy of.
-                for variable, value in variables_of(
-                    parent, state if isinstance(state, str) else None
-                ):
-                    variable.set(value)
-            return await original(key, **arguments)
+            if task is not None:
+                found = self._contexts.get(task)
+                if found is None:
+                    own = task.annotations or {}
+                    parent, state = own.get(ANNOTATION), own.get(STATE)
+                else:
+                    parent, state = found.get(CARRIED), found.get(CARRIED_STATE)
+                if isinstance(parent, str):
+                    # For good: Dask runs this as an asyncio task with variables of its own, which
+                    # the thread of the user's function gets a copy of.
+                    for variable, value in variables_of(
+                        parent, state if isinstance(state, str) else None
+                    ):
+                        variable.set(value)
+            return await execute(key, **arguments)
 
-        self._execute = execute
-        worker.execute = execute  # type: ignore[method-assign]
+        def client_with_context(*args: Any, **kwargs: Any) -> Client:
+            client = get_client(*args, **kwargs)
+            if self._active:
+                send_context_with_graphs(client, get_current_span)
+            return client
+
+        self._put(worker, "execute", execute_in_context)
+        self._put(worker, "_get_client", client_with_context)
 
     def teardown(self, worker: Worker) -> None:
-        """Put the method back."""
+        """Put the methods back."""
         self._active = False
-        # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
-        if vars(worker).get("execute") is getattr(self, "_execute", worker):
-            if getattr(self._original, "__self__", None) is worker:
-                del worker.execute
-            else:
-                worker.execute = self._original  # type: ignore[method-assign]
+        for name, (original, ours) in self._wrapped.items():
+            # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+            if vars(worker).get(name) is ours:
+                if getattr(original, "__self__", None) is worker:
+                    delattr(worker, name)
+                else:
+                    setattr(worker, name, original)
+
+    def _put(self, worker: Worker, name: str, ours: Any) -> None:
+        self._wrapped[name] = getattr(worker, name), ours
+        setattr(worker, name, ours)
+
+    def _take_off_messages(self, worker: Worker) -> None:
+        """Take the contexts out of the messages that bring tasks, and remember them.
+
+        For as long as the worker lives: a scheduler may still send some as the plugin goes.
+        """
+        handlers = worker.stream_handlers
+        original = handlers["compute-task"]
+        known = getattr(original, "of_daskscope", None)
+        if known is not None:  # of the plugin before this one
+            self._contexts = known
+            return
+        contexts = self._contexts
+
+        def compute_task(**message: Any) -> None:
+            passed_on = without_carried(message)
+            original(**passed_on)
+            if passed_on is not message:
+                task = worker.state.tasks.get(message["key"])
+                if task is not None:
+                    contexts[task] = message["annotations"]
+
+        compute_task.of_daskscope = contexts  # type: ignore[attr-defined]
+        handlers["compute-task"] = compute_task
 
 
 #: Read while the module is imported: not on an event loop.

@@ -10,9 +10,9 @@ from typing import Any
 
 import dask.array as da
 import pytest
-from dask.base import annotate
+from dask.base import annotate, get_annotations
 from dask.delayed import delayed
-from distributed import Client, Event, LocalCluster, get_client, wait
+from distributed import Client, Event, LocalCluster, get_client, get_worker, wait
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -122,9 +122,12 @@ def told_workers(client: Client) -> bool:
     def ours(plugins: Any) -> list[str]:
         return [name for name in plugins if name.startswith(WORKER_PLUGIN)]
 
-    wanted = client.run_on_scheduler(lambda dask_scheduler: ours(dask_scheduler.worker_plugins))
+    def of_scheduler(dask_scheduler: Any) -> tuple[list[str], bool]:
+        return ours(dask_scheduler.worker_plugins), "_task_to_msg" in vars(dask_scheduler)
+
+    wanted, hands_on = client.run_on_scheduler(of_scheduler)
     found = client.run(lambda dask_worker: ours(dask_worker.plugins))
-    return len(wanted) <= 1 and all(names == wanted for names in found.values())
+    return len(wanted) == hands_on and all(names == wanted for names in found.values())
 
 
 @pytest.fixture
@@ -391,8 +394,7 @@ def test_what_runs_again_is_of_the_trace_of_whoever_asked_for_it(
         ),
         "the second computation's span",
     )
-    assert span.parent_span_id.hex() == f"{caller.get_span_context().span_id:016x}"
-    assert span.span_id.hex() == parent
+    assert span.parent_span_id.hex() == f"{caller.get_span_context().span_id:016x}" == parent
 
 
 def test_a_context_does_not_leak_from_task_to_task(traced: Client) -> None:
@@ -417,17 +419,33 @@ def test_what_a_task_submits_is_of_the_same_trace(traced: Client, recorder: Reco
     )
 
 
-def test_annotations_of_the_users_own_stay(traced: Client) -> None:
-    with annotate(retries=2, mine="x"):
-        future = traced.submit(nap, 0.0, pure=False)
-    wait(future)
+@pytest.mark.usefixtures("caller")
+@pytest.mark.parametrize("own", [{}, {"retries": 2, "mine": "x"}], ids=["none", "some"])
+def test_users_meet_no_annotations_but_their_own(traced: Client, own: dict[str, Any]) -> None:
+    def of_this_task() -> tuple[dict[str, Any], dict[str, Any], Seen]:
+        worker = get_worker()
+        task = worker.state.tasks[worker.get_current_task()]
+        return dict(task.annotations or {}), get_annotations(), own_span()
 
-    def annotations(dask_scheduler: Any, key: str) -> dict[str, Any]:
-        return dict(dask_scheduler.tasks[key].annotations)
+    def of_task(dask_scheduler: Any, key: str) -> dict[str, Any]:
+        return dict(dask_scheduler.tasks[key].annotations or {})
 
-    found = traced.run_on_scheduler(annotations, key=future.key)
-    assert found.pop("traceparent")
-    assert found == {"retries": 2, "mine": "x"}
+    with annotate(**own):
+        futures = [
+            traced.submit(of_this_task, pure=False),
+            # Of a task of a task, and of some of a collection.
+            traced.submit(lambda: get_client().submit(of_this_task, pure=False).result()),
+            *traced.compute([delayed(of_this_task, pure=False)() for _ in range(2)]),
+        ]
+        told = traced.gather(futures)
+    for of_worker, visible, (trace_id, _) in told:
+        assert set(of_worker) <= set(own)
+        assert "traceparent" not in visible
+        assert not [name for name in visible if "daskscope" in name]
+        assert trace_id
+    assert [told[0][0], told[2][0]] == [own, own]
+    for future in futures:
+        assert traced.run_on_scheduler(of_task, key=future.key) == own
 
 
 @pytest.mark.own_cluster

@@ -19,7 +19,7 @@ from daskscope.observe.membership import Membership, Whole, is_single
 from daskscope.observe.naming import Naming
 from daskscope.observe.new_tasks import NewTasks, new_of, to_run
 from daskscope.observe.prefixes import Prefixes
-from daskscope.observe.trace_context import TraceContext, caller_of, hand_on, take_back
+from daskscope.observe.trace_context import TraceContext, caller_of, carried_by
 
 
 class Arrivals:
@@ -31,7 +31,8 @@ class Arrivals:
     until the graph's place among them has come: ``added`` notes that some tasks are in a group.
 
     ``began`` notes whose computation one is, by its id and that of the client.
-    ``sampled`` says whether a trace of that id is kept; without it computations have no trace.
+    ``sampled`` says whether a trace of that id is kept; without it computations have no trace. With
+    ``callers`` it matters in which trace a graph was sent.
     ``places`` is how many samples of each sort are kept of a group's tasks.
     """
 
@@ -45,9 +46,11 @@ class Arrivals:
         *,
         added: Callable[[Group, int], None],
         began: Callable[[str, str], None],
+        callers: bool,
         sampled: Callable[[str], bool] | None,
         places: int,
     ) -> None:
+        self._callers = callers
         self._computations = computations
         self._members = members
         self._prefixes = prefixes
@@ -58,6 +61,12 @@ class Arrivals:
         self._sampled = sampled
         self._places = places
         self._loops = Loops()
+
+    def sent_by_task(self, graph: Graph) -> Graph:
+        """Return a ``graph`` that a task sent, with the context which that task was handed."""
+        group = self._members.group_of_key(graph.of_task)
+        told = None if group is None else group.computation.handed_on
+        return graph if told is None else graph._replace(caller=carried_by(told))
 
     def again(self, task: TaskState, client: str, graph: Graph) -> bool:
         """Take in a graph of that ``task`` and what it needs, if it goes the way of the last one.
@@ -78,8 +87,6 @@ class Arrivals:
         self._added(group, 1)
         if needed:
             self._needs(group, task, {other.group for other in needed})
-        if computation.handed_on is not None:
-            hand_on(computation.handed_on, (task,))
         return True
 
     def graph(
@@ -134,8 +141,6 @@ class Arrivals:
             if ours is not computation.rest:
                 remember = self._loops.remember
                 guarded(self._drops, None, remember, client, task, graph, computation, ours)
-        if computation.handed_on is not None:
-            hand_on(computation.handed_on, tasks)
 
     def of_no_task(
         self,
@@ -177,11 +182,11 @@ class Arrivals:
         return computation
 
     def _caller(self, tasks: Iterable[TaskState], graph: Graph | None) -> TraceContext | None:
-        if self._sampled is None:
+        if not self._callers:
             return None
         found = caller_of(task.annotations for task in tasks)
         # Dask annotates none of those that it knows.
-        return caller_of([graph.caller]) if found is None and graph is not None else found
+        return graph.caller if found is None and graph is not None else found
 
     def _take_over(self, tasks: Iterable[TaskState], computation: Computation) -> list[TaskState]:
         """Take ``tasks`` away from other computations; return those that were theirs."""
@@ -190,7 +195,6 @@ class Arrivals:
             group = self._members.group_of(task)
             if group is not None and group.computation is not computation:
                 taken.append(task)
-                take_back(group.computation.handed_on, task)
         self._computations.settle(taken)
         return taken
 

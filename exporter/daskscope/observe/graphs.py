@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from dask.typing import Key
 from distributed.utils import nbytes
 
 from daskscope.containment import guarded
-from daskscope.observe.trace_context import ANNOTATION, STATE
+from daskscope.observe.trace_context import TraceContext, caller_of, carried_by
 from daskscope.protocol import MAX_NAME
+from daskscope.task_context import ANNOTATION, CARRIED, CARRIED_STATE, STATE
 
 #: Annotations of one graph that are told, and values of one that holds several.
 MAX_ANNOTATIONS = 20
@@ -24,21 +26,23 @@ MAX_CHARACTERS = 1_000
 _OF_SUBMIT = "100 ms"
 
 #: Told elsewhere (a span's names, the trace), and meant for programs.
-_NOT_TOLD = frozenset({"span", "traceparent", "tracestate", "baggage"})
+_NOT_TOLD = frozenset({"span", ANNOTATION, STATE, CARRIED, CARRIED_STATE, "baggage"})
 
 
 class Graph(NamedTuple):
     """What came along with a graph. ``nbytes`` is its size on the wire, None if not known.
 
-    ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first. ``caller`` is what
-    says where its trace goes on from. ``submitted`` tells calls of submit and map from others.
+    ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first. ``caller`` is where
+    its trace goes on from. ``submitted`` tells calls of submit and map from others. ``of_task`` is
+    the key of the task that sent it, None if none did, or it is not known.
     """
 
     code: Sequence[Any]
     annotations: dict[str, str]
     nbytes: int | None
-    caller: Mapping[str, Any]
+    caller: TraceContext | None
     submitted: bool
+    of_task: Key | None
 
 
 def read_graph(message: Mapping[str, Any], drops: Counter[str]) -> Graph:
@@ -48,9 +52,14 @@ def read_graph(message: Mapping[str, Any], drops: Counter[str]) -> Graph:
         code=message.get("code") or (),
         annotations=guarded(drops, {}, _texts, annotations),
         nbytes=guarded(drops, None, _size, message),
-        caller={name: annotations[name] for name in (ANNOTATION, STATE) if name in annotations},
+        caller=guarded(drops, None, _caller, annotations) if annotations else None,
         submitted=message.get("fifo_timeout") == _OF_SUBMIT,
+        of_task=message.get("submitting_task"),
     )
+
+
+def _caller(annotations: Mapping[str, Any]) -> TraceContext | None:
+    return carried_by(annotations) or caller_of([annotations])
 
 
 def _size(message: Mapping[str, Any]) -> int | None:

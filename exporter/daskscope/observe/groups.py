@@ -21,7 +21,7 @@ from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.runs import Action, Run, StartStops, actions_of
 from daskscope.observe.samples import Outcome, Samples, TaskSample
-from daskscope.observe.trace_context import TraceContext, annotations_of, of_computation
+from daskscope.observe.trace_context import TraceContext, of_computation, to_carry
 
 #: States of a task that still has something to do.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
@@ -247,15 +247,18 @@ class Computation:
         self.id = uuid.uuid4().hex
         self.caller = caller
         self.trace_id: str | None = None
-        #: Annotations that carry its span's context to its tasks; None if it has no trace.
+        #: What carries a context to its tasks: its caller's, which is whole on any backend, or else
+        #: that of its own span; None if it has neither.
         self.handed_on: dict[str, str] | None = None
         # No span, no samples.
         self.places = 0
         if sampled is not None:
             trace = self.trace_id = uuid.uuid4().hex if caller is None else caller.trace_id
             kept = sampled(trace) if caller is None else caller.sampled
-            self.handed_on = annotations_of(of_computation(self.id, trace, caller, sampled=kept))
+            self.handed_on = to_carry(of_computation(self.id, trace, caller, sampled=kept))
             self.places = places if kept else 0
+        if caller is not None:
+            self.handed_on = to_carry(caller)
         self.line = line
         # A task of the last graph that joined it, as one is about to, and when that was.
         self._newest: ref[TaskState] | None = None

@@ -30,7 +30,8 @@ _PLAIN = frozenset({str, int})
 class Loop(NamedTuple):
     """What there is in common: the computation, and Dask's group of the tasks and ours.
 
-    And ``alike``: the code around the call, what the function is called, and annotations.
+    And ``alike``: the code around the call, what the function is called, the caller's trace, and
+    annotations.
     """
 
     computation: Computation
@@ -58,7 +59,7 @@ class Loops:
     def remember(
         self, client: str, task: TaskState, graph: Graph, computation: Computation, group: Group
     ) -> None:
-        """Remember where a graph with one new ``task`` went, which is not annotated by us yet."""
+        """Remember where a graph with one new ``task`` went."""
         alike = _alike(task, graph)
         if alike is None:
             return
@@ -80,7 +81,7 @@ def _line(client: str, task: TaskState, graph: Graph) -> Hashable:
 def _alike(task: TaskState, graph: Graph) -> tuple[Any, ...] | None:
     kind = kind_of(task)
     if not task.annotations:
-        return kind and (graph.code, kind)
+        return kind and (graph.code, kind, graph.caller)
     if not _PLAIN.issuperset(map(type, task.annotations.values())):
         return None
-    return kind and (graph.code, kind, dict(task.annotations))
+    return kind and (graph.code, kind, graph.caller, dict(task.annotations))

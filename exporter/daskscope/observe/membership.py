@@ -60,6 +60,11 @@ class Membership:
         whole = self.wholes.get(task.group.name)
         return None if whole is None else whole.group_of(task.key)
 
+    def group_of_key(self, key: Hashable) -> Group | None:
+        """Return the group that the task of that key is counted under, if there is one."""
+        whole = self.wholes.get(key[0]) if type(key) is tuple else None
+        return self.singles.get(key) if whole is None else whole.group_of(key)
+
     def clear(self) -> None:
         """Forget all."""
         self.wholes.clear()

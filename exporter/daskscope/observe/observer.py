@@ -24,6 +24,7 @@ from daskscope.observe.cluster import Cluster
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.computations import MANY, Computations
 from daskscope.observe.cost import Cost
+from daskscope.observe.dispatch import hand_on_contexts
 from daskscope.observe.events import Events
 from daskscope.observe.failures import FailedRun, Failures, read_failed_run
 from daskscope.observe.graphs import Graph, read_graph
@@ -44,6 +45,7 @@ from daskscope.observe.users import Users
 from daskscope.observe.versions import Versions
 from daskscope.observe.worker_metrics import WorkerMetrics
 from daskscope.observe.workers import Workers
+from daskscope.task_context import without_carried
 
 #: Rows that go along with the totals, in rows of groups. What is left goes by itself, some at a
 #: time, so that the event loop breathes.
@@ -82,7 +84,7 @@ class Observer:
         self._drops = drops
         self._naming = Naming(self._drops)
         self._prefixes = Prefixes(self._naming)
-        members = Membership()
+        members = self._members = Membership()
         self._failures = Failures(self._drops)
         self._computations = Computations(
             members,
@@ -113,6 +115,7 @@ class Observer:
             self._drops,
             added=self.transitions.added,
             began=self.refusals.began,
+            callers=settings.traces_transmit,
             sampled=sampled if traced else None,
             places=settings.traces_tasks_per_group if traced else 0,
         )
@@ -143,7 +146,11 @@ class Observer:
         )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
         self._graphs = Messages[Graph](
-            scheduler, "update-graph", partial(read_graph, drops=drops), drops
+            scheduler,
+            "update-graph",
+            partial(read_graph, drops=drops),
+            drops,
+            pass_on=without_carried,
         )
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
         #: None where the profile is refused: then no worker is asked for it.
@@ -160,6 +167,7 @@ class Observer:
         # Whether there may be tasks that are counted under no computation.
         self._had_tasks = bool(scheduler.tasks)
         self._stopped = False
+        self._stop_handing_on: Callable[[], None] = lambda: None
         for worker in scheduler.workers.values():
             self._add(worker)
             for task in islice(worker.processing, worker.nthreads):
@@ -170,9 +178,15 @@ class Observer:
         on is the last of it.
         """
         self._stopped = True
+        self._stop_handing_on()
         self._graphs.stop()
         self._failed_runs.stop()
         self._ticks.stop()
+
+    def hand_on_contexts(self) -> None:
+        """Send tasks with their trace context from now on: the workers know what to do with it."""
+        if not self._stopped:
+            self._stop_handing_on = hand_on_contexts(self._scheduler, self._members, self._drops)
 
     def client_is(self, client: str, user: str, refused: frozenset[str]) -> None:
         """Remember whose client that is and what it refuses; Dask does not tell."""
@@ -187,6 +201,8 @@ class Observer:
         Return whether so much has changed that it should not wait for the next beat.
         """
         graph = self._graphs.current()
+        if graph is not None and graph.of_task is not None and graph.caller is None:
+            graph = guarded(self._drops, graph, self._arrivals.sent_by_task, graph)
         find = self._scheduler.tasks.get
         if self._had_tasks:
             # What they did last is not to be taken for what others of the same keys do.

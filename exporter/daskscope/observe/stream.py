@@ -16,6 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from distributed.scheduler import Scheduler
 
+from daskscope.containment import guarded
+
 Value = TypeVar("Value")
 
 
@@ -23,7 +25,7 @@ class Messages(Generic[Value]):
     """One kind of message, from now on until :meth:`stop`.
 
     ``read`` makes a value of each, out of what is small in it: the value may live for as long as
-    anything that the handler sets going.
+    anything that the handler sets going. ``pass_on`` returns the message that the handler gets.
     """
 
     def __init__(
@@ -32,7 +34,10 @@ class Messages(Generic[Value]):
         kind: str,
         read: Callable[[Mapping[str, Any]], Value],
         drops: Counter[str],
+        *,
+        pass_on: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
+        self._pass_on = pass_on
         self._handlers = scheduler.stream_handlers
         self._kind = kind
         self._read = read
@@ -61,7 +66,7 @@ class Messages(Generic[Value]):
             async def asynchronous(*args: Any, **message: Any) -> Any:
                 token = self._current.set(self._value(message))
                 try:
-                    return await original(*args, **message)
+                    return await original(*args, **self._passed_on(message))
                 finally:
                     self._current.reset(token)
 
@@ -71,7 +76,7 @@ class Messages(Generic[Value]):
         def synchronous(*args: Any, **message: Any) -> Any:
             token = self._current.set(self._value(message))
             try:
-                return original(*args, **message)
+                return original(*args, **self._passed_on(message))
             finally:
                 self._current.reset(token)
 
@@ -83,3 +88,8 @@ class Messages(Generic[Value]):
         except Exception:
             self._drops["internal error"] += 1
             return None
+
+    def _passed_on(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._pass_on is None:
+            return message
+        return guarded(self._drops, message, self._pass_on, message)

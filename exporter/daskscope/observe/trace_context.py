@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from distributed.scheduler import TaskState
+from daskscope.task_context import ANNOTATION, CARRIED, CARRIED_STATE, STATE
 
-#: The annotations that carry a trace context; named and written like W3C's headers.
-ANNOTATION = "traceparent"
-STATE = "tracestate"
 #: Characters of a trace's state; a longer one is left out, as it cannot be cut.
 MAX_STATE = 512
 
@@ -65,7 +62,7 @@ def of_computation(
 
 
 def caller_of(annotated: Iterable[Mapping[str, Any] | None]) -> TraceContext | None:
-    """Return the context in the first few annotations that a graph came with."""
+    """Return the context in the first few of users' annotations that a graph came with."""
     for told in islice(annotated, FEW):
         if told:
             context = parse(told.get(ANNOTATION), told.get(STATE))
@@ -74,29 +71,14 @@ def caller_of(annotated: Iterable[Mapping[str, Any] | None]) -> TraceContext | N
     return None
 
 
-def annotations_of(context: TraceContext) -> dict[str, str]:
-    """Return the annotations that carry ``context``."""
-    told = {ANNOTATION: str(context)}
+def carried_by(annotations: Mapping[str, Any]) -> TraceContext | None:
+    """Return the context that ``annotations`` carry in a message."""
+    return parse(annotations.get(CARRIED), annotations.get(CARRIED_STATE))
+
+
+def to_carry(context: TraceContext) -> dict[str, str]:
+    """Return the annotations that carry ``context`` in a message."""
+    told = {CARRIED: str(context)}
     if context.state:
-        told[STATE] = context.state
+        told[CARRIED_STATE] = context.state
     return told
-
-
-def take_back(told: Mapping[str, str] | None, task: TaskState) -> None:
-    """Undo :func:`hand_on`, if it was done to ``task``."""
-    annotations = task.annotations
-    if told and annotations and annotations.get(ANNOTATION) == told[ANNOTATION]:
-        task.annotations = {key: value for key, value in annotations.items() if key not in told}
-
-
-def hand_on(told: dict[str, str], tasks: Iterable[TaskState]) -> None:
-    """Annotate those ``tasks`` that have no context from their caller.
-
-    Dask tells the workers what its tasks are annotated with.
-    """
-    for task in tasks:
-        if not task.annotations:
-            # Each its own: Dask's shuffle changes those of single tasks.
-            task.annotations = told.copy()
-        elif ANNOTATION not in task.annotations:
-            task.annotations |= told

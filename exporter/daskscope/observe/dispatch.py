@@ -1,0 +1,72 @@
+"""What tasks are sent to workers with: a trace context, that of their computation.
+
+It is in the message alone, and the workers take it out (:mod:`daskscope.task_context`): a user who
+looks at a task's annotations finds none but the user's own. Nothing is kept of it for each task.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from distributed.scheduler import Scheduler, TaskState
+
+from daskscope.containment import INTERNAL_ERROR
+from daskscope.observe.membership import Membership
+from daskscope.task_context import ANNOTATION
+
+# Scheduler's method that makes the message of a task for the worker that is to run it.
+_MAKES_MESSAGE = "_task_to_msg"
+
+
+def hand_on_contexts(
+    scheduler: Scheduler, members: Membership, drops: Counter[str]
+) -> Callable[[], None]:
+    """Send each task with its computation's context from now on. Return what ends it.
+
+    To be called once the workers are able to take it out.
+    """
+    original = getattr(scheduler, _MAKES_MESSAGE, None)
+    if original is None:
+        return lambda: None
+    wholes, singles = members.wholes, members.singles
+    over = False
+
+    # For each task: no call but the one there was.
+    def task_to_msg(task: TaskState) -> Any:
+        message = original(task)
+        if over:
+            return message
+        try:
+            key = task.key
+            whole = wholes.get(key[0]) if type(key) is tuple else None
+            if whole is None:
+                group = singles.get(key)
+            else:
+                group = whole.group_of(key) if whole.elsewhere else whole.group
+            if group is not None:
+                told = group.computation.handed_on
+                if told is not None:
+                    annotations = message["annotations"]
+                    if not annotations:
+                        message["annotations"] = told
+                    elif ANNOTATION not in annotations:
+                        message["annotations"] = {**annotations, **told}
+        except Exception:
+            drops[INTERNAL_ERROR] += 1
+        return message
+
+    setattr(scheduler, _MAKES_MESSAGE, task_to_msg)
+
+    def stop() -> None:
+        nonlocal over
+        over = True
+        # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+        if vars(scheduler).get(_MAKES_MESSAGE) is task_to_msg:
+            if getattr(original, "__self__", None) is scheduler:
+                delattr(scheduler, _MAKES_MESSAGE)
+            else:
+                setattr(scheduler, _MAKES_MESSAGE, original)
+
+    return stop
