@@ -41,12 +41,12 @@ def matrix(end: str, pytest_arguments: tuple[str, ...], only_list: bool) -> None
     """Run the exporter's tests with the oldest and the newest dependencies that it supports.
 
     Each on the oldest and the newest supported Python that is found here. These are the tests that
-    touch what Dask and OpenTelemetry may change (marked ``contract``). What follows the END goes to
-    pytest, which then runs all of the exporter's tests that fit it.
+    touch what Dask and OpenTelemetry may change (marked ``contract``); -m "" runs all. What follows
+    the END goes to pytest.
 
     \b
       ./dev matrix
-      ./dev matrix oldest -k spool
+      ./dev matrix oldest -k spool -m ""
     """
     pythons = find_pythons()
     failed = []
@@ -156,9 +156,10 @@ def _constraints(pins: dict[str, str]) -> Iterator[str]:
 def run_tests(python: Path, arguments: Sequence[str]) -> bool:
     """Run the exporter's tests; return whether they passed."""
     # As ``./dev test`` does it, side by side, and those that touch what others make.
-    told = arguments or (
+    told = (
         *("--numprocesses", "auto", "--maxprocesses", "4", "--dist", "loadgroup"),
         *("--no-loadscope-reorder", "--max-worker-restart", "0", "-m", "contract"),
+        *arguments,
     )
     # What failed here is not what failed with ``./dev test``.
     cache = python.parents[1] / "pytest_cache"
