@@ -323,7 +323,7 @@ class Computation:
             erred=self.erred,
             cancelled=self.cancelled,
             states=self.states,
-            running=self.status == "running",
+            status=self.status,
         )
 
 
@@ -333,10 +333,12 @@ def tasks_done(
     completed: int,
     erred: int,
     states: Mapping[str, int],
-    running: bool,
+    status: ComputationStatus,
     cancelled: int = 0,
 ) -> int:
     """Return how many tasks of a computation, or of a group of one, are done.
+
+    ``status`` is the computation's own.
 
     A task is done when it has ended in memory and has nothing to do any more; whether Dask has
     released or forgotten it since is all the same. One whose result is lost with a worker, or was
@@ -347,21 +349,26 @@ def tasks_done(
     - further runs ended in memory (``completed``);
     - tasks are ``released`` or ``forgotten`` now, but for those that erred and were cancelled. Once
       a computation has ended it is all but those: what Dask has run then was done before, and its
-      result was lost as the cluster closed.
+      result was lost since. Of one that has finished, so was what erred.
 
     The fewer of these is the number, unless two things come together: some tasks ran again, and
     others never will, for what they need erred and Dask has forgotten them. Those cannot be told
     from released ones. Of groups nobody tells what was cancelled, so it is the same with that.
     """
     memory, erred_now = states.get("memory", 0), states.get("erred", 0)
-    if running:
+    if status == "finished":
+        erred_now = erred = cancelled = 0
+    most = tasks
+    if status == "running":
         gone = states.get("released", 0) + states.get("forgotten", 0)
     else:
         gone = tasks - memory - erred_now
+        # What was cancelled may be needed after all, by others.
+        most -= cancelled
     # Of those that erred, Dask has forgotten some.
     gone -= max(erred - erred_now, 0) + cancelled
     # Some may be in memory without a run: a client sent their data.
-    return min(memory + max(min(completed - memory, gone), 0), tasks)
+    return min(memory + max(min(completed - memory, gone), 0), most)
 
 
 @dataclass(frozen=True, slots=True)

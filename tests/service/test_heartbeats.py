@@ -24,6 +24,7 @@ from daskscope.protocol import (
     MAX_NAME,
     MAX_TEXT,
     CodeFrame,
+    Computation,
     Heartbeat,
     decode_reply,
     encode,
@@ -188,6 +189,51 @@ def test_a_beat_that_comes_after_its_successor_does_not_overwrite_it(
     computations = rows(shared_service, schema.computation, workspace)
     assert {c["id"]: c["completed"] for c in computations} == {"c1": 80, "c0": 40}
     assert row(shared_service, schema.failure, workspace)["count"] == 8
+
+
+@pytest.mark.parametrize(
+    ("ended", "later", "status"),
+    [
+        # As exporters did before what has ended stayed ended: lost results are computed again, fail
+        # or are given up.
+        ({"status": "finished"}, {"status": "running"}, "finished"),
+        ({"status": "finished"}, {"status": "erred", "erred": 3}, "finished"),
+        ({"status": "cancelled", "cancelled": 2}, {"status": "running"}, "cancelled"),
+        ({"status": "erred", "erred": 1}, {"status": "running", "erred": 1}, "erred"),
+        # A failed task is retried; its own, or of one that it needs.
+        ({"status": "erred", "erred": 1}, {"status": "running", "retried": 1}, "running"),
+        ({"status": "erred"}, {"status": "running"}, "running"),
+        ({"status": "erred"}, {"status": "finished"}, "finished"),
+        ({"status": "running"}, {"status": "finished"}, "finished"),
+    ],
+)
+def test_a_computation_that_has_ended_is_not_opened_again_but_by_a_retry(
+    shared_service: ServiceProcess,
+    token: str,
+    workspace: str,
+    ended: dict[str, Any],
+    later: dict[str, Any],
+    status: str,
+) -> None:
+    now = time.time()
+
+    def sent_as(fields: dict[str, Any], at: float, completed: int) -> Computation:
+        at_end = None if fields["status"] == "running" else at
+        usual: dict[str, Any] = {"erred": 0, "tasks": 9, "states": {"memory": 4}}
+        times = {"started_at": now - 30, "stopped_at": at_end}
+        return make_computation(**(usual | fields | times), completed=completed)
+
+    cluster = make_cluster()
+    first, second = sent_as(ended, now - 20, 9), sent_as(later, now - 10, 12)
+    for seq, sent in enumerate((first, second), 1):
+        assert post(shared_service.url, token, make_beat(cluster, seq, computations=(sent,))).ok
+    stored = row(shared_service, schema.computation, workspace)
+    kept = first if status == ended["status"] else second
+    assert (stored["status"], stored["stopped_at"]) == (kept.status, kept.stopped_at)
+    counts = ("erred", "retried", "cancelled")
+    assert [stored[name] for name in counts] == [getattr(kept, name) for name in counts]
+    # How often its tasks ran, and where they are now, is told all the same.
+    assert stored["completed"] == 12
 
 
 def test_a_later_beat_replaces_all_but_when_and_by_whom_the_cluster_was_first_seen(

@@ -94,6 +94,34 @@ def test_a_computation_is_lost_only_if_its_cluster_went_while_it_ran(
     assert verdict.status == status
 
 
+def test_one_whose_tasks_were_all_done_has_finished_though_it_waited_for_a_loop_to_go_on() -> None:
+    row = COMPUTATION | {"completed": 200, "states": {"memory": 150, "released": 50}}
+    assert computation_verdict(row, Verdict("running", ""), 5.0).status == "running"
+    finished = Verdict("finished", "Finished: 200 tasks in 5.0 s.")
+    assert computation_verdict(row, Verdict("lost", ""), 5.0) == finished
+
+
+@pytest.mark.parametrize(
+    ("row", "cluster", "sentence"),
+    [
+        ({}, "running", "60 results lost since then, so that their tasks run again."),
+        ({}, "lost", "60 of its results went with the workers."),
+        ({"states": {"no-worker": 62}}, "lost", "Its results went with the workers."),
+        # They always do where a cluster is closed; and what is cancelled then had no result.
+        ({}, "stopped", "Finished: 62 tasks in 5.0 s."),
+        ({"status": "cancelled", "cancelled": 60, "completed": 2}, "lost", "2 of 62 tasks done."),
+    ],
+)
+def test_results_that_are_lost_once_it_has_ended_are_told_and_change_nothing_else(
+    row: dict[str, Any], cluster: str, sentence: str
+) -> None:
+    states = {"memory": 2, "no-worker": 50, "waiting": 10}
+    ended = {"status": "finished", "tasks": 62, "completed": 62, "states": states}
+    verdict = computation_verdict(COMPUTATION | ended | row, Verdict(cluster, ""), 5.0)
+    assert verdict.status == (COMPUTATION | ended | row)["status"]
+    assert verdict.sentence.endswith(sentence), verdict.sentence
+
+
 def test_a_computation_without_tasks_is_told_without_a_share() -> None:
     empty = COMPUTATION | {"tasks": 0, "completed": 0, "states": {}}
     sentence = computation_verdict(empty, Verdict("running", ""), 0.0).sentence
@@ -116,6 +144,8 @@ def test_a_computation_without_tasks_is_told_without_a_share() -> None:
         ({"completed": 15, "states": {"released": 10}, "status": "finished"}, 10),
         # As the cluster closed; the computation had finished.
         ({"completed": 10, "states": {"memory": 5, "processing": 5}, "status": "finished"}, 10),
+        # As it could not be computed again, or as an actor.
+        ({"completed": 10, "states": {"memory": 5, "erred": 5}, "status": "finished"}, 10),
         # Some erred, which Dask holds or has forgotten; and what needed them.
         ({"completed": 12, "states": {"memory": 7, "erred": 3}, "erred": 1, "status": "erred"}, 7),
         ({"completed": 12, "states": {"forgotten": 10}, "erred": 3, "status": "erred"}, 7),
@@ -126,6 +156,8 @@ def test_a_computation_without_tasks_is_told_without_a_share() -> None:
         # As the cluster closed.
         ({"completed": 9, "states": {"released": 8, "processing": 2}, "cancelled": 2,
           "status": "cancelled"}, 8),
+        # What was cancelled was needed by others.
+        ({"completed": 10, "states": {"memory": 10}, "cancelled": 2, "status": "cancelled"}, 8),
         # A client sent their data.
         ({"completed": 0, "states": {"memory": 2, "waiting": 8}}, 2),
     ],

@@ -5,12 +5,17 @@ joins whatever is submitted while anything runs, and its task groups vanish with
 both are kept here: a graph opens a computation, or joins the running one of the same client from
 the same lines of code (see :mod:`~daskscope.observe.arrivals`); its tasks' transitions are counted
 under it until the last one is gone.
+
+What has ended stays ended: results that are lost with workers later, and tasks that run once more
+for it, change neither its status nor its end. Only who has a failed task retried has its
+computation go on.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from dask.typing import Key
@@ -46,8 +51,10 @@ Step = tuple[Any, Any, Any]
 #: States in which a task has nothing to do, once it had.
 ENDS = frozenset({"memory", "erred", "released"})
 #: What there is to know of a step that ends what a task had to do, but not as a ``Run`` that ended
-#: in memory: when, by the clock that is not set, and what Dask tells of it.
+#: in memory: when, by the clock that is not set, and what Dask tells of it; or ``PUT_BACK``.
 End = tuple[float, Mapping[str, Any]]
+#: Noted of a task that is released but still wanted: Dask has it wait again at once.
+PUT_BACK: Mapping[str, Any] = MappingProxyType({})
 
 # Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
 _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
@@ -78,9 +85,10 @@ class Computations:
         self._drops = drops
         # Of the few tasks that did not end well.
         self._ends: dict[Hashable, str] = {}
-        # Those with active tasks; and by the line of code that they came from.
+        # Those that run; and by the line of code that they came from.
         self._running: dict[Computation, None] = {}
-        #: How many of them are whose.
+        #: How many computations with active tasks are whose: those that run, and those that have
+        #: ended and whose lost results are computed again.
         self.users_running: Counter[str] = Counter()
         self._joinable: dict[Hashable, Computation] = {}
         # Likewise, those of whose tasks none was seen at work yet.
@@ -171,7 +179,7 @@ class Computations:
                     if finish == "erred" and not self._erred(key, start, group, details):
                         continue
                     if start in ACTIVE:
-                        self._rests(key, finish, group.computation, at + ahead)
+                        self._rests(key, finish, group.computation, at + ahead, details is PUT_BACK)
                 elif finish == "forgotten" and start != finish:
                     if self._ends:
                         self._ends.pop(key, None)
@@ -203,12 +211,12 @@ class Computations:
         """The scheduler dropped all its tasks (restart, close): what runs is cancelled."""
         now = time()
         for computation in list(self._running):
-            if not computation.done:
-                computation.let_go += computation.active
+            computation.let_go += computation.active
             computation.active = 0
             self._rest(computation, now, given_up=True)
             self._note_any_change(computation)
         self._stop_ended(lambda _: True)
+        self.users_running.clear()
         self._arrived.clear()
         self._members.clear()
         self._ends.clear()
@@ -239,7 +247,10 @@ class Computations:
             if cost > most and (computations or not any_row):
                 break
             rows.extend(group.row() for group in self._take_oldest())
-            computations.append(computation.row())
+            row = computation.row()
+            # No task is on its way from one state to the next now.
+            computation.over = computation.over or row.status != "running"
+            computations.append(row)
             if computation.trace_id is not None:
                 told = traced[computation.id] = computation.take_traced()
                 cost += len(told.samples)
@@ -267,7 +278,7 @@ class Computations:
         running = 0
         while self._changed_groups >= MAX_WAITING and running < 2:
             computation = self._changed[0]
-            if computation.active:
+            if computation.runs:
                 self._changed.rotate(-1)
                 running += 1
             else:
@@ -278,7 +289,7 @@ class Computations:
     def _take_oldest(self) -> list[Group]:
         """Take out the one that waits longest. Return its groups that have changed."""
         computation = self._changed.popleft()
-        if not computation.active and computation.ended_at is None:
+        if not computation.runs and computation.ended_at is None:
             computation.stop()
             self._arrived.pop(computation.line, None)
         changed, computation.changed = computation.changed, []
@@ -289,19 +300,19 @@ class Computations:
 
     def _set_going(self, computation: Computation) -> None:
         computation.stopped_at = None
+        computation.runs, computation.over = True, False
         self._running[computation] = None
-        self.users_running[computation.user] += 1
         self._joinable.setdefault(computation.line, computation)
         # Only now: a graph that arrives meanwhile, on the loop, has to find it: see last_from.
         self._arrived.pop(computation.line, None)
 
-    def _rest(self, computation: Computation, now: float, *, given_up: bool) -> None:
-        """Its tasks have ended."""
-        computation.tasks_ended(now, given_up=given_up)
+    def _rest(
+        self, computation: Computation, now: float, *, given_up: bool, put_back: bool = False
+    ) -> None:
+        """Its tasks have ended. With ``put_back`` the last one is about to go on."""
+        computation.ended_at = now
+        computation.runs, computation.over = False, not put_back
         del self._running[computation]
-        self.users_running[computation.user] -= 1
-        if not self.users_running[computation.user]:
-            del self.users_running[computation.user]
         line = computation.line
         if given_up or not computation.submitted:
             computation.stop()
@@ -323,8 +334,9 @@ class Computations:
                 self._stop_for_good(computation)
 
     def _stop_for_good(self, computation: Computation) -> None:
-        if not computation.active and computation.stopped_at is None:
+        if not computation.runs and computation.stopped_at is None:
             computation.stop()
+            computation.over = True
             if not computation.dropped:
                 self._note_any_change(computation)
 
@@ -339,48 +351,69 @@ class Computations:
             group.states["processing"] += 1
             group.states["erred"] -= 1
             return False
+        # An actor that is lost with its worker has no cause, and nothing else errs from memory.
+        raised = details.get("cause") == key or start == "memory"
+        if raised:
+            totals = group.totals or self._totals_of(key)
+            guarded(self._drops, None, group.failed, details, totals)
+        if group.computation.over:
+            return True
         if self._ends.get(key) == _LET_GO:
             # What waits is released before it errs.
             group.computation.let_go -= 1
-        # An actor that is lost with its worker has no cause, and nothing else errs from memory.
-        if details.get("cause") == key or start == "memory":
-            totals = group.totals or self._totals_of(key)
-            guarded(self._drops, None, group.failed, details, totals)
-            self._ends[key] = _RAISED
-        else:
-            self._ends[key] = _BLAMED
+        self._ends[key] = _RAISED if raised else _BLAMED
         group.computation.stuck += 1
         return True
 
     def _begins(self, key: Key, group: Group) -> None:
         """Count a task that has something to do from now on."""
         computation = group.computation
-        if self._ends:
-            end = self._ends.pop(key, None)
-            if end == _LET_GO:
-                computation.let_go -= 1
-            elif end is not None:
+        end = self._ends.get(key) if self._ends else None
+        retried = end is not None and end != _LET_GO
+        # Else its result was lost, or is needed after all, and the computation has ended.
+        if retried or not computation.over:
+            if end is not None:
+                del self._ends[key]
+            if retried:
                 computation.stuck -= 1
                 if end == _RAISED:
                     group.forgiven()
                     self._runs_again(key)
+            elif end is not None:
+                computation.let_go -= 1
+            if not computation.runs:
+                self._set_going(computation)
         if not computation.active:
-            self._set_going(computation)
+            self.users_running[computation.user] += 1
         computation.active += 1
 
-    def _rests(self, key: Hashable, finish: str, computation: Computation, at: float) -> None:
+    def _rests(
+        self,
+        key: Hashable,
+        finish: str,
+        computation: Computation,
+        at: float,
+        put_back: bool = False,
+    ) -> None:
         """Count a task that had something to do until now, and is ``finish`` now."""
         computation.active -= 1
-        if finish in GONE and not computation.done:
+        if finish in GONE and not computation.over:
             computation.let_go += 1
             self._ends[key] = _LET_GO
-        if not computation.active:
-            self._rest(computation, at, given_up=finish not in ("memory", "erred"))
+        if computation.active:
+            return
+        user = computation.user
+        self.users_running[user] -= 1
+        if not self.users_running[user]:
+            del self.users_running[user]
+        if computation.runs:
+            given_up = finish not in ("memory", "erred")
+            self._rest(computation, at, given_up=given_up, put_back=put_back)
 
     def _add(self, group: Group, count: int) -> None:
         group.tasks += count
         group.computation.tasks += count
-        group.computation.done = False
+        group.computation.over = False
         group.states["released"] += count
         self._note_change(group)
 

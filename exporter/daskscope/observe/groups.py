@@ -120,13 +120,15 @@ class Group:
 
     def failed(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception."""
-        self.erred += 1
+        if not self.computation.over:
+            self.erred += 1
         totals.erred += 1
         self._raised("erred", details, totals)
 
     def failed_for_now(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         """Count one task run that ended with an exception, and that Dask repeats."""
-        self.retried += 1
+        if not self.computation.over:
+            self.retried += 1
         totals.retried += 1
         self._raised("retried", details, totals)
 
@@ -165,7 +167,7 @@ class Group:
                     self.longest = took
             if start < self.started_at:
                 self.started_at = start
-            if stop > self.stopped_at:
+            if stop > self.stopped_at and not self.computation.over:
                 self.stopped_at = stop
         return computed
 
@@ -211,7 +213,6 @@ class Computation:
         "annotations",
         "caller",
         "changed",
-        "done",
         "dropped",
         "ended_at",
         "frames",
@@ -221,8 +222,10 @@ class Computation:
         "id",
         "let_go",
         "line",
+        "over",
         "places",
         "rest",
+        "runs",
         "spans",
         "started_at",
         "stopped_at",
@@ -272,7 +275,7 @@ class Computation:
         self.graph_bytes: int | None = 0
         self.started_at = now
         self.stopped_at: float | None = None
-        # When its last task ended. Stays when lost results set it going again.
+        # When its last task ended.
         self.ended_at: float | None = None
         self.groups: dict[str, Group] = {}
         #: The group that joins those beyond the bound; as all others it is one of its groups.
@@ -282,14 +285,17 @@ class Computation:
         #: Whether it made room, so that some have not been told at all.
         self.dropped = False
         self.tasks = 0
-        # Tasks that have something to do.
+        # Tasks that have something to do. Once it has ended: for results that were lost since.
         self.active = 0
+        # Whether they make it run: it has begun, and has not ended.
+        self.runs = False
         # Tasks that ended without a result: they raised, or what they need did.
         self.stuck = 0
         # Tasks that were given up while they still had something to do: cancelled ones.
         self.let_go = 0
-        # Whether all its tasks have had their end: what is given up later is but lost results.
-        self.done = False
+        # Whether it has ended: what becomes of its tasks from now on changes nothing but their
+        # states. Retries by hand, and what a loop goes on to submit, open it again.
+        self.over = False
 
     def group(self, name: str, prefix: str, prefixes: Prefixes) -> Group:
         """Return the group of that name, or the one that joins the rest; make it if need be."""
@@ -343,7 +349,7 @@ class Computation:
 
     def may_go_on(self, now: float) -> bool:
         """Return whether it has not stopped though its tasks have ended: a loop may submit more."""
-        if self.stopped_at is not None or self.active or self.ended_at is None:
+        if self.stopped_at is not None or self.runs or self.ended_at is None:
             return False
         return abs(now - self.ended_at) < LOOP_PAUSE  # a clock may be set
 
@@ -351,15 +357,6 @@ class Computation:
         """Note that tasks of it are in the user's span of that name."""
         if len(self.spans) < MAX_SPANS:
             self.spans[name] = None
-
-    def tasks_ended(self, now: float, *, given_up: bool) -> None:
-        """Note that none of its tasks has anything left to do.
-
-        ``given_up``: the last one that had was given up.
-        """
-        if not (self.done and given_up):
-            self.ended_at = now
-        self.done = self.done or not self.let_go
 
     def stop(self) -> None:
         """Note that it does not go on."""

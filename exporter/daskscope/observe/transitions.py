@@ -18,7 +18,7 @@ from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.containment import INTERNAL_ERROR, guarded
-from daskscope.observe.computations import ENDS, Computations
+from daskscope.observe.computations import ENDS, PUT_BACK, Computations
 from daskscope.observe.groups import Group
 from daskscope.observe.workers import Workers
 
@@ -84,8 +84,11 @@ class Transitions:
             """Tell of a task that did not finish. Return what it was before."""
             if finish == "erred":
                 start = guarded(drops, start, lambda: erred(tasks[key], start, details))
-            elif start == "processing" and finish == "released":
-                guarded(drops, None, lambda: put_back(tasks[key]))
+            elif finish == "released":
+                if start == "processing":
+                    guarded(drops, None, lambda: put_back(tasks[key]))
+                if guarded(drops, False, lambda: _goes_on(tasks[key])):
+                    details = PUT_BACK
             end((monotonic(), details))
             return start
 
@@ -182,6 +185,11 @@ class Transitions:
                 self._computations.count(
                     _each(steps, _OF_STEP), _each(runs, _OF_RUN), _each(ends, _OF_END), ahead
                 )
+
+
+def _goes_on(task: TaskState) -> bool:
+    # As Dask decides whether what is released waits again, or is forgotten.
+    return bool(task.waiters or task.who_wants) and not task.has_lost_dependencies
 
 
 def _each(flat: list[Any], items: int) -> Iterator[Any]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Dialect, Engine, Float, Select, Table
+from sqlalchemy import ColumnElement, Connection, Dialect, Engine, Float, Select, Table, case
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from daskscope_service.db.key_register import key_in_use
 from daskscope_service.db.sealing import Sealed, SealedJSON, seal
+
+Columns = ReadOnlyColumnCollection[str, Any]
+#: A condition on two rows of one table, each by its columns' names.
+Condition = Callable[[Columns, Columns], ColumnElement[bool]]
 
 #: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
 _ROWS_AT_ONCE = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -46,6 +51,9 @@ class Upsert:
         The columns that a row replaces in the row of the same key; () keeps the old row.
     unless_newer
         Replace only where this column of the new row is at least that of the old one.
+    settled
+        Columns that are not replaced where something holds: a condition on the old row's columns
+        and the new one's, in this order, by their names. Without parameters of its own.
     key
         The columns that make two rows the same; the primary key if None.
     columns
@@ -59,6 +67,7 @@ class Upsert:
         *,
         replace: Sequence[str] = (),
         unless_newer: str | None = None,
+        settled: tuple[Sequence[str], Condition] | None = None,
         key: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> None:
@@ -72,8 +81,13 @@ class Upsert:
             condition: ColumnElement[bool] | None = (
                 None if unless_newer is None else new[unless_newer] >= table.c[unless_newer]
             )
+            replaced: dict[str, ColumnElement[Any]] = {name: new[name] for name in replace}
+            if settled is not None:
+                stays = settled[1](table.c, new)
+                for name in settled[0]:
+                    replaced[name] = case((stays, table.c[name]), else_=new[name])
             statement = statement.on_conflict_do_update(
-                index_elements=key, set_={name: new[name] for name in replace}, where=condition
+                index_elements=key, set_=replaced, where=condition
             )
         else:
             statement = statement.on_conflict_do_nothing(index_elements=key)

@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, literal_column, not_, or_
 
 from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Heartbeat
 from daskscope_service.db import schema
 from daskscope_service.db.belonging import failure_notice
 from daskscope_service.db.key_register import hasher
-from daskscope_service.db.statements import Upsert
+from daskscope_service.db.statements import Columns, Condition, Upsert
 from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_by
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.cluster_rows import to_json as _json
@@ -141,7 +141,9 @@ class BeatStore:
         self._labels = Labels()
         self._usage = UsageUpsert(engine)
         self._usage_due = UsageDue()
-        self._computation = _latest(engine, schema.computation, keep=("started_at", "user"))
+        self._computation = _latest(
+            engine, schema.computation, keep=("started_at", "user"), settled=(_END, _has_ended)
+        )
         self._task_group = _latest(engine, schema.task_group)
         self._failure = _latest(engine, schema.failure)
         self._worker_loss = _latest(engine, schema.worker_loss)
@@ -333,11 +335,33 @@ def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...
     return rows
 
 
-def _latest(engine: Engine, table: Table, keep: tuple[str, ...] = ()) -> Upsert:
+#: What a computation's row says of its end.
+_END = ("status", "stopped_at", "tasks", "erred", "retried", "cancelled")
+
+
+def _has_ended(old: Columns, new: Columns) -> ColumnElement[bool]:
+    """Return the condition that a computation has ended by its row, and so does not end anew.
+
+    Older exporters report that it runs again where lost results are computed again. But one that
+    erred does go on where a failed task is retried: by the count of those, or, where none of its
+    own tasks raised, unseen.
+    """
+    retried = or_(new["retried"] > old["retried"], old["erred"] == literal_column("0"))
+    erred = and_(old["status"] == literal_column("'erred'"), not_(retried))
+    for_good = [old["status"] == literal_column(f"'{one}'") for one in ("finished", "cancelled")]
+    return or_(*for_good, erred)
+
+
+def _latest(
+    engine: Engine,
+    table: Table,
+    keep: tuple[str, ...] = (),
+    settled: tuple[Sequence[str], Condition] | None = None,
+) -> Upsert:
     # Replaces the row of an earlier beat, all but its key and what is to be kept.
     keys = {column.name for column in table.primary_key}
     replace = [c.name for c in table.columns if c.name not in keys and c.name not in keep]
-    return Upsert(engine, table, replace=replace, unless_newer="seq")
+    return Upsert(engine, table, replace=replace, unless_newer="seq", settled=settled)
 
 
 def _version_of(body: bytes) -> str:

@@ -25,7 +25,7 @@ def computation_failed(computation: Any, cluster: Any) -> str:
         erred=computation.erred,
         cancelled=computation.cancelled,
         states=computation.states,
-        running=False,
+        status=computation.status,
     )
     return (
         f"A computation of {computation.user} on {cluster.name} failed after {duration(lasted)}: "

@@ -9,6 +9,9 @@ from daskscope.protocol import tasks_done
 
 Row = Mapping[str, Any]
 
+#: Dask's states of a task that has something to do.
+_AT_WORK = ("waiting", "no-worker", "queued", "processing")
+
 
 def done_of(computation: Row) -> int:
     """Return how many tasks of a computation are done. Its ``status`` is its own, not ``lost``."""
@@ -18,7 +21,7 @@ def done_of(computation: Row) -> int:
         erred=computation["erred"],
         cancelled=computation["cancelled"],
         states=computation["states"],
-        running=computation["status"] == "running",
+        status=computation["status"],
     )
 
 
@@ -29,7 +32,7 @@ def done_in(group: Row, computation: Row) -> int:
         completed=group["completed"],
         erred=group["erred"],
         states=group["states"],
-        running=computation["status"] in ("running", "lost"),
+        status="running" if computation["status"] == "lost" else computation["status"],
     )
 
 
@@ -39,3 +42,15 @@ def results_lost(counted: Row, done: int) -> int:
     """
     completed: int = counted["completed"]
     return max(completed - done, 0)
+
+
+def results_missing(computation: Row) -> int:
+    """Return how many results of a computation that has ended have gone since and are needed, so
+    that their tasks run again, or wait to.
+    """
+    if computation["status"] == "running":
+        return 0
+    states = computation["states"]
+    at_work = sum(states.get(state, 0) for state in _AT_WORK)
+    # A cluster may close before it has put away what it cancels.
+    return max(int(at_work) - int(computation["cancelled"]), 0)

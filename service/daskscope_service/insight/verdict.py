@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daskscope_service.insight.progress import done_of, results_lost
+from daskscope_service.insight.progress import done_of, results_lost, results_missing
 from daskscope_service.insight.wording import duration, number, plural
 
 Row = Mapping[str, Any]
@@ -29,6 +29,9 @@ _HELD = (
     ("results", "result", " held in memory"),
     ("actors", "actor", ""),
 )
+
+
+_RUN_AGAIN = ", so that their tasks run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,15 @@ def last_known(cluster: Row) -> float:
 def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> Verdict:
     """Return the computation's own status, or ``lost`` where its cluster went away under it.
 
-    ``seconds`` is how long it ran, as far as is known.
+    What becomes of its cluster and its results once it has ended changes nothing about that: the
+    sentence says it. ``seconds`` is how long it ran, as far as is known.
     """
     tasks, done = computation["tasks"], done_of(computation)
     lasted = duration(seconds)
     status = computation["status"]
+    if status == "running" and cluster.status != "running" and tasks and done >= tasks:
+        # It waited for a loop to go on when it was last heard.
+        status = "finished"
     if status == "running" and cluster.status != "running":
         how = "fell silent" if cluster.status == "lost" else "stopped"
         return Verdict(
@@ -113,8 +120,14 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         sentence += f" {plural(computation['retried'], 'task run')} tried again."
     lost = results_lost(computation, done)
     if lost:
-        again = {"running": ", so that their tasks run again", "finished": " and computed again"}
+        again = {"running": _RUN_AGAIN, "finished": " and computed again"}
         sentence += f" {plural(lost, 'result')} lost{again.get(status, '')}."
+    missing = results_missing(computation)
+    if missing and cluster.status == "running":
+        sentence += f" {plural(missing, 'result')} lost since then{_RUN_AGAIN}."
+    elif missing and cluster.status != "stopped":
+        its = "Its results" if missing >= done else f"{number(missing)} of its results"
+        sentence += f" {its} went with the workers."
     return Verdict(status, sentence)
 
 

@@ -1,0 +1,207 @@
+"""What has ended stays ended, whatever becomes of its results and of the workers afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from distributed import Client, Event, LocalCluster, wait
+from distributed.core import Status
+
+from daskscope import protocol
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.exporter.test_scale import observer_of
+
+
+def inc(x: int) -> int:
+    return x + 1
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def obey(number: int, name: str) -> int:
+    """Return the number; or wait, or fail, as long as the test says so."""
+    Event(f"{name} {number} runs").set()
+    if Event(f"{name} holds").is_set():
+        Event(f"{name} goes on").wait()
+    if Event(f"{name} fails").is_set():
+        raise ValueError("as told")
+    return number
+
+
+def fail_if_odd(number: int) -> int:
+    if number % 2:
+        raise ValueError("odd")
+    return number
+
+
+@pytest.fixture
+def cluster(recorder: Recorder) -> Iterator[LocalCluster]:
+    """A cluster whose workers start and go within this process."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
+    ) as cluster:
+        yield cluster
+
+
+def lose_all_results(client: Client, cluster: LocalCluster) -> None:
+    """Have the worker go with all that it holds, and another come."""
+    (worker,) = [w for w in cluster.workers.values() if w.status == Status.running]
+    cluster.sync(worker.close, executor_wait=False)
+    cluster.scale(len(cluster.workers) + 1)
+    client.wait_for_workers(1)
+
+
+def how_it_ended(row: protocol.Computation) -> tuple[Any, ...]:
+    """All that a computation says of its end: all but runs, their time, and tasks' states."""
+    rest = replace(row, states={}, seconds={}, completed=0)
+    return rest, row.done
+
+
+def test_how_a_computation_ended_is_not_changed_by_results_that_are_lost_and_computed_again(
+    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    name = "ended"
+    events = {
+        what: Event(f"{name} {what}", client=client) for what in ("holds", "goes on", "fails")
+    }
+    finished = client.map(obey, range(4), name=name)
+    wait(finished)
+    erred = client.map(fail_if_odd, range(4))
+    wait(erred)
+    # Of one that was cancelled a task is needed again, by what is kept of another.
+    graph: dict[Any, Any] = {
+        "ingredient": (obey, 7, name),
+        ("ingredient-doubled", 0): (double, "ingredient"),
+    }
+    (kept,) = client.get(graph, [("ingredient-doubled", 0)], sync=False)
+    wait(kept)
+    events["holds"].set()
+    Event(f"{name} 7 runs", client=client).clear()
+    (given_up,) = client.get(graph, ["ingredient"], sync=False)
+    Event(f"{name} 7 runs", client=client).wait()
+    given_up.release()
+
+    def ended(count: int) -> dict[str, protocol.Computation] | None:
+        rows = recorder.computations()
+        fits = len(rows) == count and all(row.status != "running" for row in rows.values())
+        return rows if fits else None
+
+    before = recorder.wait_for(lambda: ended(4), "the end of all")
+    assert sorted((row.status, row.done) for row in before.values()) == [
+        ("cancelled", 0),
+        ("erred", 2),
+        ("finished", 2),
+        ("finished", 4),
+    ]
+    groups_ended = {
+        (row.id, group.name): group.stopped_at
+        for row in before.values()
+        for group in recorder.groups(row.id).values()
+    }
+    last = max(beat.seq for beat in recorder.beats)
+
+    def check() -> None:
+        for row in recorder.computations().values():
+            if row.id in before:
+                assert how_it_ended(row) == how_it_ended(before[row.id])
+        for identity, group_name in groups_ended:
+            (group,) = [g for g in recorder.groups(identity).values() if g.name == group_name]
+            assert group.stopped_at == groups_ended[identity, group_name]
+
+    def runs() -> dict[str, int]:
+        return {
+            row.status: row.completed for row in recorder.computations().values() if row.tasks != 2
+        }
+
+    # They wait to be computed again, and run.
+    lose_all_results(client, cluster)
+    recorder.wait_for(
+        lambda: any(row.states.get("processing") for row in recorder.computations().values()),
+        "some to run again",
+    )
+    check()
+    # They have been computed again.
+    events["holds"].clear()
+    events["goes on"].set()
+    recorder.wait_for(
+        lambda: runs() == {"finished": 8, "erred": 4, "cancelled": 1}, "all to have run again"
+    )
+    check()
+    # They cannot be computed again.
+    events["fails"].set()
+    lose_all_results(client, cluster)
+    wait([*finished, kept])
+    failure = recorder.wait_for(
+        lambda: next((f for f in recorder.failures() if f.function == "obey"), None), "the failure"
+    )
+    assert failure.computation in before
+    recorder.wait_for(
+        lambda: any(row.states.get("erred") == 4 for row in recorder.computations().values()),
+        "their end",
+    )
+    check()
+    client.restart(wait_for_workers=False)
+    cluster.scale(len(cluster.workers) + 1)
+    assert client.submit(inc, 1).result() == 2
+    recorder.wait_for(lambda: ended(5), "the next one")
+    check()
+    cluster.close()
+    check()
+    for beat in recorder.beats:
+        for row in beat.computations:
+            assert beat.seq <= last or row.id not in before or row.status != "running"
+
+
+@pytest.mark.usefixtures("loops_never_pause")
+def test_nor_if_they_are_lost_before_anyone_was_told(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    register(interval="1h")
+    futures = client.map(inc, range(4))
+    wait(futures)
+    lost_at = time.time()
+    lose_all_results(client, cluster)
+    wait(futures)
+    (row,) = observer_of(cluster).snapshot("beat").computations
+    assert (row.status, row.tasks, row.done, row.completed) == ("finished", 4, 4, 8)
+    assert row.stopped_at is not None
+    assert row.stopped_at < lost_at
+
+
+def test_who_has_a_failed_task_retried_and_gives_that_up_has_cancelled_it(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    name = "retried"
+    Event(f"{name} fails", client=client).set()
+    future = client.submit(obey, 1, name)
+    wait(future)
+    erred = recorder.computation(lambda row: row.status == "erred")
+    Event(f"{name} holds", client=client).set()
+    future.retry()
+    recorder.wait_for(lambda: recorder.computations()[erred.id].status == "running", "it to go on")
+    future.cancel()
+    row = recorder.computation(lambda row: row.status == "cancelled")
+    assert (row.id, row.erred, row.retried, row.cancelled) == (erred.id, 0, 1, 1)
+    Event(f"{name} goes on", client=client).set()
+
+
+def test_an_actor_that_is_lost_later_is_a_failure_but_its_computation_has_finished(
+    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    register()
+    future: Any = client.submit(dict, actor=True)
+    wait(future)
+    lose_all_results(client, cluster)
+    failure = recorder.wait_for(lambda: next(iter(recorder.failures()), None), "the failure")
+    row = recorder.computation(lambda row: row.states.get("erred"))
+    assert failure.computation == row.id
+    assert (row.status, row.done, row.erred) == ("finished", 1, 0)
