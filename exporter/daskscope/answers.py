@@ -92,12 +92,13 @@ class Mismatch(TypedDict):
 class Cluster(TypedDict):
     """A cluster, with what became of it and counts of what happened on it.
 
-    ``status`` is lost for one that fell silent without saying that it stopped; ``sentence`` says it
-    in full. ``first_seen_at`` and ``last_seen_at`` are by the service's clock, all other times by
-    the scheduler's; ``status_at`` is when it had these workers, tasks and so on.
-    ``worker_seconds`` is by state: busy, idle, paused. ``idle_seconds`` is None while it works,
-    ``held_by`` what keeps it from being idle or from being closed. ``drops`` counts what the plugin
-    had to leave out, by kind. ``failures`` counts exceptions. ``url`` is its page.
+    ``status`` is lost for one that fell silent without saying that it stopped, and ended where that
+    one lived in the process of its client and had no work to do; ``sentence`` says it in full.
+    ``first_seen_at`` and ``last_seen_at`` are by the service's clock, all other times by the
+    scheduler's; ``status_at`` is when it had these workers, tasks and so on. ``worker_seconds`` is
+    by state: busy, idle, paused. ``idle_seconds`` is None while it works, ``held_by`` what keeps it
+    from being idle or from being closed. ``drops`` counts what the plugin had to leave out, by
+    kind. ``failures`` counts exceptions. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
     Costs are estimates by ``prices``: its own, or where it has none, its workspace's.
     ``settings`` are those that decide what is told of it; empty from an older plugin.
@@ -108,7 +109,7 @@ class Cluster(TypedDict):
     kind: str
     user: str
     host: str
-    status: Literal["running", "stopped", "lost"]
+    status: Literal["running", "stopped", "lost", "ended"]
     sentence: str
     started_at: datetime
     stopped_at: datetime | None

@@ -53,9 +53,10 @@ def list_clusters(
 ) -> list[Cluster]:
     """Return the clusters of the workspace that started since then, newest first.
 
-    Each has ``id``, ``name``, ``kind``, ``user``, ``host``, ``status`` (running, stopped or lost),
-    ``started_at``, ``stopped_at``, ``workers``, ``threads``, ``memory_used``, ``memory_limit``,
-    ``worker_seconds`` by state, ``url`` and more: :class:`daskscope.answers.Cluster` has them all.
+    Each has ``id``, ``name``, ``kind``, ``user``, ``host``, ``status`` (running, stopped, lost or
+    ended), ``started_at``, ``stopped_at``, ``workers``, ``threads``, ``memory_used``,
+    ``memory_limit``, ``worker_seconds`` by state, ``url`` and more:
+    :class:`daskscope.answers.Cluster` has them all.
     ``limit`` is how many there are at most; None for all.
 
     Raises

@@ -160,7 +160,9 @@ class Cluster:
     ``deployment`` says what the environment tells of where it runs: names such as ``slurm.job.id``,
     ``k8s.pod.name``, ``gateway.cluster.name``. ``prices`` are None where none are set.
     ``idle_timeout`` is the user's own setting, after which the cluster closes itself. ``settings``
-    are those that decide what is told of the cluster, and how often, as texts.
+    are those that decide what is told of the cluster, and how often, as texts. ``in_client`` says
+    whether the scheduler runs in the process of the client that started it, as a LocalCluster's
+    does: it ends with that process.
     """
 
     id: ClusterId
@@ -177,6 +179,7 @@ class Cluster:
     prices: Prices | None = None
     idle_timeout: Seconds | None = None
     settings: Named = dataclasses.field(default_factory=dict)
+    in_client: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,10 @@ class Status:
     ``idle_seconds`` is None while the cluster is at work. The peaks are the highest values seen at
     any beat. ``stopped_at`` is set once the scheduler has closed.
 
+    ``at_work`` says whether anything is under way that has not had its end: a computation that
+    runs, a graph that arrives, a client's call. Lost results that are computed again after that are
+    none, though they keep the cluster from being idle.
+
     ``held_by`` counts what there is to keep a cluster for, by kind; what there is none of is left
     out. Dask's own idleness counts only ``tasks`` (``processing``, ``queued``, ``unrunnable``), not
     ``calls`` of clients that run on the scheduler or by way of it (``client.run``), ``clients``,
@@ -245,6 +252,7 @@ class Status:
     cost: Money | None = None
     idle_cost: Money | None = None
     mismatches: Annotated[tuple[Mismatch, ...], Entries(MAX_ENTRIES)] = ()
+    at_work: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

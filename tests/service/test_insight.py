@@ -27,6 +27,7 @@ CLUSTER: dict[str, Any] = {
     "idle_seconds": None,
     "held_by": {},
     "workers": 4,
+    "may_end": False,
 }
 COMPUTATION: dict[str, Any] = {
     "status": "running",
@@ -71,6 +72,16 @@ def test_an_idle_cluster_says_what_there_is_to_keep_it_for(
     assert verdict == Verdict("running", sentence)
 
 
+def test_one_that_went_with_its_clients_process_and_had_no_work_is_not_lost() -> None:
+    idle = CLUSTER | {"may_end": True}
+    assert cluster_verdict(idle, 5059, 60).status == "running"
+    assert cluster_verdict(idle, 5180, 60) == Verdict(
+        "ended",
+        "It ended without a word after 1 min 40 s, with the process of its client, in which it "
+        "ran; it had no work to do when it was last heard, 3 min ago.",
+    )
+
+
 def test_a_stopped_cluster_is_never_lost() -> None:
     verdict = cluster_verdict(CLUSTER | {"stopped_at": 1090.0}, 10**9, 60)
     assert verdict == Verdict("stopped", "It stopped after 1 min 30 s.")
@@ -82,6 +93,7 @@ def test_a_stopped_cluster_is_never_lost() -> None:
         ("running", "running", "running"),
         ("running", "lost", "lost"),
         ("running", "stopped", "lost"),
+        ("running", "ended", "lost"),
         ("finished", "lost", "finished"),
         ("erred", "lost", "erred"),
         ("cancelled", "stopped", "cancelled"),

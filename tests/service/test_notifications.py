@@ -212,12 +212,15 @@ def test_silence_idleness_and_a_budget_that_is_passed_are_told(
     assert owner.put(f"{api}/budget", json=budget, timeout=30).json() == budget
     assert workspace.get("budget") == budget
     add(workspace, owner, webhook.address)
-    silent = make_cluster(name="adhoc")
-    workspace.beat(silent)
+    # A kernel that was restarted is no news; one that was at work is, or of a cluster of its own.
+    silent = make_cluster(name="adhoc", in_client=True)
+    resting = make_cluster(name="notebook", in_client=True)
+    workspace.beat(silent, status=make_status(at_work=True))
+    workspace.beat(resting, status=make_status(at_work=False))
     with writing(workspace.service.engine) as connection:
         connection.execute(
             update(schema.cluster)
-            .where(schema.cluster.c.id == silent.id)
+            .where(schema.cluster.c.id.in_((silent.id, resting.id)))
             .values(last_seen_at=time.time() - 600)
         )
     send(workspace, owner, action="notice")
@@ -238,6 +241,7 @@ def test_silence_idleness_and_a_budget_that_is_passed_are_told(
 
     wait_until(all_are_sent, what=lambda: webhook.told)
     assert text.count("adhoc of ada fell silent") == text.count("have cost") == 1
+    assert "notebook" not in text
 
 
 def test_a_target_hears_of_what_it_wants_to_hear(

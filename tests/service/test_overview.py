@@ -58,6 +58,7 @@ def words_of(**fields: Any) -> list[str]:
 def test_a_cluster_at_work_needs_no_look() -> None:
     assert words_of() == []
     assert words_of(status="stopped", idle_seconds=90_000.0) == []
+    assert words_of(status="ended", last_seen_at=9_000.0) == []
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,23 @@ def test_a_silent_cluster_is_lost_with_what_ran_on_it_until_it_speaks_again(
         runs = make_computation(status="running", stopped_at=None)
         for cluster in (quick, slow):
             assert post(service.url, token, make_beat(cluster, computations=(runs,))).ok
+        # In the process of a client, with and without work; and as older plugins say it.
+        notebook: dict[str, Any] = {"interval": 0.1, "kind": "SLURMCluster"}
+        working = make_cluster(**notebook, in_client=True)
+        resting = make_cluster(**notebook, in_client=True)
+        elsewhere = make_cluster(**notebook, in_client=False)
+        older = make_cluster(interval=0.1, kind="LocalCluster")
+        finished = make_computation(
+            status="finished", stopped_at=time.time(), completed=100, states={"no-worker": 100}
+        )
+        for cluster, status in (
+            (working, make_status(at_work=True, idle_seconds=None)),
+            (resting, make_status(at_work=False, idle_seconds=None)),
+            (elsewhere, make_status(at_work=False, idle_seconds=7.0)),
+            (older, make_status(idle_seconds=7.0)),
+        ):
+            beat = make_beat(cluster, status=status, computations=(finished,))
+            assert post(service.url, token, beat).ok
         stopped = make_status(stopped_at=time.time())
         assert post(service.url, token, make_beat(ended, phase="stop", status=stopped)).ok
 
@@ -42,6 +59,12 @@ def test_a_silent_cluster_is_lost_with_what_ran_on_it_until_it_speaks_again(
 
         wait_until(lambda: statuses(quick) == ["lost"])
         assert computation() == "lost"
+        others = (working, resting, elsewhere, older)
+        wait_until(lambda: statuses(*others) == ["lost", "ended", "lost", "ended"])
+        assert "It ended without a word" in ask(f"clusters/{resting.id}")["sentence"]
+        row = ask(f"clusters/{resting.id}/computations/{finished.id}")
+        assert (row["status"], row["done"]) == ("finished", 100)
+        assert row["sentence"].endswith("Its results went with the workers.")
         # One that speaks every ten minutes has missed nothing yet; one that stopped is not lost.
         assert statuses(slow, ended) == ["running", "stopped"]
         assert "It fell silent" in ask(f"clusters/{quick.id}")["sentence"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from distributed.scheduler import ALL_TASK_STATES, Scheduler
 
 from daskscope import protocol
@@ -14,7 +16,7 @@ from daskscope.observe.environment import (
     name_and_kind,
     name_and_kind_here,
 )
-from daskscope.observe.idle import Idle
+from daskscope.observe.idle import Idle, manager_of
 from daskscope.observe.load import Load
 from daskscope.observe.refusals import Refusals
 from daskscope.observe.versions import Versions
@@ -28,7 +30,10 @@ _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
 class Cluster:
-    """Makes rows of one cluster, whose it is by ``user``. ``cost`` is None without prices."""
+    """Makes rows of one cluster, whose it is by ``user``. ``cost`` is None without prices.
+
+    ``at_work`` is as of ``protocol.Status``.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class Cluster:
         cost: Cost | None,
         versions: Versions,
         refusals: Refusals,
+        at_work: Callable[[], bool],
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
@@ -53,6 +59,7 @@ class Cluster:
         self._idle = idle
         self._cost = cost
         self._versions = versions
+        self._at_work = at_work
         self._called = name_and_kind_here()
         self._peaks = (0, 0, 0)
 
@@ -75,6 +82,7 @@ class Cluster:
             deployment=deployment(),
             idle_timeout=self._settings.idle_timeout,
             settings=in_force(self._refusals.in_force(self._settings)),
+            in_client=manager_of(self._scheduler) is not None,
         )
 
     def status(
@@ -109,6 +117,7 @@ class Cluster:
             idle_cost=None if self._cost is None else self._cost.idle,
             held_by=self._idle.held_by(tasks, clients),
             mismatches=self._versions.mismatches(),
+            at_work=self._at_work(),
         )
 
     def _tasks_by_state(self) -> dict[str, int]:

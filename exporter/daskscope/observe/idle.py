@@ -94,12 +94,19 @@ class Idle:
             return "tasks are running"
         if scheduler.unrunnable:
             return "tasks wait for a worker that can run them"
-        if getattr(scheduler, "_active_graph_updates", 0) > 0:
+        asked = self.asked()
+        if asked is not None:
+            return asked
+        if self.workers_starting():
+            return "workers are starting"
+        return None
+
+    def asked(self) -> str | None:
+        """Return in words what clients ask the scheduler for now, None if it is nothing."""
+        if getattr(self._scheduler, "_active_graph_updates", 0) > 0:
             return "a graph is arriving"
         if self.calls():
             return "a client's call is in progress"
-        if self.workers_starting():
-            return "workers are starting"
         return None
 
     def calls(self) -> int:

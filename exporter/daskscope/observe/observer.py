@@ -143,6 +143,7 @@ class Observer:
             cost=self._cost,
             versions=self._versions,
             refusals=self.refusals,
+            at_work=self._at_work,
         )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
         self._graphs = Messages[Graph](
@@ -247,6 +248,11 @@ class Observer:
             # Dask's own words for it are in what was raised from the user's.
             details = error_message(error.__cause__ or error)
             self._failures.add(computation, NO_TASK, "", details)
+
+    def _at_work(self) -> bool:
+        if self._had_tasks:
+            return self.idle.work() is not None
+        return self._computations.any_runs() or self.idle.asked() is not None
 
     def _users_running(self) -> Collection[str]:
         self.transitions.count()

@@ -247,6 +247,8 @@ cluster = Table(
     # Sums of ``worker_seconds``, to sort by: to read JSON of all clusters takes longer.
     Column("thread_seconds", Float, nullable=False),
     Column("thread_idle_seconds", Float, nullable=False),
+    # Whether it may end without a word: in the process of a client, and without work.
+    Column("may_end", Boolean, nullable=False),
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
     # To find a few of many without their rows. PostgreSQL's would refuse tags of some length.

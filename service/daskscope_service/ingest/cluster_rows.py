@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine
 
-from daskscope.protocol import Heartbeat
+from daskscope.protocol import Cluster, Heartbeat, Status
 from daskscope_service.db import usage_sums
 from daskscope_service.db.schema import usage
 from daskscope_service.db.statements import Upsert
@@ -41,7 +41,15 @@ def cluster_row(beat: Heartbeat, seq: int, workspace: str, now: float) -> tuple[
         to_json(c.deployment), to_json(c.prices), to_json(s.held_by), to_json(s.scheduler),
         to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout, to_json(c.settings),
         to_json(s.mismatches), sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0),
+        _may_end(c, s),
     )  # fmt: skip
+
+
+def _may_end(c: Cluster, s: Status) -> bool:
+    # Older plugins do not say, but all that there is to go by.
+    in_client = c.kind == "LocalCluster" if c.in_client is None else c.in_client
+    at_work = s.idle_seconds is None if s.at_work is None else s.at_work
+    return in_client and not at_work
 
 
 class UsageUpsert(Upsert):

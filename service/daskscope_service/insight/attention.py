@@ -53,7 +53,7 @@ def concerns(clusters: Iterable[Mapping[str, Any]], now: float) -> list[Concern]
 
 def reasons(cluster: Mapping[str, Any], now: float) -> tuple[Reason, ...]:
     """Return why ``cluster`` should be looked at, the gravest first; () where it need not be."""
-    if cluster["status"] == "stopped":
+    if cluster["status"] in ("stopped", "ended"):
         return ()
     if cluster["status"] == "lost":
         silence = now - cluster["last_seen_at"]

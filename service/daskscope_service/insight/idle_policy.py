@@ -79,8 +79,8 @@ def decide(
 ) -> Decision:
     """Return what ``policy`` comes to for ``cluster``, which it means.
 
-    ``status`` is ``running``, ``lost`` or ``stopped``; ``acted_at`` is when the policy last did
-    something about the cluster. It acts once for as long as the cluster stays idle.
+    ``status`` is that of the cluster's verdict; ``acted_at`` is when the policy last did something
+    about the cluster. It acts once for as long as the cluster stays idle.
     """
     says = f"policy {policy.name!r} {rule(policy)}"
     idle = cluster["idle_seconds"]

@@ -10,7 +10,7 @@ from daskscope.protocol import tasks_done
 Row = Mapping[str, Any]
 
 #: Dask's states of a task that has something to do.
-_AT_WORK = ("waiting", "no-worker", "queued", "processing")
+AT_WORK = ("waiting", "no-worker", "queued", "processing")
 
 
 def done_of(computation: Row) -> int:
@@ -51,6 +51,6 @@ def results_missing(computation: Row) -> int:
     if computation["status"] == "running":
         return 0
     states = computation["states"]
-    at_work = sum(states.get(state, 0) for state in _AT_WORK)
+    at_work = sum(states.get(state, 0) for state in AT_WORK)
     # A cluster may close before it has put away what it cancels.
     return max(int(at_work) - int(computation["cancelled"]), 0)

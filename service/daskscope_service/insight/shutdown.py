@@ -30,7 +30,7 @@ def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> 
     ``found`` has the columns of ``command``, None where the cluster decided by itself, and those of
     ``shutdown``, None before the cluster has answered. Beats may tell the end before the middle.
     """
-    stopped = cluster.status == "stopped"
+    stopped = cluster.status in ("stopped", "ended")
     silent = " The cluster is silent." if cluster.status == "lost" else ""
     state, detail = found["state"], found["detail"]
     off = f"{found['called_off_by']} called it off" if found["called_off_at"] is not None else ""

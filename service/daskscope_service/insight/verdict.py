@@ -31,6 +31,9 @@ _HELD = (
 )
 
 
+#: How a cluster went, by its status.
+_WENT = {"lost": "fell silent", "ended": "ended without a word", "stopped": "stopped"}
+
 _RUN_AGAIN = ", so that their tasks run again"
 
 
@@ -43,12 +46,20 @@ class Verdict:
 
 
 def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
-    """Return ``running``, ``stopped``, or ``lost``: silent without having stopped."""
+    """Return ``running``, ``stopped``, or ``lost``: silent without having stopped; or ``ended``, as
+    it is with one that went with its client's process and had no work to do.
+    """
     lasted = duration(cluster_seconds(cluster))
     if cluster["stopped_at"] is not None:
         return Verdict("stopped", f"It stopped after {lasted}.")
     silence = now - cluster["last_seen_at"]
     if silence > max(silent_after, MISSED_BEATS * cluster["interval"]):
+        if cluster["may_end"]:
+            return Verdict(
+                "ended",
+                f"It ended without a word after {lasted}, with the process of its client, in which "
+                f"it ran; it had no work to do when it was last heard, {duration(silence)} ago.",
+            )
         return Verdict(
             "lost",
             f"It fell silent after {lasted} without saying that it stopped, "
@@ -98,7 +109,7 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         # It waited for a loop to go on when it was last heard.
         status = "finished"
     if status == "running" and cluster.status != "running":
-        how = "fell silent" if cluster.status == "lost" else "stopped"
+        how = _WENT[cluster.status]
         return Verdict(
             "lost",
             f"The cluster {how} while it ran: {number(done)} of {plural(tasks, 'task')} "

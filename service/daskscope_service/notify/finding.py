@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, or_
+from sqlalchemy import Connection, Engine, func, not_, or_
 
 from daskscope_service.accounts.prices import prices_of
 from daskscope_service.db.engine import writing
@@ -56,6 +56,7 @@ def _silent(connection: Connection, workspace: str, silent_after: float) -> list
     now = time.time()
     query = select_in(workspace, cluster).where(
         cluster.c.stopped_at.is_(None),
+        not_(cluster.c.may_end),
         cluster.c.last_seen_at < now - silent_after,
         cluster.c.last_seen_at > now - _SILENT_WITHIN,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from daskscope_service.insight.progress import AT_WORK
 from daskscope_service.insight.time import time_parts
 from daskscope_service.insight.wording import duration, number
 
@@ -31,8 +32,13 @@ class Segment:
     share: float
 
 
-def state_bar(states: Mapping[str, int], done: int, erred: int) -> list[Segment]:
+def state_bar(
+    states: Mapping[str, int], done: int, erred: int, *, finished: bool = False
+) -> list[Segment]:
     """Return the tasks by state.
+
+    What tasks of a computation that has ``finished`` have to do, they do for results that were lost
+    since.
 
     Dask releases, and then forgets, tasks that ran, that erred and that were given up alike: as
     many as are ``done`` and as ``erred`` says have erred, the rest was not run.
@@ -42,6 +48,10 @@ def state_bar(states: Mapping[str, int], done: int, erred: int) -> list[Segment]
     failed = min(gone - done, max(erred - states.get("erred", 0), 0))
     held = {**states, "erred": states.get("erred", 0) + failed}
     parts = [("done", "done", done)]
+    if finished:
+        lost = sum(count for state, count in held.items() if state in AT_WORK)
+        held = {state: count for state, count in held.items() if state not in AT_WORK}
+        parts.append(("done, result lost", "done", lost))
     parts += [(label, colour, held.get(name, 0)) for name, label, colour in _STATES]
     known = {"released", "forgotten", *(name for name, _, _ in _STATES)}
     parts += [(name, "other", states[name]) for name in sorted(states.keys() - known)]

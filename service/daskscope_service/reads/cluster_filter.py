@@ -14,7 +14,7 @@ from daskscope_service.reads.clusters import BRIEF, completed
 from daskscope_service.reads.pricing import cost, up
 from daskscope_service.reads.scope import Page, Scope, Selection, first_page
 
-Status = Literal["running", "stopped", "lost"]
+Status = Literal["running", "stopped", "lost", "ended"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 #: What the list can be sorted by, the most of it first; what was not measured comes last.
@@ -74,7 +74,9 @@ def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
 
 
 def is_silent(scope: Scope) -> ColumnElement[bool]:
-    """Return the condition that a cluster that has not stopped is lost, as its verdict says it."""
+    """Return the condition that a cluster that has not stopped is silent, as its verdict says it:
+    lost or, where it may end without a word, ended.
+    """
     silence = scope.now - cluster.c.last_seen_at
     return and_(silence > scope.silent_after, silence > MISSED_BEATS * cluster.c.interval)
 
@@ -101,7 +103,9 @@ def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[Colum
     elif which.status is not None:
         silent = is_silent(scope)
         found.append(cluster.c.stopped_at.is_(None))
-        found.append(silent if which.status == "lost" else not_(silent))
+        found.append(not_(silent) if which.status == "running" else silent)
+        if which.status != "running":
+            found.append(cluster.c.may_end.is_(which.status == "ended"))
     if which.tag is not None:
         name, equals, value = which.tag.partition("=")
         told = cluster.c.tags[name].as_string()

@@ -25,6 +25,7 @@ _CLUSTER_COLUMNS = (
     "idle_seconds",
     "held_by",
     "workers",
+    "may_end",
 )
 
 _OF_FAILURE = [column for column in failure.c if column is not failure.c.user]

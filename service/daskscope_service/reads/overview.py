@@ -90,7 +90,11 @@ def clusters_in_question(scope: Scope) -> list[Item]:
             cluster.c.stopped_at.is_(None),
             or_(
                 and_(not_(silent), or_(*questions)),
-                and_(silent, cluster.c.last_seen_at >= scope.now - LOST_WITHIN),
+                and_(
+                    silent,
+                    not_(cluster.c.may_end),
+                    cluster.c.last_seen_at >= scope.now - LOST_WITHIN,
+                ),
             ),
         )
         .order_by(cluster.c.threads.desc(), cluster.c.id)

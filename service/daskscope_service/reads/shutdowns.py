@@ -14,7 +14,7 @@ from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
 
 #: What tells whether a cluster stopped or is silent.
 _OF_CLUSTER = ("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds",
-               "held_by", "workers")  # fmt: skip
+               "held_by", "workers", "may_end")  # fmt: skip
 
 #: What a shutdown has that the cluster decided on by itself.
 _OWN: Item = {column.name: None for column in command.c} | {"even_if_busy": False}
@@ -84,7 +84,7 @@ def _completed(scope: Scope, item: Item) -> Item:
     row = {name: item.pop(f"cluster_{name}") for name in _OF_CLUSTER}
     of_cluster = cluster_verdict(row, scope.now, scope.silent_after)
     verdict = shutdown_verdict(item, of_cluster, scope.now)
-    gone = of_cluster.status == "stopped"
+    gone = of_cluster.status in ("stopped", "ended")
     item["open"] = not gone and not _over(item, scope.now)
     item["answered_at"] = item.pop("at")
     item["status"], item["sentence"] = verdict.status, verdict.sentence
