@@ -81,7 +81,7 @@ class ServiceProcess:
         self._empty = empty
         self.port = port or free_port()
         self.url = f"{'https' if 'tls_cert' in settings else 'http'}://127.0.0.1:{self.port}"
-        self._verify = True if authority is None else str(authority)
+        self.verify = True if authority is None else str(authority)
         self.output = ""
         self.database_url = database_url
         self._settings = settings
@@ -196,7 +196,7 @@ class ServiceProcess:
 
     def _answers(self) -> bool:
         try:
-            return requests.get(f"{self.url}/readyz", timeout=5, verify=self._verify).ok
+            return requests.get(f"{self.url}/readyz", timeout=5, verify=self.verify).ok
         except requests.ConnectionError:
             return False
 

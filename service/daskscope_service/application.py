@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from flask import Flask, Response, request
+from flask import Flask
 from sqlalchemy import Engine
 
-from daskscope_service import compression, request_log
+from daskscope.protocol import MAX_BEAT_BYTES
+from daskscope_service import compression, forms, request_log
 from daskscope_service.accounts import access
 from daskscope_service.accounts.tokens import Memory
 from daskscope_service.api import (
@@ -37,7 +38,6 @@ from daskscope_service.commands.patrol import patrol
 from daskscope_service.db import key_register
 from daskscope_service.db.engine import alone, open_database
 from daskscope_service.forwarded import Forwarded
-from daskscope_service.ingest.body import drain
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
@@ -183,10 +183,10 @@ def create_app(settings: Settings) -> Flask:
         engine, interval=settings.retention_interval, instruments=instruments
     )
     request_log.install(app, instruments)
+    forms.install(app)
     compression.install(app)
     install_problems(app)
     access.install(app, settings.url)
-    app.after_request(_finish)
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
         Forwarded(AtOnce(app.wsgi_app, memory, answers, instruments), settings.trusted_proxies)
     )
@@ -222,9 +222,10 @@ def close_app(app: Flask) -> None:
     app.extensions["daskscope.engine"].dispose()
 
 
-def _finish(response: Response) -> Response:
-    drain(request)
-    return response
+def limits(settings: Settings) -> dict[str, int]:
+    """Return how many bytes the body of a request may have, by its path; of others 64 KiB."""
+    otlp_paths = dict.fromkeys(otlp.PATHS, settings.max_body_bytes)
+    return {heartbeats.PATH: MAX_BEAT_BYTES, **otlp_paths}
 
 
 def _with_headers(answer: WSGIApplication) -> WSGIApplication:

@@ -10,26 +10,40 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import os
+import resource
 import signal
 import socket
 import threading
 import time
 from typing import Any
 
-from flask import Flask
 from granian.constants import Interfaces, SSLProtocols
+from granian.http import HTTP1Settings, HTTP2Settings
 from granian.log import LogLevels
 from granian.server import Server
 
 from daskscope.errors import ConfigurationError
 from daskscope_service import logs, tls
 from daskscope_service.accounts.openid import is_safe
-from daskscope_service.application import close_app, create_app
+from daskscope_service.application import close_app, create_app, limits
+from daskscope_service.front import Front
 from daskscope_service.settings import Settings
 
 #: Seconds that requests under way get to finish once the service is told to stop, and then it is
 #: killed: before the one who told it does so, Docker after ten.
 _GRACE_SECONDS = 8
+
+#: Seconds in which the headers of a request must have come. They count from the end of the one
+#: before on the same connection, so they are more than clusters let pass between two beats.
+_HEADER_SECONDS = 30
+
+#: Bytes of the headers of a request, and of what is received before someone wants to read it.
+_BUFFER = 64 * 1024
+
+#: Connections at a time. Each cluster keeps one, and each takes one open file.
+_CONNECTIONS = 12_000
+_OTHER_FILES = 500
+_LEAST_CONNECTIONS = 128
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +60,21 @@ def serve(settings: Settings) -> None:
         "daskscope",
         address=settings.host,
         port=settings.port,
-        interface=Interfaces.WSGI,
+        interface=Interfaces.RSGI,
         workers=1,  # one writer; more processes would only contend for SQLite's lock
-        blocking_threads=settings.threads,
+        backpressure=_connections(),
         websockets=False,
+        http1_settings=HTTP1Settings(
+            header_read_timeout=_HEADER_SECONDS * 1000, max_buffer_size=_BUFFER
+        ),
+        http2_settings=HTTP2Settings(
+            initial_connection_window_size=_BUFFER,
+            initial_stream_window_size=_BUFFER,
+            max_headers_size=_BUFFER,
+            # A peer that is gone does not answer.
+            keep_alive_interval=30_000,
+            keep_alive_timeout=20,
+        ),
         log_level=LogLevels.error,
         log_dictconfig=logs.configuration(settings),
         workers_kill_timeout=_GRACE_SECONDS,
@@ -143,7 +168,15 @@ def _renew_certificates(server: Any, settings: Settings) -> None:
     tls.watch(cert, key, lambda: os.kill(os.getpid(), signal.SIGHUP))
 
 
-def _load(settings: Settings) -> Flask:
+def _connections() -> int:
+    """Return how many connections there may be, with as many open files as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = _CONNECTIONS + _OTHER_FILES if most == resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return max(min(_CONNECTIONS, files - _OTHER_FILES), _LEAST_CONNECTIONS)
+
+
+def _load(settings: Settings) -> Any:
     # Runs in the process that serves.
     if multiprocessing.parent_process() is not None:
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -153,7 +186,12 @@ def _load(settings: Settings) -> Flask:
     # everyone for a twentieth of a second each time.
     gc.collect()
     gc.freeze()
-    return app
+    return Front(
+        app,
+        threads=settings.threads,
+        limits=limits(settings),
+        may_send=app.extensions["daskscope.tokens"].may_send,
+    )
 
 
 def _end_with_parent() -> None:

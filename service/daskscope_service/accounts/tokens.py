@@ -232,6 +232,15 @@ class Memory:
         found = self._found.get(hash_of(text))
         return found[1] if found is not None and now < found[0] else None
 
+    def may_send(self, authorization: str) -> bool:
+        """Tell whether this value of ``Authorization`` holds a token that may send data."""
+        scheme, _, text = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        now = time.time()
+        token = self.find(text.strip(), now)
+        return token is not None and token.state(now) == "active" and "ingest" in token.scopes
+
     def in_force(self, token: Token) -> bool:
         """Ask the database whether the token is there still, and was not revoked."""
         with self._engine.connect() as connection:

@@ -32,6 +32,9 @@ from daskscope_service.problems import Problem
 
 blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
 
+#: Where bodies may be large.
+PATHS = ("/v1/metrics", "/v1/traces", "/v1/logs")
+
 _PROTOBUF = "application/x-protobuf"
 
 # The types of both are OpenTelemetry's.

@@ -12,11 +12,6 @@ from flask import Request
 
 from daskscope_service.problems import Problem
 
-#: What is read and thrown away of a refused body, so that the sender can read the answer. Beyond
-#: it the connection breaks, which is what a sender of that much gets.
-_DRAIN_BYTES = 64 * 1024 * 1024
-_CHUNK = 64 * 1024
-
 #: Bodies above this are decoded one at a time: a body may be made so that what is decoded of it
 #: takes forty times its bytes.
 _LARGE_BYTES = 1024 * 1024
@@ -44,10 +39,11 @@ def receive(request: Request, limit: int) -> bytes:
             headers={"Accept-Encoding": "gzip"},
         )
     if (request.content_length or 0) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
+    request.max_content_length = 2 * limit  # in place of that of forms: it is looked at here
     body = read(request.stream, request.content_length, limit + 1)
     if len(body) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     return body
 
 
@@ -83,13 +79,6 @@ def read(stream: IO[bytes], length: int | None, most: int) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def drain(request: Request) -> None:
-    """Read what is left of the body and drop it: an answer before that breaks the connection."""
-    left = _DRAIN_BYTES
-    while left > 0 and (chunk := request.stream.read(_CHUNK)):
-        left -= len(chunk)
-
-
 def _gunzip(body: bytes, limit: int) -> bytes:
     unzip = zlib.decompressobj(_GZIP)
     try:
@@ -98,13 +87,14 @@ def _gunzip(body: bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise Problem(400, f"The body is not gzip, as Content-Encoding says: {error}.") from None
     if len(text) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     if not unzip.eof or unzip.unused_data:
         raise Problem(400, "The gzip body is cut off, or something follows its end.")
     return text
 
 
-def _too_large(limit: int) -> Problem:
+def too_large(limit: int) -> Problem:
+    """Return the answer to a body of more than ``limit`` bytes."""
     return Problem(
         413, f"The body is larger than {limit} bytes after decompression; send less at a time."
     )

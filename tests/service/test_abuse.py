@@ -1,0 +1,272 @@
+"""Nobody stops the service: not by sending slowly, not by sending much, not by reading slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from daskscope.protocol import encode
+from daskscope_service.problems import Problem
+from daskscope_service.reception import SMALL, GoneError, Reception
+from tests.patience import PATIENCE
+from tests.service.beats import make_beat, make_cluster
+from tests.service.test_bodies import most_memory
+from tests.service.test_tls import Certificates
+from tests.service_process import ServiceProcess
+
+MIB = 1024 * 1024
+
+#: What HTTP/2 begins with, and an empty frame of settings.
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+
+
+@pytest.fixture(scope="module", params=["in clear", "by TLS"])
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceProcess]:
+    """A service whose few threads would soon be taken."""
+    folder = tmp_path_factory.mktemp("abuse")
+    options: dict[str, Any] = {"threads": 4}
+    if request.param == "by TLS":
+        options |= Certificates(folder).options
+    with ServiceProcess(folder / "data", **options) as started:
+        yield started
+
+
+@pytest.fixture
+def peers() -> Iterator[ExitStack]:
+    """Closes what it is given, at the end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def connect(service: ServiceProcess, peers: ExitStack, *protocols: str) -> socket.socket:
+    peer = socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE)
+    if service.url.startswith("https:"):
+        context = ssl.create_default_context(cafile=str(service.verify))
+        context.set_alpn_protocols(protocols or ["http/1.1"])
+        peer = context.wrap_socket(peer, server_hostname="127.0.0.1")
+    return peers.enter_context(peer)
+
+
+def head(path: str, *lines: str) -> bytes:
+    return "\r\n".join((f"POST {path} HTTP/1.1", "Host: x", *lines, "", "")).encode()
+
+
+def http2_post(path: str, stream: int = 1) -> bytes:
+    """Return the headers of a POST with a body that is still to come."""
+    fields = b"\x83" + (b"\x86" if stream else b"")  # :method POST, :scheme http
+    for name, value in ((4, path), (1, "x")):  # :path, :authority, each by its number in HPACK
+        fields += bytes((name, len(value))) + value.encode()
+    return HTTP2 + len(fields).to_bytes(3) + b"\1\4" + stream.to_bytes(4) + fields
+
+
+def ask(service: ServiceProcess, path: str) -> requests.Response:
+    return requests.get(service.url + path, timeout=PATIENCE, verify=service.verify)
+
+
+def beat(service: ServiceProcess, token: str) -> requests.Response:
+    return requests.post(
+        f"{service.url}/api/v1/heartbeats",
+        data=encode(make_beat(make_cluster())),
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=PATIENCE,
+        verify=service.verify,
+    )
+
+
+def check_all_is_well(service: ServiceProcess, token: str) -> None:
+    for path in ("/healthz", "/readyz", "/sign-in", "/static/app.css"):
+        assert ask(service, path).status_code == 200
+    assert beat(service, token).status_code == 200
+
+
+def test_connections_that_dribble_change_nothing(service: ServiceProcess, peers: ExitStack) -> None:
+    token = service.token()
+    shown = f"Authorization: Bearer {token}"
+    long, endless = "Content-Length: 1000000", "Transfer-Encoding: chunked"
+    begun = [
+        b"",
+        b"P",
+        b"POST /sign-in HTTP/1.1\r\nHost: x\r\n",
+        head("/nope", "Content-Length: 1000"),
+        head("/sign-in", "Content-Type: application/x-www-form-urlencoded", long) + b"a=",
+        head("/api/v1/login/device", "Content-Type: application/json", endless) + b"1\r\n{\r\n",
+        head("/v1/metrics", long) + b"x",
+        head("/v1/metrics", shown, "Content-Type: application/x-protobuf", long) + b"\n",
+        head("/api/v1/heartbeats", shown, "Content-Length: 1000") + b"{",
+        head("/api/v1/heartbeats", shown, endless) + b"1\r\n{\r\n",
+        head("/healthz", long),
+        head("/readyz", long),
+    ]
+    assert beat(service, token).ok  # it was shown before
+    for number in range(200):
+        what = begun[number % len(begun)]
+        connect(service, peers).sendall(what)
+        if number % 10 == 0:
+            peer = connect(service, peers, "h2")
+            peer.sendall(http2_post("/sign-in") if number % 20 else HTTP2)
+    check_all_is_well(service, token)
+
+
+@pytest.mark.slow
+def test_a_body_that_does_not_come_is_waited_for_no_longer_than_its_time(
+    service: ServiceProcess, peers: ExitStack
+) -> None:
+    shown = f"Authorization: Bearer {service.token()}"
+    said = {
+        head("/nope", "Content-Length: 1000") + b"x": 404,
+        head("/v1/metrics", "Content-Length: 1000") + b"x": 401,
+        head("/api/v1/heartbeats", shown, "Content-Length: 1000") + b"{": 408,
+        head("/api/v1/heartbeats", shown, "Content-Length: 100000") + b"{": 408,
+        head("/api/v1/heartbeats", shown, "Transfer-Encoding: chunked") + b"1\r\n{\r\n": 408,
+    }
+    begun = {}
+    for request, status in said.items():
+        begun[connect(service, peers)] = status
+        list(begun)[-1].sendall(request)
+    for peer, status in begun.items():
+        answer = b""
+        while part := peer.recv(65536):
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert b"connection: close" in answer
+        if status == 408:
+            assert b"too slowly" in answer
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 5 * MIB])
+def test_who_is_refused_is_told_so_after_all_was_sent(service: ServiceProcess, size: int) -> None:
+    for path, status in (("/nope", 404), ("/v1/metrics", 401), ("/healthz", 405)):
+        answer = requests.post(
+            service.url + path,
+            data=b"x" * size,
+            timeout=PATIENCE,
+            verify=service.verify,
+        )
+        assert answer.status_code == status
+
+
+def test_who_waits_to_be_asked_for_a_body_is_refused_before_it(
+    service: ServiceProcess, peers: ExitStack
+) -> None:
+    peer = connect(service, peers)
+    peer.sendall(head("/sign-in", "Expect: 100-continue", f"Content-Length: {50 * MIB}"))
+    assert peer.recv(12) == b"HTTP/1.1 413"
+
+
+class Dribble:
+    """A request of RSGI that brings ``parts``, and then nothing more."""
+
+    def __init__(self, *parts: bytes, ends: bool = False) -> None:
+        self._parts = list(parts)
+        self._ends = ends
+
+    async def __call__(self) -> bytes:
+        if not self._ends:
+            await asyncio.Event().wait()
+        return b"".join(self._parts)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self._parts:
+            yield part
+        if not self._ends:
+            await asyncio.Event().wait()
+
+
+def receive(reception: Reception, request: Dribble, length: int | None, limit: int) -> bytes:
+    return asyncio.run(reception.receive(request, length, limit, "1.1"))
+
+
+@pytest.mark.parametrize("length", [None, 10, 10 * SMALL])
+def test_a_body_has_a_deadline_however_long_it_is(length: int | None) -> None:
+    with pytest.raises(Problem) as raised:
+        receive(Reception(grace=0.01, rate=SMALL * 1000), Dribble(b"{"), length, MIB)
+    assert raised.value.status == 408
+
+
+def test_large_bodies_share_a_room_and_give_it_back() -> None:
+    reception = Reception(room=3 * SMALL)
+    large = b"x" * SMALL
+
+    def bring(parts: int) -> bytes:
+        return receive(reception, Dribble(*[large] * parts, ends=True), None, MIB)
+
+    first = bring(2)
+    with pytest.raises(Problem) as raised:
+        bring(2)
+    assert (raised.value.status, raised.value.headers) == (503, {"Retry-After": "5"})
+    assert receive(reception, Dribble(b"{}", ends=True), None, MIB) == b"{}"  # small ones go on
+    reception.give_back(first)
+    assert bring(3) == large * 3
+
+
+def test_what_breaks_off_is_not_taken_for_a_whole_body() -> None:
+    reception = Reception()
+    for request, length in (
+        (Dribble(b"x" * SMALL, ends=True), 2 * SMALL),
+        (Dribble(b"x", b"", b"", ends=True), None),  # as granian says it
+    ):
+        with pytest.raises(GoneError):
+            receive(reception, request, length, MIB)
+
+
+def test_what_is_read_slowly_holds_up_no_one(service: ServiceProcess, peers: ExitStack) -> None:
+    token = service.token()
+    for _ in range(40):
+        peer = connect(service, peers)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with contextlib.suppress(BlockingIOError, ssl.SSLWantWriteError):
+            peer.setblocking(False)
+            peer.sendall(b"GET /static/vendor/uplot-1.6.32.min.js HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+    check_all_is_well(service, token)
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/invitation"])
+def test_forms_are_small(service: ServiceProcess, path: str) -> None:
+    def send(data: bytes, kind: str = FORM) -> int:
+        return requests.post(
+            service.url + path,
+            data=data,
+            headers={"Content-Type": kind},
+            timeout=PATIENCE,
+            verify=service.verify,
+            allow_redirects=False,
+        ).status_code
+
+    assert send(b"a=1&" * 1000_000) == 413
+    assert send(b"a=" + b"x" * SMALL) == 413
+    assert send(b"a=1&" * 2000) == 413  # small, and yet more than any form has
+    assert send(b"--b--", "multipart/form-data; boundary=b") == 415
+    assert send(b"a=1") not in (413, 415)
+
+
+def test_many_large_forms_cost_no_memory(local_service: ServiceProcess) -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("only Linux tells how much memory a process had")
+    assert ask(local_service, "/sign-in").ok
+    before = most_memory(local_service)
+    form = b"a=1&" * (5 * MIB)
+    for _ in range(4):
+        for kind in (FORM, "multipart/form-data; boundary=b"):
+            with contextlib.suppress(requests.ConnectionError):  # it need not take all of it
+                answer = requests.post(
+                    f"{local_service.url}/sign-in",
+                    data=form,
+                    headers={"Content-Type": kind},
+                    timeout=PATIENCE,
+                )
+                assert answer.status_code == 413
+    assert most_memory(local_service) < before + 50
