@@ -30,7 +30,7 @@ from daskscope.scrubbing import (
     without_code,
     without_source_lines,
 )
-from daskscope.surrogates import without_surrogates
+from daskscope.sendable import sendable
 from daskscope.worker_logs import REFUSED, of_framework
 
 #: What may leave.
@@ -75,7 +75,8 @@ class Privacy:
     other clients refuse.
     """
 
-    def __init__(self, settings: Settings, refusals: Refusals) -> None:
+    def __init__(self, settings: Settings, refusals: Refusals, drops: Counter[str]) -> None:
+        self._drops = drops
         self._settings = settings
         self._refusals = refusals
         self._scrubber = Scrubber(settings.scrub)
@@ -85,7 +86,7 @@ class Privacy:
 
     def clear(self, snapshot: Observed) -> Cleared:
         """Return ``snapshot`` without what may not leave, and without what cannot."""
-        return without_surrogates(self._clear(snapshot))
+        return sendable(self._clear(snapshot), self._drops)
 
     def _clear(self, snapshot: Observed) -> Cleared:
         # First the code: its hashes change with its text, and the computations refer to them.

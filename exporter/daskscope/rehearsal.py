@@ -54,7 +54,7 @@ class Rehearsal:
     ) -> None:
         cluster = dataclasses.replace(observed.cluster, tags=settings.tags, prices=settings.prices)
         observed = dataclasses.replace(observed, cluster=cluster)
-        cleared = Privacy(settings, refusals).clear(observed)
+        cleared = Privacy(settings, refusals, Counter()).clear(observed)
         pending = Pending(0, Counter(observed.drops))
         pending.add(cleared)
         # That one holds the code, too, which the service asks for where it lacks it.

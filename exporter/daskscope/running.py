@@ -88,7 +88,7 @@ class Running:
         self.observer.transitions.many_wait = lambda: self._count.put(None)
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)
-        self._privacy = Privacy(settings, self.observer.refusals)
+        self._privacy = Privacy(settings, self.observer.refusals, drops)
         self._recent = Recent()
         # The service and the collector may each hang: neither must hold up the other.
         self._report: Background[None] = Background(

@@ -29,7 +29,9 @@ def test_the_hash_of_code_is_the_same_before_and_after_the_wire() -> None:
 
 
 def test_scrubbed_text_is_utf8() -> None:
-    assert Privacy(settings(), Refusals(Counter())).scrub(f"no {ODD}") == "no /data/?.csv"
+    assert (
+        Privacy(settings(), Refusals(Counter()), Counter()).scrub(f"no {ODD}") == "no /data/?.csv"
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ GONE, TOUCHED = 0.97, 0.02
 #: Characters of a secret in a row that are too many to be told.
 TELLING = 8
 
-PRIVACY = Privacy(settings(events__allow=["*"]), Refusals(Counter()))
+PRIVACY = Privacy(settings(events__allow=["*"]), Refusals(Counter()), Counter())
 
 
 def _snapshot(text: str, code: str) -> Observed:

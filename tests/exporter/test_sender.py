@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import time
 from collections import Counter
@@ -242,6 +243,34 @@ def test_one_row_that_is_refused_does_not_take_all_others_along(
 
     recorder.wait_for(lambda: len(recorder.events()) >= 35, "the others")
     assert "bad row" not in [event.message for event in recorder.events()]
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("$.task_groups[3].output_bytes", "a part of what was sent, $.task_groups[3].output_bytes"),
+        ("$.protocol", "install the same version on both sides"),
+    ],
+)
+def test_why_a_beat_was_refused_is_told_once(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    field: str,
+    says: str,
+) -> None:
+    document = {"title": "Bad Request", "detail": f"Not a heartbeat, at {field}.", "field": field}
+    answer = _answers(400, json.dumps(document).encode())
+    recorder.misbehave = lambda path: answer if "heartbeats" in path else None
+    registration = register()
+    assert says in (registration.problem or "")
+    recorder.wait_for(lambda: recorder.refused >= 3, "more refused beats")
+    close_plugin(client)
+    (warning,) = _warnings(caplog, recorder.url)
+    assert says in warning
+    assert f"Not a heartbeat, at {field}." in warning
+    assert ("left out" in warning) == ("version" not in warning)
 
 
 def test_a_service_that_finds_beats_too_large_gets_smaller_ones(

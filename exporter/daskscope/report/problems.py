@@ -12,14 +12,19 @@ from daskscope.version import __version__
 
 #: What sending the same again would not change.
 NEVER = (400, 413, 415, 422)
+#: The field that is at fault where versions do not go together.
+VERSION = "$.protocol"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why something was not delivered: ``text`` says what to do, too."""
+    """Why something was not delivered: ``text`` says what to do, too, and ``then`` what becomes of
+    it.
+    """
 
     kind: str
     text: str
+    then: str = "what was seen is kept and sent again"
 
 
 def refused(endpoint: str, response: requests.Response) -> Problem:
@@ -39,6 +44,12 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
             f"{service} finds beats too large, however little is in them "
             f"(413, {detail}); is there a proxy in between? Each takes up to "
             f"{protocol.MAX_BEAT_BYTES >> 20} MiB"
+        )
+    elif status in NEVER and (field := _field(response)) not in (None, VERSION):
+        return Problem(
+            "refused part",
+            f"{service} refuses a part of what was sent, {field} ({status}, {detail})",
+            then="that part is left out and counted as a refused row, and the rest is sent",
         )
     elif status in NEVER:
         text = (
@@ -76,6 +87,15 @@ def unexpected(endpoint: str, error: Exception) -> Problem:
         f"delivering to {endpoint} came to {type(error).__name__}, a fault of daskscope "
         f"{__version__} itself; please report it, with what answers at that address",
     )
+
+
+def _field(response: requests.Response) -> str | None:
+    """Return which field of a beat is at fault, a JSON path, if a problem document says so."""
+    try:
+        field = response.json().get("field")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return field[: protocol.MAX_NAME] if isinstance(field, str) and field else None
 
 
 def _detail(response: requests.Response) -> str:

@@ -277,10 +277,10 @@ class Sender:
         if problem.kind not in self._warned_of:
             self._warned_of.add(problem.kind)
             logger.warning(
-                "daskscope: %s%s The cluster runs on; what was seen is kept and sent again. "
-                "This is the only warning of its kind.",
+                "daskscope: %s%s The cluster runs on; %s. This is the only warning of its kind.",
                 problem.text,
                 "" if problem.text.endswith("?") else ".",
+                problem.then,
             )
         self.problem = problem.text
         self.first_answer.set()

@@ -1,0 +1,83 @@
+"""What can be sent: texts that are UTF-8, and numbers that JSON carries between any two languages.
+
+A lone surrogate is what Python makes of a file's name, or a user's, that is no UTF-8: neither JSON
+nor OTLP can hold one, and it may be in what a function is called, a worker, the cluster. Sums of
+what workers and users tell may be of any size. What cannot be sent is mended where all that leaves
+goes through, for it would keep back all that it is sent with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from daskscope.protocol import MAX_COUNT
+
+Value = TypeVar("Value")
+
+#: What numbers are counted as that were too large, or none.
+OUT_OF_BOUNDS = "number out of bounds"
+
+
+def sendable(value: Value, drops: Counter[str]) -> Value:
+    """Return ``value``, which is made of texts, numbers, containers and dataclasses, as it can be
+    sent: a surrogate becomes ``?``, and a number the nearest that there is, or 0 if it is none.
+
+    It is mostly the same object: nothing is copied that can be sent as it is.
+    """
+    return value if _is_sendable(value) else cast(Value, _mended(value, drops))
+
+
+def _is_sendable(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii()) or _is_utf8(value)
+    if kind is float or kind is int:
+        return bool(-MAX_COUNT <= value <= MAX_COUNT)  # not a number is not between them
+    if value is None or kind is bool:
+        return True
+    if kind is dict:
+        return all(map(_is_sendable, value)) and all(map(_is_sendable, value.values()))
+    if isinstance(value, tuple):
+        return all(map(_is_sendable, value))
+    return all(_is_sendable(getattr(value, name)) for name in _fields(cast(Hashable, kind)))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _fields(kind: Hashable) -> tuple[str, ...]:
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return ()
+
+
+def _mended(value: Any, drops: Counter[str]) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, int | float):
+        if _is_sendable(value):
+            return value
+        drops[OUT_OF_BOUNDS] += 1
+        return type(value)(0 if math.isnan(value) else MAX_COUNT if value > 0 else -MAX_COUNT)
+    if isinstance(value, dict):
+        return {_mended(key, drops): _mended(item, drops) for key, item in value.items()}
+    if isinstance(value, tuple):
+        items = [_mended(item, drops) for item in value]
+        return type(value)._make(items) if hasattr(value, "_make") else tuple(items)
+    names = _fields(cast(Hashable, type(value)))
+    if not names:
+        return value
+    return dataclasses.replace(
+        value, **{name: _mended(getattr(value, name), drops) for name in names}
+    )
