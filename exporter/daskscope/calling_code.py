@@ -1,73 +1,80 @@
-"""The code around the calls that send graphs, as Dask's client reads it: once per place.
+"""The code around the calls that send graphs: read once per place, and out of files alone.
 
-Dask looks for the source of each calling frame anew with each graph, on the disk and through
-Python's own parser, which takes several times what it takes to submit a task. And it sends all of
-it along: of a call at module level the whole file, which the scheduler has to unpack each time.
+Dask's client can read it too, but not in a program that must not notice. It looks for the source of
+each calling frame anew with each graph, which takes several times what it takes to submit a task,
+and sends all of it along: of a call at module level the whole file. And it asks every module that
+there is for its ``__file__``, which loads the lazy ones, runs their code and raises what that
+raises; imports IPython; and reads whatever a file's name stands for, a pipe as well.
+
+So this reads the same, of the same frames, without running any code but Python's own library.
 """
 
 from __future__ import annotations
 
+import inspect
+import linecache
+import os
+import re
+import stat
 import sys
+import tokenize
+import zipimport
+from collections.abc import MutableMapping
+from copy import copy
 from types import CodeType, FrameType
 from typing import Any
 
 import dask.config
 from distributed import Client
+from distributed.client import SourceCode
+
+from daskscope.containment import Contained
 
 #: Places that are remembered, each with the code of its frames; beyond it all are read again.
 MAX_PLACES = 100
+#: Functions of which it is remembered whether Dask is to leave them out; beyond it all are looked
+#: at again.
+MAX_FUNCTIONS = 500
+#: Bytes of a file that is read: nobody has written a longer one by hand.
+MAX_FILE = 4 << 20
+#: Calls, one inside the other, that there has to be room for to read a file.
+FRAMES_TO_READ = 150
 
-# Settings of Dask's that its answer depends on.
-_SETTINGS = (
-    "distributed.diagnostics.computations.ignore-modules",
-    "distributed.diagnostics.computations.ignore-files",
-)
+_OURS = re.compile(r"daskscope(\.|$)")
 
 
-def send_calling_code(client: Client, frames: int, context_lines: int | None) -> None:
-    """Have ``client`` send the code around its calls, and remember what it has read for a place.
+def send_calling_code(
+    client: Client, frames: int, context_lines: int | None, drops: MutableMapping[str, int]
+) -> None:
+    """Have ``client`` send the code around its calls, and remember what was read for a place.
 
     It alone: Dask's setting for it, ``nframes``, is the whole process's, and another client may
     have refused it. It sends that many ``frames``, the innermost ones; more where Dask's setting
     asks for more. Of what is around a call it sends ``context_lines`` on each side, or all if that
     is None; and one more where there is more, so that the scheduler sees that it was cut.
+
+    Code that cannot be read is not known, and the graph goes without. What else fails is counted in
+    ``drops``.
     """
     send_no_calling_code(client)
     read = getattr(client, "_get_computation_code", None)
     if read is None:
         return
-    # With the code that is on the stack, or another could come to have the same identity.
-    known: dict[tuple[object, ...], tuple[Any, list[CodeType]]] = {}
+    places = _Places(context_lines)
 
     # An internal of Dask's: what it may be asked some day, and is not yet, it answers itself.
     def _get_computation_code(
         stacklevel: int | None = None, nframes: int = 1, **others: Any
     ) -> Any:
         nframes = max(nframes, frames)
+        if stacklevel is None and not others:
+            return places.code(sys._getframe(1), nframes)
         if stacklevel is not None:
-            stacklevel += 1  # this function is on the stack, too
-        if stacklevel is not None or others:
-            return read(stacklevel, nframes=nframes, **others)
-        place: list[object] = [nframes, *(str(dask.config.get(name)) for name in _SETTINGS)]
-        stack = []
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            stack.append(frame.f_code)
-            # Where it is at, without having Python look up the line.
-            place += (id(frame.f_code), frame.f_lasti)
-            frame = frame.f_back
-        key = tuple(place)
-        found = known.get(key)
-        if found is None:
-            if len(known) >= MAX_PLACES:
-                known.clear()
-            code = read(nframes=nframes)
-            if context_lines is not None:
-                code = tuple(_around(source, context_lines + 1) for source in code)
-            found = known[key] = code, stack
-        return found[0]
+            stacklevel += 2  # This function and what contains it are on the stack, too.
+        return read(stacklevel, nframes=nframes, **others)
 
-    setattr(client, "_get_computation_code", _get_computation_code)  # noqa: B010
+    contained = Contained(drops).around(_get_computation_code, otherwise=())
+    setattr(client, "_get_computation_code", contained)  # noqa: B010
 
 
 def send_no_calling_code(client: Client) -> None:
@@ -75,7 +82,200 @@ def send_no_calling_code(client: Client) -> None:
     vars(client).pop("_get_computation_code", None)
 
 
-def _around(source: Any, lines: int) -> Any:
+class _Places:
+    """The code of the places that graphs were sent from. Threads may share it."""
+
+    def __init__(self, context_lines: int | None) -> None:
+        self._context_lines = context_lines
+        self._ignored = _Ignored([], [])
+        # With the functions that are on the stack, or others could come to have their identities.
+        self._known: dict[tuple[int, ...], tuple[tuple[SourceCode, ...], list[CodeType]]] = {}
+
+    def code(self, frame: FrameType | None, most: int) -> tuple[SourceCode, ...]:
+        """Return the code of at most so many frames, from ``frame`` outwards; the innermost last.
+
+        Those are left out that Dask's settings ignore.
+        """
+        if most <= 0:
+            return ()
+        # With each graph: dask.config.get takes as long as all the rest of this.
+        settings = dask.config.config["distributed"]["diagnostics"]["computations"]
+        ignored = self._ignored
+        if (
+            ignored.modules != settings["ignore-modules"]
+            or ignored.files != settings["ignore-files"]
+        ):
+            ignored = self._ignored = _Ignored(settings["ignore-modules"], settings["ignore-files"])
+            self._known = {}
+        known, functions = self._known, ignored.functions
+        stack: list[FrameType] = []
+        place = [most]
+        while frame is not None and len(stack) < most:
+            code = frame.f_code
+            function = functions.get(id(code)) or ignored.look(frame)
+            if not function[0]:
+                stack.append(frame)
+                # Where it is at, without having Python look up the line.
+                place += (id(code), frame.f_lasti)
+            frame = frame.f_back
+        key = tuple(place)
+        found = known.get(key)
+        if found is None:
+            if not _has_room():
+                return ()
+            if len(known) >= MAX_PLACES:
+                known.clear()
+            found = self._read(stack), [frame.f_code for frame in stack]
+            known[key] = found
+        return found[0]
+
+    def _read(self, stack: list[FrameType]) -> tuple[SourceCode, ...]:
+        code: list[SourceCode] = []
+        for frame in stack:
+            source = _source(frame)
+            if source is None:
+                break
+            if self._context_lines is not None:
+                source = _around(source, self._context_lines + 1)
+            code.append(source)
+            if _is_outermost(frame):
+                break
+        return tuple(reversed(code))
+
+
+class _Ignored:
+    """Which frames are left out: what Dask's settings of these names say, and our own."""
+
+    def __init__(self, modules: Any, files: Any) -> None:
+        # Copies, or a change in place would not be seen.
+        self.modules = copy(modules)
+        self.files = copy(files)
+        # As Dask makes them of its settings, each of which is a list.
+        self._of_module = re.compile("|".join(f"(?:{module})" for module in modules) or r"(?!)")
+        either = "|".join(files)
+        self._of_file = re.compile(
+            rf".*[\\/]({either})([\\/]|\.pyc?$|$)|<frozen ({either})>$" if files else r"(?!)"
+        )
+        #: Whether a function is left out, by its identity: to look it up by itself has Python hash
+        #: all of it. With the function, or another could come to have its identity.
+        self.functions: dict[int, tuple[bool, CodeType]] = {}
+
+    def look(self, frame: FrameType) -> tuple[bool, CodeType]:
+        """Find out whether the function of ``frame`` is left out, and remember it."""
+        if len(self.functions) >= MAX_FUNCTIONS:
+            self.functions.clear()
+        code, module = frame.f_code, _module(frame) or ""
+        ignored = bool(
+            code.co_name in ("<listcomp>", "<dictcomp>")
+            or _OURS.match(module)
+            or self._of_module.match(module)
+            or self._of_file.match(code.co_filename)
+        )
+        self.functions[id(code)] = found = ignored, code
+        return found
+
+
+def _has_room() -> bool:
+    """Return whether enough of Python's stack is left to read files.
+
+    What ends for want of it may not be able to say so but on the program's stderr.
+    """
+    frame, left = sys._getframe(), sys.getrecursionlimit() - FRAMES_TO_READ
+    while frame.f_back is not None and left > 0:
+        frame, left = frame.f_back, left - 1
+    return left > 0
+
+
+def _module(frame: FrameType | None) -> str | None:
+    """Return the name of the module that ``frame`` runs in, None if it has none."""
+    if frame is None:
+        return None
+    # Whatever a program runs code in: it may be a dictionary of its own kind.
+    name = dict.get(frame.f_globals, "__name__")
+    return name if type(name) is str else None
+
+
+def _is_outermost(frame: FrameType) -> bool:
+    """Return whether what called ``frame`` is of no interest, or nobody knows what it is."""
+    if frame.f_back is None:
+        return False
+    module = _module(frame.f_back)
+    # What runs pytest-xdist, and what runs a notebook's cells.
+    return (
+        module is None
+        or module == "__channelexec__"
+        or module not in sys.modules
+        or module.endswith("interactiveshell")
+    )
+
+
+def _source(frame: FrameType) -> SourceCode | None:
+    """Return the source of what ``frame`` runs, as Dask's client has it; None if it is not known.
+
+    That is the function's, or the whole file's.
+    """
+    code = frame.f_code
+    line = frame.f_lineno or code.co_firstlineno
+    try:
+        lines = _lines(frame)
+        if code.co_name != "<module>" and lines:
+            lines = inspect.getblock(lines[code.co_firstlineno - 1 :])
+    except (OSError, SyntaxError, ValueError, tokenize.TokenError):
+        # It was deleted meanwhile, or edited, or it is no text.
+        return None
+    if not lines:
+        return None
+    return SourceCode(
+        code=_sendable("".join(lines)),
+        lineno_frame=line,
+        lineno_relative=line - code.co_firstlineno,
+        filename=_sendable(code.co_filename),
+    )
+
+
+def _lines(frame: FrameType) -> list[str]:
+    """Return the lines of the file that ``frame`` runs, of a notebook's cell, or the like."""
+    file = frame.f_code.co_filename
+    kept = linecache.cache.get(file)
+    if kept is not None and len(kept) == 4 and kept[1] is None:
+        return list(kept[2])  # Of no file: a notebook's cell.
+    if file.startswith("<") and file.endswith(">"):
+        # Python keeps no file for it. What doctest runs it knows nevertheless.
+        return linecache.getlines(file) or _cell()
+    try:
+        found = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return _zipped(frame)
+    # A pipe would be read at the cost of the program, and may never end.
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
+        return []
+    with tokenize.open(file) as opened:
+        lines = opened.readlines()
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    return lines
+
+
+def _zipped(frame: FrameType) -> list[str]:
+    loader, name = dict.get(frame.f_globals, "__loader__"), _module(frame)
+    if type(loader) is not zipimport.zipimporter or name is None:
+        return []
+    return (loader.get_source(name) or "").splitlines(keepends=True)
+
+
+def _cell() -> list[str]:
+    """Return the cell that IPython runs, if there is one."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return [] if shell is None else str(shell.history_manager._i00).splitlines(keepends=True)
+
+
+def _sendable(text: str) -> str:
+    # A lone surrogate, as of a file name that is no text, could not be sent on.
+    return text.encode(errors="replace").decode()
+
+
+def _around(source: SourceCode, lines: int) -> SourceCode:
     """Return Dask's ``source`` of a frame with that many lines before its call and after it."""
     # Not splitlines(): a form feed ends no line of Python.
     text = source.code.removesuffix("\n").split("\n")

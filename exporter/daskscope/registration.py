@@ -6,14 +6,14 @@ import asyncio
 import html
 import importlib
 import logging
-import re
+import sys
 import warnings
 from collections.abc import Generator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import click
-import dask.config
 from distributed import Client, get_client
 from distributed.scheduler import Scheduler
 
@@ -30,6 +30,9 @@ from daskscope.shutdown.client import heed_shutdowns
 from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")
+
+# What was contained in the threads of this process's clients.
+_errors: dict[str, int] = {}
 
 _NOTHING_IS_RECORDED = (
     "daskscope: no token, so nothing is recorded. Make one with `daskscope token create`, then "
@@ -147,19 +150,37 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     chosen = settings(**overrides)
     if chosen.disabled:
         return Registration(None, None, "daskscope.disabled is true")
+    call = _Call(sys._getframe(1))
     if client is None and chosen.token is None and not _is_there_a_client():
-        return _without_token()
+        return _without_token(call)
     client = current_client(client)
-    return client.sync(_register, client, chosen, install)
+    return client.sync(_register, client, chosen, install, call)
 
 
-def _have_our_frames_ignored() -> None:
-    """Have Dask's clients leave out our own frames where they read the code around calls."""
-    name = "distributed.diagnostics.computations.ignore-modules"
-    ignored = dask.config.get(name)
-    # Dask's own pattern for itself happens to hold for us as well; users may have put another.
-    if not any(re.match(pattern, send_context_with_graphs.__module__) for pattern in ignored):
-        dask.config.set({name: [*ignored, r"daskscope(\.|$)"]})
+class _Call:
+    """The user's line that called :func:`register`.
+
+    What there is to warn of is found out elsewhere: in the thread of the client's event loop, or
+    once it is awaited.
+    """
+
+    def __init__(self, frame: FrameType) -> None:
+        self._file, self._line = frame.f_code.co_filename, frame.f_lineno
+        self._names = frame.f_globals
+
+    def warn(self, message: str) -> None:
+        """Warn of something at that line, as :func:`warnings.warn` does."""
+        module = dict.get(self._names, "__name__")
+        # Where Python remembers what was warned of there.
+        registry = dict.setdefault(self._names, "__warningregistry__", {})
+        warnings.warn_explicit(
+            message,
+            UserWarning,
+            self._file,
+            self._line,
+            module if isinstance(module, str) else "<string>",
+            registry if isinstance(registry, dict) else None,
+        )
 
 
 def current_client(client: Client | None) -> Client:
@@ -203,17 +224,19 @@ def _is_there_a_client() -> bool:
     return True
 
 
-def _without_token() -> Registration:
-    warnings.warn(_NOTHING_IS_RECORDED, UserWarning, stacklevel=3)
+def _without_token(call: _Call) -> Registration:
+    call.warn(_NOTHING_IS_RECORDED)
     return Registration(None, None, "no token")
 
 
-async def _register(client: Client, chosen: Settings, may_install: bool) -> Registration:
+async def _register(
+    client: Client, chosen: Settings, may_install: bool, call: _Call
+) -> Registration:
     try:
         await _import_on_scheduler(client)
     except ImportError as error:
         if chosen.token is None:
-            return _without_token()
+            return _without_token(call)
         if not may_install:
             raise _not_on_scheduler(client, error) from None
         await install_on_scheduler(client)
@@ -226,7 +249,7 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
     if "refused" in installed:
         raise ConfigurationError(installed["refused"])
     if "url" not in installed and chosen.token is None:
-        return _without_token()
+        return _without_token(call)
     if "url" not in installed:
         return Registration(None, None, installed["problem"])
     differing = installed["differing"]
@@ -235,19 +258,17 @@ async def _register(client: Client, chosen: Settings, may_install: bool) -> Regi
     if chosen.traces_transmit and "traces_transmit" not in differing:
         send_context_with_graphs(client)
     if chosen.code_transmit and "code_transmit" not in differing:
-        _have_our_frames_ignored()
         # Where others' settings are in force, they may ask for more of it than this client's.
         alike = "code_context_lines" not in differing
-        send_calling_code(client, chosen.code_frames, chosen.code_context_lines if alike else None)
+        lines = chosen.code_context_lines if alike else None
+        send_calling_code(client, chosen.code_frames, lines, _errors)
     else:
         send_no_calling_code(client)
     first = installed["registrant"]
     not_in_force = tuple(map(path_of, differing))
     others = first["client"] != client.id and (differing or first["user"] != me.user)
     if not_in_force and not others:
-        warnings.warn(
-            _REGISTERED_BEFORE.format(names=", ".join(not_in_force)), UserWarning, stacklevel=1
-        )
+        call.warn(_REGISTERED_BEFORE.format(names=", ".join(not_in_force)))
     return Registration(
         cluster_id=installed["cluster_id"],
         url=installed["url"],

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import linecache
+import os
+import sys
+import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dask.config
@@ -25,13 +33,13 @@ from tests.exporter.recorder import Recorder
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Whose source was looked for."""
     sources: list[object] = []
-    look_for = inspect.getsource
+    look_for = calling_code._source
 
-    def noted(thing: Any) -> str:
-        sources.append(thing)
-        return look_for(thing)
+    def noted(frame: Any) -> Any:
+        sources.append(frame)
+        return look_for(frame)
 
-    monkeypatch.setattr(inspect, "getsource", noted)
+    monkeypatch.setattr(calling_code, "_source", noted)
     return sources
 
 
@@ -224,3 +232,196 @@ def test_of_what_it_sends_the_same_is_kept_as_of_all(
         for it in (sent, whole)
     )
     assert of_sent == of_whole
+
+
+# --- what else is in the user's process -----------------------------------------------------------
+
+
+class Reader:
+    """What :func:`calling_code.send_calling_code` needs of a client."""
+
+    _get_computation_code = staticmethod(Client._get_computation_code)
+
+
+def code_read(source: str, file: str, names: dict[str, Any], frames: int = 2) -> Any:
+    """Run ``source`` as that file with these globals. Return what a client reads there."""
+    client, drops = Reader(), {}  # type: ignore[var-annotated]
+    calling_code.send_calling_code(client, frames, 10, drops)  # type: ignore[arg-type]
+    names["client"] = client
+    # Dask leaves pytest's own files out, and those in its temporary folders with them.
+    with dask.config.set({"distributed.diagnostics.computations.ignore-files": []}):
+        exec(compile(source, file, "exec"), names)
+    assert not drops
+    return names["read"]
+
+
+HERE = "read = client._get_computation_code(nframes=0)\n"
+IN_A_FUNCTION = """\
+def inside():
+    text = '''
+    of two lines'''
+    return client._get_computation_code(nframes=0)
+read = inside()
+"""
+
+
+class Unequal(dict[str, Any]):
+    """Globals of another kind."""
+
+    def get(self, *_: Any) -> Any:
+        raise AssertionError("asked for one of them")
+
+
+@pytest.mark.parametrize("names", [{}, {"__name__": None}, {"__name__": 3}, Unequal()])
+@pytest.mark.parametrize("source", [HERE, IN_A_FUNCTION])
+def test_code_of_a_bare_namespace_is_read_or_not_known(
+    tmp_path: Path, source: str, names: dict[str, Any]
+) -> None:
+    file = tmp_path / "rules.py"
+    assert code_read(source, "<string>", names) == ()
+    file.write_text(source)
+    assert code_read(source, str(file), names)[-1].filename == str(file)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        IN_A_FUNCTION.replace("lines'''", "lines"),  # a text that does not end
+        "",
+        "def inside():\n        pass\n    pass\n",
+        "# coding: nothing\n",
+        b"\xff\xfe def inside()",
+        b"\0",
+        None,  # deleted
+        "a folder",
+    ],
+)
+def test_code_of_a_file_that_was_edited_or_deleted_meanwhile_is_not_known(
+    tmp_path: Path, edited: str | bytes | None
+) -> None:
+    file = tmp_path / "edited.py"
+    if edited == "a folder":
+        file.mkdir()
+    elif isinstance(edited, str):
+        file.write_text(edited)
+    elif edited is not None:
+        file.write_bytes(edited)
+    for frame in code_read(IN_A_FUNCTION, str(file), {"__name__": "__main__"}):
+        assert "client" not in frame.code
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_no_pipe_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "script"
+    os.mkfifo(file)
+    # Nobody writes into it: to read it would wait for ever.
+    assert code_read(HERE, str(file), {}) == ()
+
+
+@pytest.mark.parametrize("file", ["<a>", "<a", "", ".", "script\udce9.py"])
+def test_files_may_be_called_anything(file: str) -> None:
+    assert code_read(HERE, file, {}) == ()
+
+
+def test_a_file_whose_name_is_no_text_is_called_by_what_is(tmp_path: Path) -> None:
+    file = tmp_path / "script\udce9.py"
+    try:
+        file.write_text(HERE)
+    except (OSError, UnicodeError):
+        pytest.skip("this file system has no such names")
+    (frame,) = code_read(HERE, str(file), {}, frames=1)
+    assert frame.filename == str(tmp_path / "script?.py")
+
+
+class Lazy(ModuleType):
+    """A module that loads what it needs once something is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ImportError(f"optional dependency is not installed (asked for {name})")
+
+
+class Exits(ModuleType):
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit(f"asked for {name}")
+
+
+@pytest.mark.parametrize("kind", [Lazy, Exits, lambda name: None, lambda name: object()])
+def test_no_module_is_asked_for_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Callable[[str], Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, "odd_for_tests", kind("odd_for_tests"))
+    file = tmp_path / "script.py"
+    file.write_text(IN_A_FUNCTION)
+    names = {"__name__": "odd_for_tests"}
+    assert "client" in code_read(IN_A_FUNCTION, str(file), names)[-1].code
+
+
+def test_ipython_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert code_read(HERE, "<string>", {}) == ()
+
+
+def test_code_in_a_zip_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = tmp_path / "packed.zip"
+    with zipfile.ZipFile(packed, "w") as file:
+        file.writestr("zipped_for_tests.py", IN_A_FUNCTION.replace("read =", "read = lambda:"))
+    monkeypatch.syspath_prepend(str(packed))
+    module = importlib.import_module("zipped_for_tests")
+    monkeypatch.delitem(sys.modules, module.__name__)
+    calling_code.send_calling_code(client := Reader(), 2, 10, {})  # type: ignore[arg-type]
+    module.client = client  # type: ignore[attr-defined]
+    with dask.config.set({"distributed.diagnostics.computations.ignore-files": []}):
+        frames = module.read()
+    assert "client" in frames[-1].code
+    assert frames[-1].filename.startswith(str(packed))
+
+
+def test_a_notebooks_cell_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = "/tmp/ipykernel_123/456.py"
+    entry = (len(HERE), None, HERE.splitlines(keepends=True), cell)
+    monkeypatch.setitem(linecache.cache, cell, entry)
+    (frame,) = code_read(HERE, cell, {"__name__": "__main__"}, frames=1)
+    assert frame.code == HERE
+
+
+def test_where_the_stack_is_used_up_the_graph_goes_without_its_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Reader()
+    calling_code.send_calling_code(client, 2, 10, {})  # type: ignore[arg-type]
+
+    def deepest(read: Callable[..., object]) -> int:
+        def descend(depth: int) -> int:
+            try:
+                return descend(depth + 1)
+            except RecursionError:
+                read(nframes=0)
+                return depth
+
+        return descend(1)
+
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    # In threads, whose stacks begin at one depth.
+    with ThreadPoolExecutor(1) as threads:
+        reached = [
+            threads.submit(deepest, read).result()
+            for read in (
+                Client._get_computation_code,
+                client._get_computation_code,
+            )
+        ]
+    assert reached[0] == reached[1]
+    assert not said
+
+
+def test_whatever_goes_wrong_is_counted_and_the_graph_goes_without_its_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drops: dict[str, int] = {}
+    client = Reader()
+    calling_code.send_calling_code(client, 2, 10, drops)  # type: ignore[arg-type]
+    with dask.config.set({"distributed.diagnostics.computations.ignore-modules": ["("]}):
+        assert client._get_computation_code(nframes=0) == ()
+    assert drops == {"internal error": 1}
+    assert client._get_computation_code(nframes=0)

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from inspect import currentframe
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,40 @@ def test_without_a_token_one_warning_and_no_plugin(client: Client) -> None:
     assert len(warnings) == 1
     assert "no token" in repr(registration)
     assert client.submit(inc, 1).result() == 2
+
+
+def test_what_it_warns_of_is_at_the_users_line(
+    client: Client, cluster: LocalCluster, register: Register
+) -> None:
+    lines = []
+
+    async def in_an_asynchronous_program() -> None:
+        async with Client(cluster.scheduler_address, asynchronous=True) as other:
+            lines.append(currentframe().f_lineno + 1)  # type: ignore[union-attr]
+            registering = daskscope.register(other)
+            await registering
+
+    def three_times() -> None:
+        lines.append(currentframe().f_lineno + 1)  # type: ignore[union-attr]
+        daskscope.register(client)
+        asyncio.run(in_an_asynchronous_program())
+        register(tags={"one": "tag"})
+        endpoint = client.sync(_endpoint, client)
+        lines.append(currentframe().f_lineno + 1)  # type: ignore[union-attr]
+        daskscope.register(client, token=TOKEN, endpoint=endpoint, interval="1h")
+
+    with pytest.warns(UserWarning, match="daskscope:") as warned:
+        three_times()
+    assert [(warning.filename, warning.lineno) for warning in warned] == [
+        (__file__, line) for line in lines
+    ]
+
+
+async def _endpoint(client: Client) -> Any:
+    def endpoint(dask_scheduler: Any) -> str:
+        return str(dask_scheduler.plugins[plugin.NAME].settings.endpoint)
+
+    return await client._run_on_scheduler(endpoint)
 
 
 def test_disabled_does_nothing(register: Register, recorder: Recorder) -> None:
