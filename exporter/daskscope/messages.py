@@ -21,11 +21,14 @@ from distributed.core import Status
 from distributed.scheduler import ALL_TASK_STATES
 from distributed.worker import Worker
 
+from daskscope.cutting import without_middle
 from daskscope.scrubbing import SCRUBBED, names_a_secret, without_source_lines
 
 #: How deep and how wide a message is looked into.
 MAX_DEPTH = 6
 MAX_ITEMS = 100
+#: The longest that a traceback in one may be.
+MAX_TRACEBACK = 1_000
 
 LEFT_OUT = "…"
 
@@ -141,6 +144,7 @@ class _Reader:
                 told[field] = kind[0] if kind else LEFT_OUT
             elif field == "traceback_text":
                 lines = without_source_lines(str(item))
+                lines = without_middle(lines, MAX_TRACEBACK)
                 told[field] = self._scrub(lines) if tracebacks else LEFT_OUT
             elif field in _FIELDS and isinstance(item, str):
                 told[field] = item if _is_worded(item) else self._keyless(item)

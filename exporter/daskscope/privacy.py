@@ -14,6 +14,7 @@ from typing import cast
 
 from daskscope import messages, protocol
 from daskscope.config import Settings
+from daskscope.cutting import without_middle
 from daskscope.observe.call_tree import MAX_SOURCE_LINE
 from daskscope.observe.causes import Causes
 from daskscope.observe.code import MAX_CODE
@@ -135,6 +136,9 @@ class Privacy:
     def _scrub_code(self, text: str) -> str:
         return self._scrubber.scrub(text, protocol.MAX_TEXT, code=True)
 
+    def _scrub_traceback(self, text: str, *, code: bool) -> str:
+        return self._scrubber.scrub_traceback(text, protocol.MAX_TEXT, code=code)
+
     def _code(self, code: protocol.Code) -> protocol.Code:
         text = self._scrub_code(code.text)
         clean = protocol.code_hash(code.file, code.first_line, code.cut, text)
@@ -187,7 +191,8 @@ class Privacy:
         if traceback is not None:
             if not code:
                 traceback = without_source_lines(traceback)
-            traceback = self._with_causes(self._scrub_code(traceback), failure.causes, code=code)
+            traceback = self._scrub_traceback(traceback, code=True)
+            traceback = self._with_causes(traceback, failure.causes, code=code)
         message = row.message and self._message_of(row.type, row.message, code=code)
         return dataclasses.replace(row, message=message, traceback=traceback)
 
@@ -204,7 +209,7 @@ class Privacy:
         room = protocol.MAX_TEXT - len(traceback) - len(_NOT_TOLD) - len(_TRACEBACK) - len("\n\n\n")
         for cause in causes.told:
             message = shortened(self._message_of(cause.type, cause.message, code=code), MAX_CAUSE)
-            told = f"{_TRACEBACK}\n{self._scrub_code(cause.frames)}{message}"
+            told = f"{_TRACEBACK}\n{self._scrub_traceback(cause.frames, code=True)}{message}"
             told += f"\n\n{_LED_TO[cause.direct]}\n\n"
             if len(told) + len(above) > room:
                 cut = True
@@ -212,7 +217,7 @@ class Privacy:
             above = told + above
         if cut:
             above = f"{_NOT_TOLD}\n\n{above}"
-        return shortened(
+        return without_middle(
             f"{above}{_TRACEBACK}\n{traceback}" if above else traceback, protocol.MAX_TEXT
         )
 
@@ -244,7 +249,7 @@ class Privacy:
             text=self._prose(text, code=code),
             exception=None if exception is None else self._prose(exception, code=code),
             # It has no source lines, and ends with the exception's text.
-            traceback=None if traceback is None else self.scrub(traceback),
+            traceback=None if traceback is None else self._scrub_traceback(traceback, code=False),
         )
 
     def _shutdown(self, shutdown: protocol.Shutdown) -> protocol.Shutdown:

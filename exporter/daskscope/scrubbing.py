@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from daskscope.cutting import without_middle
 from daskscope.protocol import MAX_NAME
 from daskscope.secret_patterns import KINDS, NAME, NAMED, STEMS
 
@@ -81,6 +82,11 @@ class Scrubber:
         for pattern in self._users_own:
             text = pattern.sub(SCRUBBED, text)
         return shortened(text, limit)
+
+    def scrub_traceback(self, text: str, limit: int, *, code: bool) -> str:
+        """Return a traceback without secrets and, beyond ``limit``, without its middle."""
+        text = without_middle(text, 2 * limit)
+        return without_middle(self.scrub(text, 20 * limit, code=code), limit)
 
     def scrub_named(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Return short ``texts`` and their names without secrets: nothing of one that names one."""

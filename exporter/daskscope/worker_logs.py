@@ -2,7 +2,8 @@
 
 This file is also sent to the workers, as text, and run there (``daskscope.observe.logs``): they may
 lack daskscope, and have another Python than the scheduler. So it needs nothing but the standard
-library and distributed, and a Python as old as distributed takes.
+library, distributed and ``daskscope.cutting``, which goes along, and a Python as old as distributed
+takes.
 
 Records are taken where ``logging`` hands them to the handlers. A handler of our own at the root
 would miss loggers that do not propagate, as Dask's; would turn the user's ``basicConfig`` into
@@ -33,6 +34,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.scheduler import Scheduler
 from distributed.utils import thread_state  # type: ignore[attr-defined]  # of dask, or its own
 
+from daskscope.cutting import without_middle
+
 #: What the workers' messages to the scheduler are called.
 OP = "daskscope-logs"
 
@@ -55,9 +58,9 @@ MAX_LAST_LINE = 1_000
 #: and characters of one that is taken out wherever it stands.
 MAX_TEXTS = 100
 MIN_TEXT = 4
-#: Exceptions of a chain, and frames of each, the innermost ones.
+#: Exceptions of a chain, and frames of each: the outermost, and more of the innermost ones.
 MAX_CHAIN = 5
-MAX_FRAMES = 30
+OUTERMOST, INNERMOST = 5, 25
 
 #: Loggers whose records are told by their literal text alone; by the first part of their name.
 FRAMEWORKS = frozenset(
@@ -276,12 +279,16 @@ def _traceback(error: BaseException, with_texts: bool) -> str:
         last = type(each).__name__
         if with_texts and not _names_keys(each):
             last += f": {shortened(str(each), MAX_LAST_LINE)}"
-        frames = list(_frames(each.__traceback__))[-MAX_FRAMES:]
+        frames = list(_frames(each.__traceback__))
+        left_out = len(frames) - OUTERMOST - INNERMOST
+        if left_out > 0:
+            frames[OUTERMOST:-INNERMOST] = [f"  [{left_out} calls between these are left out]"]
         part = "\n".join(["Traceback (most recent call last):", *frames, last])
         if parts and sum(map(len, parts)) + len(part) > MAX_TRACEBACK:
             break
         parts.append(part)
-    return _clean("\n\n".join(reversed(parts)), MAX_TRACEBACK)
+    text = without_middle("\n\n".join(reversed(parts)), MAX_TRACEBACK)
+    return text.encode(errors="replace").decode()
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[str]:

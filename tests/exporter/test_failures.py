@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import subprocess
+import traceback
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +106,56 @@ def test_an_edit_of_a_cell_in_a_notebook_does_not_matter() -> None:
     cells = [(f"/tmp/ipykernel_{process}/{process * 7}.py", 1, "load") for process in (12, 3456)]
     one, other = (fingerprint("KeyError", "load", _traceback(cell)) for cell in cells)
     assert one == other != fingerprint("KeyError", "load", _traceback(("/tmp/12/84.py", 1, "load")))
+
+
+_RECURSIVE = """
+def walk(depth):
+    if not depth:
+        raise ValueError(depth)
+    if depth % 2:
+        return sum([walk(depth - 1)])
+    return walk(depth - 1)
+
+def visit(depth):
+    return handle(depth)
+
+def handle(depth):
+    if not depth:
+        raise ValueError(depth)
+    return visit(depth - 1)
+
+class Tree:
+    def size(self, depth):
+        if not depth:
+            raise ValueError(depth)
+        return self.size(depth - 1)
+"""
+
+
+@pytest.mark.parametrize("call", ["walk", "visit", "Tree().size"])
+def test_however_deep_a_recursion_is_it_is_one_failure(tmp_path: Path, call: str) -> None:
+    file = tmp_path / "tree.py"
+    file.write_text(_RECURSIVE)
+    module: dict[str, Any] = {}
+    exec(compile(_RECURSIVE, str(file), "exec"), module)
+    prints = set()
+    for depth in (0, 1, 2, 3, 8, 150):
+        try:
+            eval(f"{call}({depth})", module)
+        except ValueError as error:
+            text = "".join(traceback.format_tb(error.__traceback__)[1:])
+            prints.add(fingerprint("ValueError", "total", text))
+    assert len(prints) == 1
+
+
+def test_what_calls_nothing_again_keeps_its_fingerprint() -> None:
+    assert fingerprint("KeyError", "load", _traceback(MINE, PANDAS)) == "v1-15ffc7d02c0bf0d1"
+    decorated = [
+        ("/etl/load.py", line, function)
+        for line, function in ((3, "wrapper"), (10, "load"), (3, "wrapper"), (20, "parse"))
+    ]
+    # Two functions with one decorator.
+    assert fingerprint("KeyError", "load", _traceback(*decorated)) == "v1-d75e80059ffd870e"
 
 
 def test_of_what_cannot_be_pickled_pythons_own_types_are_told() -> None:

@@ -565,3 +565,23 @@ def test_of_dasks_records_only_what_stands_in_its_code_is_told(
     finally:
         logger.removeHandler(handler)
     assert told[0][3] == text
+
+
+def _deep(depth: int) -> None:
+    if not depth:
+        raise ValueError("too deep")
+    _deep(depth - 1)
+
+
+def test_of_a_deep_recursion_the_first_calls_and_the_last_are_told() -> None:
+    try:
+        _deep(200)
+    except ValueError:
+        info = sys.exc_info()
+    record = logging.LogRecord("mine", logging.ERROR, __file__, 1, "failed", None, info)
+    told = describe(record, exceptions=True)[-1]
+    assert told is not None
+    first = told.splitlines()[1]
+    assert first.endswith("in test_of_a_deep_recursion_the_first_calls_and_the_last_are_told")
+    assert "[172 calls between these are left out]" in told
+    assert told.endswith("in _deep\nValueError: too deep")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from daskscope.cutting import without_middle
 from daskscope.messages import is_dasks, json_safe, of_dask
 from daskscope.scrubbing import SCRUBBED, Scrubber, without_code, without_source_lines
 
@@ -227,6 +228,28 @@ def test_what_a_cut_goes_through_is_not_told_in_half() -> None:
     text = "x" * 15 + f" password='{SECRET}' " * 3
     for limit in range(10, 40):
         assert "s3cr3t" not in Scrubber().scrub(text, limit)
+
+
+@pytest.mark.parametrize("frames", [3, 500])
+def test_of_a_long_traceback_both_ends_stay_and_no_half_of_a_secret(frames: int) -> None:
+    frame = '  File "/etl/tree.py", line {}, in walk\n    walk(token="' + SECRET + '{}")\n'
+    lines = [frame.format(number, number) for number in range(frames)]
+    told = Scrubber().scrub_traceback("".join(lines), LIMIT, code=True)
+    assert len(told) <= LIMIT
+    assert "s3cr3t" not in told
+    assert "4711" not in told
+    assert "line 0, in walk\n    walk(token=[scrubbed])" in told
+    assert told.endswith(f"line {frames - 1}, in walk\n    walk(token=[scrubbed])\n")
+    assert ("left out" in told) == (frames > 3)
+    # More of the end.
+    assert told.index("left out") < LIMIT / 3 if frames > 3 else True
+
+
+@given(st.text(alphabet="ab \n", max_size=300), st.integers(60, 200))
+def test_a_text_without_its_middle_is_no_longer_than_it_may_be(text: str, limit: int) -> None:
+    cut = without_middle(text, limit)
+    assert len(cut) <= limit
+    assert cut == text or len(text) > limit
 
 
 def test_users_add_patterns_of_their_own() -> None:

@@ -9,8 +9,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
-from typing import Any
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
 
 from dask.typing import Key
 from distributed.metrics import time
@@ -36,7 +36,13 @@ MAX_COUNTED = 5_000
 #: run again, but how many they are.
 MAX_RAISED = 10_000
 
-_FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
+_FRAME = re.compile(
+    r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$'
+    r"(?P<source>(?:\n    .*)*)",
+    re.MULTILINE,
+)
+#: The most frames of a user's own that call each other in a circle and are known for one.
+_MAX_CYCLE = 8
 # Python's own library lies in lib/python3.x or, on Windows, in Lib. Compiled libraries tell of
 # files that were where they were built.
 _NOT_THE_USERS = re.compile(
@@ -273,14 +279,55 @@ def fingerprint(kind: str, function: str, traceback: str) -> str:
     """Return what equal failures share on every cluster and in every run.
 
     The user's own frames count, by file name and function, without line numbers, folders and
-    messages, so that it outlives an edit elsewhere in the file and another machine. Where no frame
-    is the user's own, all count.
+    messages, so that it outlives an edit elsewhere in the file and another machine; and without
+    what is between a call of a recursive function and its last one, for depth tells nothing apart.
+    Where no frame is the user's own, all count.
     """
-    frames = [(match["file"], match["function"]) for match in _FRAME.finditer(traceback)]
-    own = [frame for frame in frames if not _NOT_THE_USERS.search(frame[0])]
-    names = [f"{_file_name(file)}:{called}" for file, called in own or frames]
-    parts = [kind, function, *names]
+    frames = [_Frame(**match.groupdict()) for match in _FRAME.finditer(traceback)]
+    own = [frame for frame in frames if not _NOT_THE_USERS.search(frame.file)]
+    parts = [kind, function, *_without_recursion(own or frames)]
     return "v1-" + hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:16]
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: str
+    function: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        return f"{_file_name(self.file)}:{self.function}"
+
+
+def _without_recursion(frames: list[_Frame]) -> list[str]:
+    """Return the names of frames, of each circle of calls only the way to where it was left."""
+    names = [frame.name for frame in frames]
+    recursive = _recursive(frames, names)
+    way: list[str] = []
+    for name in names:
+        if name in recursive and name in way:
+            del way[way.index(name) + 1 :]
+        else:
+            way.append(name)
+    return way
+
+
+def _recursive(frames: list[_Frame], names: list[str]) -> set[str]:
+    # A name that comes twice is not enough: functions may have the same decorator.
+    found: set[str] = set()
+    if len(set(names)) == len(names):
+        return found
+    for number, (caller, frame) in enumerate(pairwise(frames)):
+        called = rf"(?<![\w.])(?:(?:self|cls)\.)?{re.escape(frame.function)}\("
+        if names[number + 1] in names[: number + 1] and re.search(called, caller.source):
+            found.add(names[number + 1])
+    for length in range(1, _MAX_CYCLE + 1):
+        for at in range(len(frames) - 2 * length + 1):
+            again = at + length
+            if frames[at] == frames[again] and frames[at:again] == frames[again : again + length]:
+                found.update(names[at:again])
+    return found
 
 
 def _file_name(file: str) -> str:

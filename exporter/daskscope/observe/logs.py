@@ -23,15 +23,20 @@ from dask.typing import Key
 from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState
 
-from daskscope import worker_logs
+from daskscope import cutting, worker_logs
 from daskscope.config import Settings
 from daskscope.containment import guarded
 from daskscope.observe.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
 from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
 
+# What is sent along stands in the same module there: there is nothing of ours to import.
+_OURS = "from daskscope."
 # Read while this is imported: not on an event loop.
-_TEXT = inspect.getsource(worker_logs)
+_TEXTS = tuple(
+    "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_OURS))
+    for text in map(inspect.getsource, (cutting, worker_logs))
+)
 
 #: The plugin's name on the workers.
 NAME = "daskscope-logs"
@@ -200,13 +205,14 @@ class _Carried:
 
     def __init__(self, **arguments: Any) -> None:
         self._names = {
-            "text": _TEXT,
+            "texts": _TEXTS,
             "module": {"__name__": "daskscope_worker_logs"},
             "arguments": arguments,
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return eval, ("exec(text, module) or module['WorkerLogs'](**arguments)", self._names)
+        make = "[exec(text, module) for text in texts] and module['WorkerLogs'](**arguments)"
+        return eval, (make, self._names)
 
 
 def _ignore(**_: Any) -> None:
