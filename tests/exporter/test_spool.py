@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import logging
+import os
 import resource
 import signal
 import subprocess
@@ -12,9 +14,10 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dask.delayed import delayed
@@ -22,6 +25,7 @@ from distributed import Client, LocalCluster
 
 import daskscope
 from daskscope import connection
+from daskscope.report import spool as spool_module
 from daskscope.report.spool import Spool, directory, read_records
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -45,8 +49,57 @@ def drops() -> Counter[str]:
     return Counter()
 
 
-@pytest.fixture
-def open_spool(tmp_path: Path, drops: Counter[str]) -> Open:
+class _Msvcrt:
+    """What Windows has for ``fcntl``: a lock goes with the file that was opened."""
+
+    LK_NBLCK = 2
+
+    def __init__(self) -> None:
+        self._locks: dict[int, int] = {}  # by file, which open one holds it
+
+    def locking(self, descriptor: int, mode: int, length: int) -> None:
+        assert (mode, length) == (self.LK_NBLCK, 1)
+        assert os.lseek(descriptor, 0, os.SEEK_CUR) > 1 << 30, "a locked byte cannot be read"
+        file = os.fstat(descriptor).st_ino
+        holder = self._locks.get(file, descriptor)
+        if holder != descriptor and _is_open(holder, file):
+            raise PermissionError(errno.EACCES, "it is locked")
+        self._locks[file] = descriptor
+
+
+def _is_open(descriptor: int, file: int) -> bool:
+    try:
+        return os.fstat(descriptor).st_ino == file
+    except OSError:
+        return False
+
+
+def _as_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    msvcrt = _Msvcrt()
+    monkeypatch.setattr(spool_module, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
+    unlink = os.unlink
+
+    def refuses_open_files(path: Any, **options: Any) -> None:
+        for entry in os.scandir("/proc/self/fd"):
+            with suppress(FileNotFoundError):
+                if os.readlink(entry.path) == str(path):
+                    raise PermissionError(errno.EACCES, "it is open", str(path))
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", refuses_open_files)
+
+
+@pytest.fixture(params=["POSIX", "Windows"])
+def open_spool(
+    tmp_path: Path,
+    drops: Counter[str],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Open:
+    if request.param == "Windows":
+        _as_on_windows(monkeypatch)
+
     def open_spool(
         folder: Path = tmp_path / "spool", token: str = TOKEN, max_bytes: int = 1 << 20
     ) -> Spool:
@@ -252,6 +305,51 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(
     spool.close()
     (warning,) = _warnings(caplog)
     assert "daskscope.spool" in warning
+
+
+@pytest.mark.parametrize("open_spool", ["Windows"], indirect=True)
+def test_what_was_delivered_and_cannot_be_removed_yet_goes_later(
+    open_spool: Open, tmp_path: Path
+) -> None:
+    spool = open_spool()
+    assert spool.append(b"one")
+    (file,) = _files(tmp_path / "spool")
+    with file.open("rb"):  # another scheduler looks at it
+        spool.discard()
+    assert file.exists()
+    assert not spool.is_used
+    assert spool.append(b"two")
+    spool.discard()
+    assert not _files(tmp_path / "spool")
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "folder"),
+    [
+        ("linux", {}, ".local/state/daskscope"),
+        ("darwin", {}, "Library/Application Support/daskscope"),
+        ("win32", {}, "AppData/Local/daskscope"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/daskscope"),
+        ("win32", {"LOCALAPPDATA": "/local", "XDG_STATE_HOME": "/state"}, "/state/daskscope"),
+    ],
+)
+def test_the_folder_is_that_of_the_platform_unless_an_older_one_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    platform: str,
+    variables: dict[str, str],
+    folder: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(spool_module, "_PLATFORM", platform)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert directory(None) == tmp_path / folder
+    older = tmp_path / ".local/state/daskscope"
+    older.mkdir(parents=True)
+    if "XDG_STATE_HOME" not in variables:
+        assert directory(None) == older
 
 
 def test_the_folder_is_that_of_the_machines_own_conventions(

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flask import Blueprint, Flask, get_template_attribute
 
 from daskscope_service import pages
 from daskscope_service.pages.bars import state_bar
-from daskscope_service.pages.filters import ago, breakable, middle
+from daskscope_service.pages.filters import ago, breakable, install, middle
 from daskscope_service.pages.graph import MOST_NODES, layout
 from daskscope_service.series.store import Line, rate
 
@@ -102,7 +103,19 @@ def test_long_names_keep_both_ends() -> None:
 
 def test_a_name_breaks_after_its_dots_and_stays_text() -> None:
     assert breakable("maria.lindqvist") == "maria.<wbr>lindqvist"
+    assert breakable("C:\\jobs") == "C:\\<wbr>jobs"
     assert breakable("10.0.0.7:x@<b>.") == "10.<wbr>0.<wbr>0.<wbr>7:x@&lt;b&gt;."
+
+
+@pytest.mark.parametrize("file", ["/home/li/job.py", "C:\\Users\\li\\job.py", "job.py"])
+def test_of_a_calls_file_its_name_is_shown_whichever_system_it_is_on(file: str) -> None:
+    application = Flask("daskscope_service.pages")
+    blueprint = Blueprint("pages", "daskscope_service.pages")
+    install(blueprint)
+    application.register_blueprint(blueprint)
+    with application.app_context():
+        call = get_template_attribute("_parts.html", "call")
+        assert call({"frames": [{"file": file, "line": 3}]}) == "<code>job.py:3</code>"
 
 
 def test_times_are_told_with_one_unit() -> None:

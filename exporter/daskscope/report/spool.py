@@ -16,21 +16,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import importlib
 import logging
 import os
 import secrets
 import struct
+import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 try:
     import fcntl
-except ImportError:  # Windows: there an open file cannot be removed, and a beat may come twice
+except ImportError:  # Windows: see _lock
     fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger("daskscope")
@@ -42,16 +45,18 @@ _SUFFIX = ".beats"
 #: The spool's room is taken by files of this share of it, so that the oldest can go.
 _PARTS = 4
 
+#: The byte of a file that Windows locks, as no one may read one that is: far behind any record.
+_LOCKED = 0x7FFF_0000
+
+_PLATFORM = sys.platform
+
 
 def directory(setting: str | None) -> Path | None:
     """Return the folder that ``spool.directory`` means on this machine, or None for nowhere."""
     if setting == "":
         return None
     try:
-        if setting is not None:
-            return Path(setting).expanduser()
-        state = os.environ.get("XDG_STATE_HOME")
-        return (Path(state) if state else Path.home() / ".local" / "state") / "daskscope"
+        return _usual_folder() if setting is None else Path(setting).expanduser()
     except RuntimeError as error:
         logger.warning(
             "daskscope: nothing can be kept for a service that is away (%s); set "
@@ -59,6 +64,23 @@ def directory(setting: str | None) -> Path | None:
             error,
         )
         return None
+
+
+def _usual_folder() -> Path:
+    """Return where programs of this user keep such files, by the conventions of the platform."""
+    state = os.environ.get("XDG_STATE_HOME")
+    if state:
+        return Path(state) / "daskscope"
+    posix = Path.home() / ".local" / "state" / "daskscope"
+    if _PLATFORM == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        folder = (Path(local) if local else Path.home() / "AppData" / "Local") / "daskscope"
+    elif _PLATFORM == "darwin":
+        folder = Path.home() / "Library" / "Application Support" / "daskscope"
+    else:
+        return posix
+    # It was this one everywhere once: what waits there is to be found.
+    return posix if posix.is_dir() else folder
 
 
 def read_records(data: bytes) -> Iterator[bytes]:
@@ -96,10 +118,13 @@ class _File:
         self.size += len(record)
         self.records += 1
 
-    def remove(self) -> None:
-        with contextlib.suppress(OSError):
-            self.path.unlink()
+    def remove(self) -> bool:
+        """Remove the file, and return whether it is gone."""
+        # While its lock is held no one else takes it for one that was left behind. But Windows
+        # removes none that is open.
+        gone = _unlink(self.path)
         self.release()
+        return gone or _unlink(self.path)
 
     def release(self) -> None:
         with contextlib.suppress(OSError):
@@ -132,6 +157,8 @@ class Spool:
         self._drops = drops
         self._own: list[_File] = []
         self._backlog: list[_File] = []
+        # What Windows did not remove, for someone else was just looking at it.
+        self._unremoved: set[Path] = set()
         self._records: Iterator[bytes] | None = None
         self._next: bytes | None = None
         self._warned = False
@@ -169,8 +196,15 @@ class Spool:
     def discard(self) -> None:
         """Remove what was appended: it has been delivered."""
         for file in self._own:
-            file.remove()
+            self._remove(file)
         self._own.clear()
+
+    def _remove(self, file: _File) -> bool:
+        self._unremoved = {path for path in self._unremoved if not _unlink(path)}
+        gone = file.remove()
+        if not gone:
+            self._unremoved.add(file.path)
+        return gone
 
     def _create(self, folder: Path) -> _File:
         name = f"{time.time_ns():020}-{self._whose}-{secrets.token_hex(4)}{_SUFFIX}"
@@ -196,8 +230,8 @@ class Spool:
             )
             if path in own:
                 self._own.remove(file)
-            file.remove()
-            total -= length
+            if self._remove(file):
+                total -= length
         if total + size > self._max_bytes:
             raise OSError(errno.ENOSPC, "other schedulers fill spool.max-bytes")
 
@@ -207,7 +241,7 @@ class Spool:
         """Take over what others with the same endpoint and token left behind."""
         if self._folder is None:
             return
-        mine = {file.path for file in (*self._own, *self._backlog)}
+        mine = {file.path for file in (*self._own, *self._backlog)} | self._unremoved
         for path, length in self._entries():
             if self._whose not in path.name.split("-"):
                 continue
@@ -234,7 +268,7 @@ class Spool:
             self._next = next(self._records, None)
             if self._next is None:
                 self._records = None
-                self._backlog.pop(0).remove()
+                self._remove(self._backlog.pop(0))
         return self._next
 
     def taken(self) -> None:
@@ -301,16 +335,35 @@ def _content(file: _File) -> bytes:
         return b""
 
 
+def _unlink(path: Path) -> bool:
+    """Remove a file, and return whether it is gone."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
 def _lock(descriptor: int) -> bool:
     """Take the lock on a file; return False if another holds it. It goes with the process."""
-    if fcntl is None:
-        return True
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            _lock_on_windows(descriptor)
     except OSError as error:
         # A file system without locks: at worst a beat is delivered twice, which is harmless.
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
+
+
+def _lock_on_windows(descriptor: int) -> None:
+    msvcrt: Any = importlib.import_module("msvcrt")
+    os.lseek(descriptor, _LOCKED, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _let_go_in_a_copy() -> None:

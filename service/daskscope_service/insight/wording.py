@@ -1,8 +1,15 @@
-"""Numbers, sizes and durations as people read them: rounded, with a unit."""
+"""Numbers, sizes and durations as people read them: rounded, with a unit. And names of files."""
 
 from __future__ import annotations
 
+import ntpath
+
 import humanize
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path, of whichever system it is."""
+    return ntpath.basename(path)
 
 
 def number(value: float) -> str:

@@ -16,7 +16,16 @@ from markupsafe import Markup
 
 from daskscope_service.insight.spending import against, in_currencies
 from daskscope_service.insight.traceback import own_frames
-from daskscope_service.insight.wording import duration, hours, money, number, percent, plural, size
+from daskscope_service.insight.wording import (
+    duration,
+    file_name,
+    hours,
+    money,
+    number,
+    percent,
+    plural,
+    size,
+)
 
 _STATIC = Path(__file__).with_name("static")
 
@@ -67,7 +76,7 @@ def middle(text: str, most: int = 36) -> str:
 
 def breakable(text: str) -> Markup:
     """Return ``text`` so that a narrow column breaks it after a dot or the like, not in a word."""
-    return Markup("<wbr>").join(re.split(r"(?<=[.@_/-])(?=\w)", text))
+    return Markup("<wbr>").join(re.split(r"(?<=[.@_/\\-])(?=\w)", text))
 
 
 def asset(name: str) -> str:
@@ -97,7 +106,7 @@ def install(blueprint: Blueprint) -> None:
     """Give the filters to the templates of the application that gets ``blueprint``."""
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, percent, plural),
-        *(iso, exact, day, ago, middle, breakable, own_frames),
+        *(iso, exact, day, ago, middle, breakable, file_name, own_frames),
     )
     for function in functions:
         blueprint.add_app_template_filter(function)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daskscope_service.insight.flame import Call, Origin, address_of, origin_of
-from daskscope_service.insight.wording import duration, number
+from daskscope_service.insight.wording import duration, file_name, number
 from daskscope_service.pages.filters import middle
 
 ROW = 21
@@ -126,7 +126,7 @@ def _label(call: Call, width: float, pixels: int) -> str:
     most = int((width / 100 * pixels - _PADDING) / _CHARACTER)
     if most < 3:
         return ""
-    place = f" · {call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}"
+    place = f" · {file_name(call.file)}:{call.line}"
     if call.file and len(call.function) + len(place) <= most:
         return call.function + place
     return middle(call.function, most)
