@@ -1,9 +1,9 @@
-"""The command ``./dev matrix``: the exporter's tests at both ends of what it supports.
+"""The command ``./dev matrix``: the exporter's tests at both ends of what it supports; Dask's own.
 
 The oldest end is the least version of each of the exporter's dependencies, as ``pyproject.toml``
 declares them, on the oldest supported Python that this machine has; the newest is what
 ``requirements.lock`` holds, on the newest. Each gets an environment of its own below ``.matrix``,
-made once and again when either file changes.
+made once and again when either file changes. Dask's own tests run in ``.venv``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from typing import Any
 
 import click
 
+from tests.dask_suite import compare
+
 ROOT = Path(__file__).parents[1]
 OLDEST, NEWEST = "oldest", "newest"
+DASK = "dask"
 
 # What the pinned ones bring along has to be as old as they are.
 _OF_THEIR_TIME = ("dask", "distributed", "importlib-metadata", "opentelemetry", "protobuf")
@@ -34,10 +37,24 @@ _DECLARED = re.compile(r"^(?P<name>[\w.-]+)(?:\[.*\])?>=(?P<version>[\w.]+)$")
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True}
 )
-@click.argument("end", type=click.Choice(["all", OLDEST, NEWEST]), default="all")
+@click.argument("end", type=click.Choice(["all", OLDEST, NEWEST, DASK]), default="all")
 @click.argument("pytest_arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--list", "only_list", is_flag=True, help="Say what would run, and end.")
-def matrix(end: str, pytest_arguments: tuple[str, ...], only_list: bool) -> None:
+@click.option(
+    "--checkout",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="Of dask: a clone of dask/distributed, at a version that goes with the dask of .venv.",
+)
+@click.option(
+    "--again",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Of dask: how often to run again, both ways, what passes only without the plugin.",
+)
+def matrix(
+    end: str, pytest_arguments: tuple[str, ...], only_list: bool, checkout: Path | None, again: int
+) -> None:
     """Run the exporter's tests with the oldest and the newest dependencies that it supports.
 
     Each on the oldest and the newest supported Python that is found here. These are the tests that
@@ -47,7 +64,26 @@ def matrix(end: str, pytest_arguments: tuple[str, ...], only_list: bool) -> None
     \b
       ./dev matrix
       ./dev matrix oldest -k spool -m ""
+
+    With "dask" run Dask's own tests instead, a file at a time: first without the plugin, then with
+    the plugin in every scheduler that they start. It fails if a test passes only without, or if the
+    plugin counts an error of its own. All of them take hours; name files, tests and options of
+    pytest to run some.
+
+    \b
+      git clone --branch 2026.7.1 https://github.com/dask/distributed
+      ./dev matrix dask --checkout distributed
+      ./dev matrix dask --checkout distributed distributed/tests/test_spans.py -k collections
     """
+    if end == DASK:
+        if checkout is None:
+            raise click.UsageError(
+                "'dask' runs the tests of a checkout: name it with --checkout PATH, a clone of "
+                "https://github.com/dask/distributed"
+            )
+        if not compare(checkout, pytest_arguments, again):
+            raise SystemExit("matrix: Dask's own tests do not pass with the plugin as without")
+        return
     pythons = find_pythons()
     failed = []
     for name, (version, python), pins in (

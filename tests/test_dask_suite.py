@@ -1,0 +1,73 @@
+"""``./dev matrix dask`` finds what passes only without the plugin, and that alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.dask_suite import compare
+from tests.matrix import matrix
+
+#: As Dask's own are: some start a scheduler, in their own process.
+TESTS = """
+import asyncio
+import os
+
+from distributed import Scheduler
+
+PLUGIN = "DASK_DISTRIBUTED__SCHEDULER__PRELOAD" in os.environ
+
+
+def test_the_same_both_ways():
+    pass
+
+
+def test_breaks_with_the_plugin():
+    assert not PLUGIN
+
+
+def test_broken_anyway():
+    raise ValueError
+
+
+def test_the_plugin_is_there():
+    async def look():
+        async with Scheduler(port=0, dashboard_address=":0") as scheduler:
+            return "daskscope" in scheduler.plugins
+
+    assert asyncio.run(look()) == PLUGIN
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    tests = tmp_path / "distributed" / "tests"
+    tests.mkdir(parents=True)
+    tests.joinpath("test_some.py").write_text(TESTS)
+    tests.parent.joinpath("utils_test.py").touch()
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_test_that_passes_only_without_the_plugin_is_named(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not compare(checkout, [], again=1)
+    told = capsys.readouterr().out
+    assert "without 1 failure, 3 passed; with the plugin 2 failure, 2 passed" in told
+    assert "1 tests differ\n  test_breaks_with_the_plugin\n" in told
+    assert "1 clusters reported, with 0 errors" in told
+
+    assert compare(checkout, ["-k", "same or there"], again=1)
+    # Of which none starts a scheduler: it cannot be told whether the plugin was there.
+    assert not compare(checkout, ["-k", "same"], again=1)
+
+
+def test_what_is_no_checkout_of_dask_is_told_what_would_be_one(tmp_path: Path) -> None:
+    told = CliRunner().invoke(matrix, ["dask", "--checkout", str(tmp_path)])
+    assert told.exit_code == 2
+    assert "no checkout of dask/distributed" in told.output
+    assert "git clone" in told.output
+    assert "--checkout PATH" in CliRunner().invoke(matrix, ["dask"]).output
