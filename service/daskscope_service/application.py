@@ -41,6 +41,8 @@ from daskscope_service.forwarded import Forwarded
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
+from daskscope_service.ingest.quotas import SECONDS as QUOTA_SECONDS
+from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
 from daskscope_service.notify.rounds import Notifier, prune
@@ -151,11 +153,12 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.engine"] = engine
     app.extensions["daskscope.writer"] = writer
     app.extensions["daskscope.tokens"] = memory = Memory(engine)
-    beats, outbox = BeatStore(engine, writer), Outbox(engine)
-    answers = heartbeats.Answers(writer, beats, outbox, instruments, settings.url)
+    app.extensions["daskscope.quotas"] = quotas = Quotas(engine, settings, instruments)
+    beats, outbox = BeatStore(engine, writer, quotas), Outbox(engine)
+    answers = heartbeats.Answers(writer, beats, outbox, quotas, instruments, settings.url)
     app.extensions["daskscope.answers"] = answers
     _install_stores(app, settings, engine)
-    app.extensions["daskscope.metrics"] = MetricStore(engine, writer)
+    app.extensions["daskscope.metrics"] = MetricStore(engine, writer, quotas)
     app.extensions["daskscope.spans"] = SpanStore(engine, writer)
     app.extensions["daskscope.logs"] = LogStore(engine, writer)
     app.extensions["daskscope.openid"] = openid.make_provider(settings)
@@ -179,6 +182,7 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.summing"] = Rounds(
         "summing", functools.partial(sum_up, engine), _SUM_SECONDS
     )
+    app.extensions["daskscope.counting"] = Rounds("counting", quotas.round, QUOTA_SECONDS)
     app.extensions["daskscope.remover"] = Remover(
         engine, interval=settings.retention_interval, instruments=instruments
     )
@@ -215,7 +219,7 @@ def _install_stores(app: Flask, settings: Settings, engine: Engine) -> None:
 
 def close_app(app: Flask) -> None:
     """Write what waits, end the threads and close the database."""
-    for name in ("patrol", "notifying", "notifier", "pruner", "summing", "remover"):
+    for name in ("patrol", "notifying", "notifier", "pruner", "summing", "counting", "remover"):
         app.extensions[f"daskscope.{name}"].close()
     app.extensions["daskscope.writer"].close()
     app.extensions["daskscope.series"].close()

@@ -58,6 +58,13 @@ class Instruments:
         self.refused = counter(
             "refused", "Requests to store that were told to come again.", "reason"
         )
+        self.workspace_use = Gauge(
+            "workspace_use",
+            "What a workspace has stored of what there are quotas for, as last counted.",
+            ("workspace", "quota"),
+            namespace=NAMESPACE,
+            registry=registry,
+        )
         self.commit_seconds = histogram("commit_seconds", "Time to write and commit what waited.")
         self.write_failures = counter("write_failures", "Commits that failed.")
         self.queue_length = gauge("queue_length", "Requests that wait to be written, or are being.")
@@ -65,7 +72,7 @@ class Instruments:
         self.removed = counter("removed_rows", "Rows removed by their age.", "table")
         self.rounds = counter("removal_rounds", "Rounds of removing what is old.", "outcome")
         # Zero is what has not happened yet; a series that comes with its first count hides it.
-        for reason in ("queue full", "stopping"):
+        for reason in ("queue full", "stopping", "quota"):
             self.refused.labels(reason)
         for signal in ("metrics", "traces", "logs"):
             self.rejected.labels(signal)

@@ -232,6 +232,24 @@ class Settings:
         "DASKSCOPE_MAX_BODY_BYTES",
         "The largest OTLP request that is accepted, after decompression.",
     )
+    quota_clusters: int = _setting(
+        1_000_000,
+        "DASKSCOPE_QUOTA_CLUSTERS",
+        "Clusters that a workspace may have stored; beats of further ones are told to come again "
+        "later (429). 0: any number.",
+    )
+    quota_series: int = _setting(
+        10_000_000,
+        "DASKSCOPE_QUOTA_SERIES",
+        "Time series that a workspace may have stored; points of further ones are left out, which "
+        "the answer tells as OTLP's partial success. 0: any number.",
+    )
+    quota_bytes: int = _setting(
+        1024**4,
+        "DASKSCOPE_QUOTA_BYTES",
+        "About how many bytes a workspace may take in the database; beyond it, all that is sent to "
+        "it is told to come again later (429). 0: any number.",
+    )
     silent_after: float = _setting(
         60.0,
         "DASKSCOPE_SILENT_AFTER",
@@ -256,6 +274,9 @@ class Settings:
     def __post_init__(self) -> None:
         for name, least in (
             ("max_body_bytes", 1),
+            ("quota_clusters", 0),
+            ("quota_series", 0),
+            ("quota_bytes", 0),
             ("silent_after", 1),
             ("retention_interval", 0),
             ("threads", 1),
@@ -263,7 +284,7 @@ class Settings:
         ):
             if getattr(self, name) < least:
                 raise ConfigurationError(
-                    f"{_variable(name)} is {getattr(self, name)}; it must be at least {least}"
+                    f"{variable(name)} is {getattr(self, name)}; it must be at least {least}"
                 )
         if not 0 < self.port < 65536:
             raise ConfigurationError(f"DASKSCOPE_PORT is {self.port}; it must be 1 to 65535")
@@ -271,7 +292,7 @@ class Settings:
             choices = setting.metadata.get("choices")
             if choices and getattr(self, setting.name) not in choices:
                 raise ConfigurationError(
-                    f"{_variable(setting.name)} is {getattr(self, setting.name)!r}; it must be "
+                    f"{variable(setting.name)} is {getattr(self, setting.name)!r}; it must be "
                     f"one of {', '.join(choices)}"
                 )
         if self.influxdb_url and not self.influxdb_url.startswith(("http://", "https://")):
@@ -292,7 +313,7 @@ class Settings:
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise ConfigurationError(
-                f"{_variable(given)} is set, {_variable(missing)} is not; HTTPS needs both"
+                f"{variable(given)} is set, {variable(missing)} is not; HTTPS needs both"
             )
         for name in ("trusted_proxies", "notify_networks"):
             for network in getattr(self, name):
@@ -300,7 +321,7 @@ class Settings:
                     ipaddress.ip_network(network, strict=False)
                 except ValueError:
                     raise ConfigurationError(
-                        f"{_variable(name)} has {network!r}; it must be an address or a network"
+                        f"{variable(name)} has {network!r}; it must be an address or a network"
                         ", such as 10.0.0.7 or 10.0.0.0/8"
                     ) from None
 
@@ -366,7 +387,7 @@ class Settings:
         values: dict[str, Any] = {}
         for setting in dataclasses.fields(cls):
             override = overrides.pop(setting.name, None)
-            text = environment.get(_variable(setting.name))
+            text = environment.get(variable(setting.name))
             if override not in (None, ()):  # (): an option that may be repeated, and was not given
                 values[setting.name] = override
             elif text:
@@ -405,11 +426,10 @@ def option(setting: dataclasses.Field[Any]) -> str:
     return named
 
 
-def _variable(name: str) -> str:
-    variable: str = next(f for f in dataclasses.fields(Settings) if f.name == name).metadata[
-        "variable"
-    ]
-    return variable
+def variable(name: str) -> str:
+    """Return the environment variable of the setting of this name."""
+    setting = next(f for f in dataclasses.fields(Settings) if f.name == name)
+    return str(setting.metadata["variable"])
 
 
 def _parse(name: str, kind: str, text: str) -> Any:
@@ -418,4 +438,4 @@ def _parse(name: str, kind: str, text: str) -> Any:
     try:
         return {"int": int, "float": float, "str": str}.get(kind, Path)(text)
     except ValueError:
-        raise ConfigurationError(f"{_variable(name)} is {text!r}; it must be a number") from None
+        raise ConfigurationError(f"{variable(name)} is {text!r}; it must be a number") from None

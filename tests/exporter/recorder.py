@@ -72,6 +72,8 @@ class Recorder:
         self.stopping = threading.Event()
         #: What the answers to heartbeats ask of the cluster, each time; JSON objects.
         self.commands: list[Any] = []
+        #: What they say was not stored as it was sent; each one a row that was left out.
+        self.corrections: tuple[protocol.Correction, ...] = ()
         #: Whether they ask for the code that was not sent yet.
         self.asks_for_code = True
         self._known_code: set[str] = set()
@@ -153,6 +155,8 @@ class Recorder:
                 interval=0.1,
                 code_wanted=tuple(named - self._known_code) if self.asks_for_code else (),
                 url=f"{self.url}/clusters/{beat.cluster.id}",
+                corrections=self.corrections,
+                rows_left_out=len(self.corrections),
             )
             fields = json.loads(protocol.encode(reply))
             answer = json.dumps({**fields, "commands": self.commands}).encode()

@@ -93,3 +93,11 @@ def test_an_answer_without_commands_drops_nothing() -> None:
     drops: Counter[str] = Counter()
     assert protocol.decode_reply(b'{"server_time": 1, "interval": 10}', drops).commands == ()
     assert not drops
+
+
+def test_a_reply_says_what_of_a_beat_was_not_stored_as_it_was() -> None:
+    correction = protocol.Correction("$.events[0].id", "it is too long", left_out=True)
+    reply = protocol.Reply(1.0, 10.0, corrections=(correction,), rows_left_out=1)
+    assert protocol.decode_reply(protocol.encode(reply)) == reply
+    # An earlier service says nothing of it.
+    assert protocol.decode_reply(b'{"server_time": 1, "interval": 10}').corrections == ()

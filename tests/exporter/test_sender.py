@@ -228,6 +228,24 @@ def test_a_beat_that_is_never_understood_holds_up_nothing(
     recorder.computation()
 
 
+def test_what_the_service_could_not_store_is_counted_and_told_once(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder.corrections = (protocol.Correction("$.events[0].id", "it is too long", True),)
+    with caplog.at_level(logging.WARNING, "daskscope"):
+        register()
+        client.submit(inc, 1).result()
+        recorder.wait_for(
+            lambda: next((b for b in recorder.beats if b.drops.get("refused row", 0) > 1), None),
+            "a beat that counts the rows of two others",
+        )
+    (warning,) = _warnings(caplog, recorder.url)
+    assert "left out $.events[0].id: it is too long" in warning
+
+
 def test_one_row_that_is_refused_does_not_take_all_others_along(
     client: Client, register: Register, recorder: Recorder
 ) -> None:

@@ -11,7 +11,7 @@ import requests
 from sqlalchemy import update
 
 from daskscope.protocol import Cluster, Command, decode_reply
-from daskscope_service.accounts import audit
+from daskscope_service.accounts import audit, tokens
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from tests.patience import wait_until
@@ -266,3 +266,27 @@ def test_shutdowns_are_listed_page_by_page(workspace: Workspace) -> None:
         timeout=30,
     )
     assert answer.status_code == 400
+
+
+def test_commands_and_answers_are_those_of_who_sent_the_cluster_first(
+    shared_service: ServiceProcess,
+) -> None:
+    workspace = Workspace(shared_service, f"w-{uuid.uuid4().hex[:8]}")
+    other = shared_service.token(workspace=workspace.name)
+    asked = workspace.ask()
+    [command] = workspace.beat_until_asked()
+    assert command.id == asked["id"]
+
+    # Another token may send beats of the cluster: it gets none of its commands, nor answers them.
+    answer = make_shutdown(id=asked["id"], state="failed", detail="No.")
+    beat = make_beat(workspace.cluster, 50, shutdowns=(answer,))
+    reply = decode_reply(post(shared_service.url, other, beat).content)
+    assert reply.commands == ()
+    assert reply.rows_left_out == 1
+    assert workspace.get(f"commands/{asked['id']}")["status"] != "failed"
+
+    # A token that is in force no more has nothing to say, and the next one takes over.
+    assert tokens.revoke(shared_service.engine, workspace.name, tokens.id_of(workspace.token))
+    workspace.token = other
+    [command] = workspace.beat_until_asked()
+    assert command.id == asked["id"]

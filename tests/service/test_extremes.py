@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from sqlalchemy import Engine
 
 from daskscope.protocol import Heartbeat, encode
-from daskscope_service.accounts import sign_in, tokens
+from daskscope_service.accounts import sessions, tokens
 from daskscope_service.application import close_app, create_app
-from daskscope_service.db.engine import upgrade_database
+from daskscope_service.db.engine import upgrade_database, writing
 from daskscope_service.ingest import heartbeat
 from daskscope_service.ingest.correction import Corrected
 from daskscope_service.settings import Settings
@@ -38,6 +38,7 @@ examples = settings(
     deadline=None,
     database=None,
     derandomize=True,
+    phases=[Phase.generate],  # to find a smaller example would take minutes
     suppress_health_check=list(HealthCheck),
 )
 
@@ -49,6 +50,14 @@ def app(tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase) -> 
     app = create_app(chosen)
     yield app
     close_app(app)
+
+
+def sign_in(engine: Engine, client: FlaskClient, workspace: str) -> None:
+    """Make ``client`` an owner's browser."""
+    with writing(engine) as connection:
+        session = sessions.start(connection, workspace=workspace, role="owner")
+    client.set_cookie(sessions.COOKIE, session)
+    assert client.get("/settings/workspace").status_code == 200
 
 
 def sent(app: Flask, *some: Heartbeat) -> FlaskClient:
@@ -64,8 +73,7 @@ def sent(app: Flask, *some: Heartbeat) -> FlaskClient:
             headers={"Authorization": f"Bearer {token}"},
         )
         assert answer.status_code == 200, answer.text
-    link = sign_in.make_link(engine, "http://localhost", workspace)
-    client.get(link)
+    sign_in(engine, client, workspace)
     return client
 
 

@@ -22,12 +22,14 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.generation import NO_WORKSPACE
 from daskscope_service.db.lease import Lease
 from daskscope_service.ingest.heartbeat import BeatStore
+from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
 from daskscope_service.retention import kinds
 from daskscope_service.retention.ageing import age
 from daskscope_service.retention.pace import Pace, Stopped
 from daskscope_service.retention.rounds import WORK, run_round
+from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_beat, make_cluster, make_code, make_computation
 from tests.service.beats import post as post_beat
 from tests.service.test_command_line import daskscope
@@ -199,8 +201,9 @@ def test_code_goes_with_the_last_computation_that_names_it(engine: Engine) -> No
 
 def test_code_that_is_named_while_it_is_removed_is_asked_for_again(engine: Engine) -> None:
     code = make_code()
-    writer = Writer(engine, capacity=2, instruments=Instruments())
-    store = BeatStore(engine, writer)
+    instruments = Instruments()
+    writer = Writer(engine, capacity=2, instruments=instruments)
+    store = BeatStore(engine, writer, Quotas(engine, Settings(), instruments))
     token = tokens.id_of(tokens.create(engine, workspace="default", label="beats"))
     named = make_beat(
         computations=(make_computation(frames=(CodeFrame(code.file, 12, code.hash),)),)

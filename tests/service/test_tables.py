@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 import time
 import uuid
@@ -11,10 +12,12 @@ from datetime import datetime
 
 import pytest
 import requests
+from flask import Flask, g
 from sqlalchemy import insert, text
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
+from daskscope_service.pages.csv_table import csv_answer
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -172,3 +175,13 @@ def test_a_long_list_says_how_much_of_it_a_file_has_and_where_it_goes_on(place: 
     found = {row["id"] for row in rows} | {row["id"] for row in rest}
     assert len(rest) == 6
     assert len(found) == 10_006
+
+
+@pytest.mark.parametrize("first", [*"=+-@\t\r\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+def test_whatever_begins_a_formula_in_some_spreadsheet_is_told_as_text(first: str) -> None:
+    app = Flask(__name__)
+    with app.test_request_context():
+        g.workspace = "w"
+        text = csv_answer(["message"], [[f"{first}1+1"]], "exceptions").get_data(as_text=True)
+    [_, [cell]] = csv.reader(io.StringIO(text, newline=""))
+    assert cell == f"'{first}1+1"

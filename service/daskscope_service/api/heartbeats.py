@@ -14,6 +14,7 @@ from daskscope_service.commands.outbox import Outbox
 from daskscope_service.ingest.beat_schema import BEAT
 from daskscope_service.ingest.body import encoding_of, receive, unpacked
 from daskscope_service.ingest.heartbeat import BeatStore
+from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
 
@@ -32,12 +33,14 @@ class Answers:
         writer: Writer,
         beats: BeatStore,
         outbox: Outbox,
+        quotas: Quotas,
         instruments: Instruments,
         url: str,
     ) -> None:
         self._writer = writer
         self._beats = beats
         self._outbox = outbox
+        self._quotas = quotas
         self._instruments = instruments
         self._url = url
 
@@ -47,6 +50,7 @@ class Answers:
         ``encoding`` is one of :data:`~daskscope_service.ingest.body.ENCODINGS`. It came with the
         ``token`` of this id, of the ``workspace``. Raises Problem, or what the writer raises.
         """
+        self._quotas.check(workspace)
         with self._writer.place(), unpacked(body, encoding, MAX_BEAT_BYTES) as text:
             now = time.time()
             stored, code_wanted = self._beats.keep(text, workspace, now, token)
@@ -61,7 +65,7 @@ class Answers:
             interval=beat.cluster.interval,
             code_wanted=code_wanted,
             url=f"{self._url}/clusters/{beat.cluster.id}",
-            commands=() if over else self._outbox.take(workspace, beat.cluster.id),
+            commands=() if over else self._outbox.take(workspace, beat.cluster.id, token),
             corrections=stored.told,
             rows_left_out=stored.rows_left_out,
         )

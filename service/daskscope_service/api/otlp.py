@@ -26,6 +26,7 @@ from daskscope_service.ingest import otlp_json, otlp_size
 from daskscope_service.ingest.body import encoding_of, receive, unpacked
 from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
 from daskscope_service.ingest.points import MetricStore
+from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
@@ -98,6 +99,8 @@ def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
             f"Content-Type {request.mimetype or 'is missing'}: OTLP is understood as {_PROTOBUF} "
             f"or {JSON}.",
         )
+    quotas: Quotas = current_app.extensions["daskscope.quotas"]
+    quotas.check(g.workspace)
     writer: Writer = current_app.extensions["daskscope.writer"]
     limit = current_app.config["SETTINGS"].max_body_bytes
     body = receive(request, limit)

@@ -249,6 +249,7 @@ cluster = Table(
     Column("thread_idle_seconds", Float, nullable=False),
     # Whether it may end without a word: in the process of a client, and without work.
     Column("may_end", Boolean, nullable=False),
+    Column("token", String),  # the id of the one that it was first sent with; None: not known
     Index("cluster_by_start", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
     # To find a few of many without their rows. PostgreSQL's would refuse tags of some length.

@@ -30,8 +30,13 @@ _REMEMBERED = 20_000
 _encode = msgspec.json.Encoder().encode
 
 
-def cluster_row(beat: Heartbeat, seq: int, workspace: str, now: float) -> tuple[Any, ...]:
-    """Return the row of ``cluster``; ``now`` is the service's clock, ``seq`` orders beats."""
+def cluster_row(
+    beat: Heartbeat, seq: int, workspace: str, token: str, now: float
+) -> tuple[Any, ...]:
+    """Return the row of ``cluster``; ``now`` is the service's clock, ``seq`` orders beats.
+
+    ``token`` is the id of the one that it came with.
+    """
     c, s = beat.cluster, beat.status
     return (
         workspace, c.id, seq, c.name, c.kind, c.user, c.host, c.started_at, s.stopped_at,
@@ -42,6 +47,7 @@ def cluster_row(beat: Heartbeat, seq: int, workspace: str, now: float) -> tuple[
         to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout, to_json(c.settings),
         to_json(s.mismatches), sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0),
         _may_end(c, s),
+        token,
     )  # fmt: skip
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, literal_column, not_, or_
 
-from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Heartbeat
+from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Correction, Heartbeat
 from daskscope_service.db import schema
 from daskscope_service.db.belonging import failure_notice
 from daskscope_service.db.key_register import hasher
+from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Columns, Condition, Upsert
 from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_by
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
@@ -26,6 +27,8 @@ from daskscope_service.ingest.cluster_rows import to_json as _json
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.correction import Corrected, correct
 from daskscope_service.ingest.nesting import depth
+from daskscope_service.ingest.quotas import Quotas
+from daskscope_service.ingest.senders import is_sender
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.insight.notice import computation_failed, worker_lost
 from daskscope_service.problems import Problem
@@ -111,7 +114,10 @@ def _parse(body: bytes, now: float) -> Corrected:
 class _Delivery:
     """A beat on its way into the database. What is decoded is there once its rows are made."""
 
-    __slots__ = ("beat", "corrected", "labelled", "named", "now", "text", "usage", "workspace")
+    __slots__ = (
+        *("beat", "corrected", "labelled", "named", "now", "text", "token", "usage"),
+        "workspace",
+    )
 
     beat: Heartbeat
     corrected: Corrected
@@ -119,24 +125,29 @@ class _Delivery:
     named: set[str]
     usage: tuple[Any, ...] | None
 
-    def __init__(self, text: bytes, workspace: str, now: float) -> None:
+    def __init__(self, text: bytes, workspace: str, token: str, now: float) -> None:
         self.text = text
         self.workspace = workspace
+        self.token = token
         self.now = now
 
 
 class BeatStore:
     """Where heartbeats are kept: turns them into rows and hands those to the writer."""
 
-    def __init__(self, engine: Engine, writer: Writer) -> None:
+    def __init__(self, engine: Engine, writer: Writer, quotas: Quotas) -> None:
         self._engine = engine
         self._writer = writer
+        self._quotas = quotas
         # What never changes is kept: SQLite would write the indexes that it is in anew.
         kept = ("first_seen_at", "started_at", "user")
-        self._cluster = self._cluster_same_labels = _latest(engine, schema.cluster, keep=kept)
+        whose = (("token",), _is_known)
+        self._cluster = self._cluster_same_labels = _latest(
+            engine, schema.cluster, keep=kept, settled=whose
+        )
         if engine.dialect.name == "sqlite":
             self._cluster_same_labels = _latest(
-                engine, schema.cluster, keep=(*kept, "kind", "tags")
+                engine, schema.cluster, keep=(*kept, "kind", "tags"), settled=whose
             )
         self._labels = Labels()
         self._usage = UsageUpsert(engine)
@@ -171,11 +182,12 @@ class BeatStore:
         Raises
         ------
         Problem
-            As :func:`parse`; 403 for a beat that is meant for another workspace.
+            As :func:`parse`; 403 for a beat that is meant for another workspace; 429 for one of a
+            cluster that the workspace has no room for.
         Exception
             What :meth:`Writer.write` raises.
         """
-        delivery = _Delivery(text, workspace, now)
+        delivery = _Delivery(text, workspace, token, now)
         make = partial(self._make, delivery)
         wanted: tuple[str, ...] = self._writer.write(
             make if len(text) <= _SMALL_BYTES else make(), self._wanted, delivery, token=token
@@ -199,6 +211,12 @@ class BeatStore:
                 "daskscope.workspace.",
                 field="$.cluster.workspace",
             )
+        if self._quotas.is_full(workspace, "clusters") and not self._is_known(beat, workspace):
+            raise self._quotas.problem(workspace, "clusters")
+        if beat.shutdowns and not is_sender(
+            self._engine, workspace, beat.cluster.id, delivery.token
+        ):
+            beat = self._without_answers(delivery)
         delivery.named = {
             frame.code
             for computation in beat.computations
@@ -208,11 +226,31 @@ class BeatStore:
         delivery.usage = usage = self._usage_due.row(beat, seq, workspace, delivery.now)
         delivery.labelled = usage is not None or self._labels.changed(beat, workspace)
         of_cluster = self._cluster if delivery.labelled else self._cluster_same_labels
-        rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.now)]}
+        rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.token, delivery.now)]}
         if usage is not None:
             rows[self._usage] = [usage]
         self._add_rows(rows, beat, seq, workspace, delivery.now)
         return rows
+
+    def _is_known(self, beat: Heartbeat, workspace: str) -> bool:
+        table = schema.cluster
+        query = select_in(workspace, table, table.c.id).where(table.c.id == beat.cluster.id)
+        with self._engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def _without_answers(self, delivery: _Delivery) -> Heartbeat:
+        corrected = delivery.corrected
+        found = Correction(
+            "$.shutdowns",
+            "the cluster was first sent with another token, of another user, who alone answers",
+            left_out=True,
+        )
+        corrected.told = (*corrected.told, found)
+        corrected.rows_left_out += len(corrected.beat.shutdowns)
+        corrected.beat = delivery.beat = msgspec.structs.replace(
+            cast(Any, corrected.beat), shutdowns=()
+        )
+        return delivery.beat
 
     def _wanted(
         self, connection: Connection, deliveries: Sequence[_Delivery]
@@ -337,6 +375,12 @@ def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...
 
 #: What a computation's row says of its end.
 _END = ("status", "stopped_at", "tasks", "erred", "retried", "cancelled")
+
+
+def _is_known(old: Columns, _: Columns) -> ColumnElement[bool]:
+    """Return the condition that it is known by which token the cluster was first sent."""
+    token: ColumnElement[Any] = old["token"]
+    return token.is_not(None)
 
 
 def _has_ended(old: Columns, new: Columns) -> ColumnElement[bool]:

@@ -39,6 +39,7 @@ from daskscope_service.ingest.otlp import (
     text,
     without_nul,
 )
+from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.series_memory import Family, Ids, SeriesMemory
 from daskscope_service.ingest.writer import Outdated, Writer
 from daskscope_service.problems import Problem
@@ -122,9 +123,10 @@ class _Decoded:
 class MetricStore:
     """Where metrics are kept."""
 
-    def __init__(self, engine: Engine, writer: Writer) -> None:
+    def __init__(self, engine: Engine, writer: Writer, quotas: Quotas) -> None:
         self._engine = engine
         self._writer = writer
+        self._quotas = quotas
         self._memory = SeriesMemory(engine)
         self._series = Upsert(
             engine,
@@ -143,6 +145,9 @@ class MetricStore:
             memory = self._memory = SeriesMemory(self._engine)
         try:
             decoded = self._decode(request, workspace, memory)
+            beyond = 0
+            if decoded.waiting and self._quotas.is_full(workspace, "series"):
+                beyond = self._leave_out_new(decoded, workspace)
             if decoded.waiting:
                 decoded.rows += self._learn(decoded.waiting, workspace, memory)
             decoded.rows.sort()  # in the order of the table: neighbours go to the same page
@@ -154,6 +159,9 @@ class MetricStore:
         rejected = decoded.seen - decoded.kept
         if not rejected:
             return Outcome()
+        if beyond:
+            self._quotas.problem(workspace, "series")  # which counts it
+            return Outcome(rejected, self._quotas.sentence(workspace, "series"))
         return Outcome(
             rejected,
             f"only numbers up to {MAX_NUMBER:g} are kept, of gauges, sums and histograms with at "
@@ -188,6 +196,23 @@ class MetricStore:
                     elif kind is not None:
                         decoded.seen += len(getattr(metric, kind).data_points)
         return decoded
+
+    def _leave_out_new(self, decoded: _Decoded, workspace: str) -> int:
+        """Leave out the points of series that are not there yet; return how many."""
+        wanted = {one for point in decoded.waiting for one in point.series}
+        there = self._ids(wanted, workspace)
+        kept = [
+            point
+            for point in decoded.waiting
+            if all(
+                (one.cluster, one.metric, one.field, one.attributes) in there
+                for one in point.series
+            )
+        ]
+        beyond = len(decoded.waiting) - len(kept)
+        decoded.waiting = kept
+        decoded.kept -= beyond
+        return beyond
 
     def _learn(
         self, waiting: Sequence[_Waiting], workspace: str, memory: SeriesMemory

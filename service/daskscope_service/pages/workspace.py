@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, g, render_template
+from flask import Blueprint, current_app, g, render_template
 from flask.typing import ResponseReturnValue
 from sqlalchemy import func, select
 
@@ -37,4 +37,5 @@ def show() -> ResponseReturnValue:
         clusters=clusters,
         members=members.count_in(engine, g.workspace),
         role=g.session.role,
+        uses=current_app.extensions["daskscope.quotas"].of(g.workspace),
     )

@@ -1,0 +1,181 @@
+"""How much a workspace may have stored, and how much it has.
+
+Nothing is counted as something comes in: a thread counts every minute, and what is beyond a quota
+then is refused until there is room. So a quota can be passed by what comes in within a minute, and
+what was accepted stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Engine, Table, func, select
+
+from daskscope_service.db import schema
+from daskscope_service.db.belonging import TABLES
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.space import row_bytes
+from daskscope_service.instruments import Instruments
+from daskscope_service.problems import Problem
+from daskscope_service.settings import Settings, variable
+
+Kind = Literal["clusters", "series", "bytes"]
+KINDS: tuple[Kind, ...] = ("clusters", "series", "bytes")
+
+#: Seconds between two counts, but at least so many times what the last one took; and how many of
+#: them go by until bytes are estimated anew.
+SECONDS = 60.0
+_TIMES = 20.0
+_ROUNDS_OF_BYTES = 10
+
+#: Seconds after which a sender may try again.
+_RETRY_AFTER = 300
+
+#: Rows whose size is looked at, and series whose points are counted.
+_MEASURED = 100
+
+#: Bytes that a point takes on the disk (docs/operations.md), and how much indexes add to rows.
+_POINT_BYTES = 26
+_WITH_INDEXES = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a workspace has of a quota: ``used`` of ``limit``; 0 is no limit."""
+
+    kind: Kind
+    used: int
+    limit: int
+    setting: str
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for more."""
+        return 0 < self.limit <= self.used
+
+
+class Quotas:
+    """Knows what workspaces have stored, as of the last count. May be used from any thread."""
+
+    def __init__(self, engine: Engine, settings: Settings, instruments: Instruments) -> None:
+        self._engine = engine
+        self._limits: dict[Kind, tuple[int, str]] = {
+            kind: (getattr(settings, f"quota_{kind}"), variable(f"quota_{kind}")) for kind in KINDS
+        }
+        self._instruments = instruments
+        self._used: Mapping[Kind, Mapping[str, int]] = {kind: {} for kind in KINDS}
+        self._full: frozenset[tuple[str, Kind]] = frozenset()
+        self._rounds = 0
+        self._not_before = 0.0
+
+    def of(self, workspace: str) -> list[Use]:
+        """Return what ``workspace`` has of each quota."""
+        return [
+            Use(kind, self._used[kind].get(workspace, 0), *self._limits[kind]) for kind in KINDS
+        ]
+
+    def is_full(self, workspace: str, kind: Kind) -> bool:
+        """Tell whether ``workspace`` may have no more of a kind."""
+        return (workspace, kind) in self._full
+
+    def check(self, workspace: str) -> None:
+        """Raise the problem if ``workspace`` may store nothing more."""
+        if self._full and (workspace, "bytes") in self._full:
+            raise self.problem(workspace, "bytes")
+
+    def problem(self, workspace: str, kind: Kind) -> Problem:
+        """Return what to answer to what is beyond a quota, and count it."""
+        self._instruments.refused.labels("quota").inc()
+        return Problem(
+            429,
+            f"{self.sentence(workspace, kind)} Nothing was stored; send this again later.",
+            title="Quota used up",
+            headers={"Retry-After": str(_RETRY_AFTER)},
+            reason=f"quota of {kind}",
+        )
+
+    def sentence(self, workspace: str, kind: Kind) -> str:
+        """Return in words which quota is used up, and what to do."""
+        limit, setting = self._limits[kind]
+        used = self._used[kind].get(workspace, 0)
+        about = "about " if kind == "bytes" else ""
+        return (
+            f"The workspace {workspace!r} has {about}{used:,} {kind}, and may have {limit:,} "
+            f"({setting}). Have older data removed (Settings, Retention), or ask who runs the "
+            "service for more."
+        )
+
+    def round(self) -> None:
+        """Count anew, unless the last time took so long that it is too soon."""
+        began = time.monotonic()
+        if began >= self._not_before:
+            self.count()
+            self._not_before = began + _TIMES * (time.monotonic() - began)
+
+    def count(self) -> None:
+        """Count anew."""
+        with self._engine.connect() as connection:
+            workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
+            series = _by_workspace(connection, schema.series)
+            used: dict[Kind, Mapping[str, int]] = {
+                "clusters": _by_workspace(connection, schema.cluster),
+                "series": series,
+                "bytes": self._used["bytes"],
+            }
+            if self._rounds % _ROUNDS_OF_BYTES == 0:
+                used["bytes"] = {
+                    name: bytes_of(connection, name, series.get(name, 0)) for name in workspaces
+                }
+        self._rounds += 1
+        self._used = used
+        self._full = frozenset(
+            (name, use.kind) for name in workspaces for use in self.of(name) if use.full
+        )
+        gauge = self._instruments.workspace_use
+        gauge.clear()
+        for name in workspaces:
+            for use in self.of(name):
+                gauge.labels(name, use.kind).set(use.used)
+
+
+def bytes_of(connection: Connection, workspace: str, series: int) -> int:
+    """Return about how many bytes ``workspace``, which has so many ``series``, takes on the disk.
+
+    Out of how many rows it has, and the size of some.
+    """
+    tables = (*TABLES, schema.code)
+    rows = sum(_bytes_in(connection, workspace, table) for table in tables)
+    return int(rows + _POINT_BYTES * _points(connection, workspace, series))
+
+
+def _bytes_in(connection: Connection, workspace: str, table: Table) -> float:
+    rows = connection.execute(select_in(workspace, table, func.count())).scalar_one()
+    if not rows:
+        return 0.0
+    size = row_bytes(connection.dialect.name, table).label("size")
+    some = select_in(workspace, table, size).limit(_MEASURED).subquery()
+    mean = connection.execute(select(func.avg(some.c.size))).scalar_one()
+    return float(_WITH_INDEXES * rows * float(mean or 0))
+
+
+def _points(connection: Connection, workspace: str, series: int) -> float:
+    if not series:
+        return 0.0
+    table, point = schema.series, schema.point
+    every = max(series // _MEASURED, 1)
+    some = (
+        select_in(workspace, table, table.c.id).where(table.c.id % every == 0).limit(2 * _MEASURED)
+    )
+    ids = connection.execute(some).scalars().all()
+    if not ids:
+        return 0.0
+    counted: Any = select(func.count()).select_from(point).where(point.c.series.in_(ids))
+    return float(series * connection.execute(counted).scalar_one() / len(ids))
+
+
+def _by_workspace(connection: Connection, table: Table) -> dict[str, int]:
+    query = select(table.c.workspace, func.count()).group_by(table.c.workspace)
+    return {name: int(count) for name, count in connection.execute(query)}

@@ -1,0 +1,160 @@
+"""How much a workspace may have stored, and what is said to what is beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from sqlalchemy import select
+from werkzeug.test import TestResponse
+
+from daskscope.protocol import Heartbeat, encode
+from daskscope_service.accounts import tokens
+from daskscope_service.application import close_app, create_app
+from daskscope_service.db import schema
+from daskscope_service.db.engine import upgrade_database
+from daskscope_service.ingest.quotas import Quotas
+from daskscope_service.settings import Settings
+from tests.service.beats import full_beat, make_beat, make_cluster
+from tests.service.conftest import NewDatabase
+from tests.service.test_extremes import sign_in
+
+
+class Service:
+    """A service within this process, and a token of its workspace."""
+
+    def __init__(self, app: Flask) -> None:
+        self.app = app
+        self.engine = app.extensions["daskscope.engine"]
+        self.quotas: Quotas = app.extensions["daskscope.quotas"]
+        self.token = tokens.create(
+            self.engine, workspace="w", label="test", scopes=["ingest", "read"]
+        )
+
+    def post(self, path: str, body: bytes, **headers: str) -> TestResponse:
+        headers["Authorization"] = f"Bearer {self.token}"
+        return self.app.test_client().post(path, data=body, headers=headers)
+
+    def beat(self, beat: Heartbeat) -> TestResponse:
+        return self.post("/api/v1/heartbeats", encode(beat))
+
+    def metrics(self, *names: str) -> tuple[int, ExportMetricsServiceResponse]:
+        request = ExportMetricsServiceRequest()
+        scope = request.resource_metrics.add().scope_metrics.add()
+        for name in names:
+            point = scope.metrics.add(name=name).gauge.data_points.add(as_double=1.0)
+            point.time_unix_nano = 1_700_000_000_000_000_000
+        answer = self.post(
+            "/v1/metrics",
+            request.SerializeToString(),
+            **{"Content-Type": "application/x-protobuf"},
+        )
+        told = ExportMetricsServiceResponse()
+        if answer.status_code == 200:
+            told.ParseFromString(answer.data)
+        return answer.status_code, told
+
+    def stored(self, column: Any) -> set[str]:
+        with self.engine.connect() as connection:
+            return set(connection.execute(select(column)).scalars())
+
+
+@contextmanager
+def serving(data_dir: Path, database_url: str, **quotas: int) -> Iterator[Service]:
+    settings = Settings(data_dir=data_dir, database_url=database_url, **quotas)  # type: ignore[arg-type]
+    upgrade_database(settings)
+    app = create_app(settings)
+    try:
+        yield Service(app)
+    finally:
+        close_app(app)
+
+
+@pytest.mark.sqlite
+def test_what_is_beyond_a_quota_is_refused_by_name_and_what_is_stored_goes_on(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with serving(tmp_path, new_database(), quota_clusters=1, quota_series=1) as service:
+        first, second = make_cluster("first"), make_cluster("second")
+        assert service.beat(make_beat(first)).status_code == 200
+        assert service.metrics("one")[0] == 200
+        service.quotas.count()
+
+        assert service.beat(make_beat(first, 2)).status_code == 200
+        refused = service.beat(make_beat(second))
+        assert refused.status_code == 429
+        assert int(refused.headers["Retry-After"]) > 0
+        problem = refused.get_json(force=True)
+        assert problem["reason"] == "quota of clusters"
+        assert "1 clusters" in problem["detail"]
+        assert "DASKSCOPE_QUOTA_CLUSTERS" in problem["detail"]
+        assert service.stored(schema.cluster.c.id) == {"first"}
+
+        status, told = service.metrics("one", "two", "three")
+        assert status == 200
+        assert told.partial_success.rejected_data_points == 2
+        assert "DASKSCOPE_QUOTA_SERIES" in told.partial_success.error_message
+        assert service.stored(schema.series.c.metric) == {"one"}
+
+        client = service.app.test_client()
+        sign_in(service.engine, client, "w")
+        page = client.get("/settings/workspace").text
+        assert page.count("used up") == 3  # both, and what it says below
+        assert "DASKSCOPE_QUOTA_BYTES" in page
+
+
+def test_who_has_used_up_their_room_is_told_to_come_again(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with serving(tmp_path, new_database(), quota_bytes=1_000) as service:
+        assert service.beat(full_beat()).status_code == 200
+        assert service.metrics("one")[0] == 200
+        service.quotas.count()
+
+        [room] = [use for use in service.quotas.of("w") if use.kind == "bytes"]
+        assert 1_000 < room.used < 100_000
+        refused = service.beat(full_beat())
+        assert refused.status_code == 429
+        assert "DASKSCOPE_QUOTA_BYTES" in refused.get_json(force=True)["detail"]
+        assert service.metrics("one")[0] == 429
+
+
+def test_nothing_is_remembered_of_what_was_not_stored(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with serving(tmp_path, new_database()) as service:
+        request = ExportMetricsServiceRequest()
+        scope = request.resource_metrics.add().scope_metrics.add()
+        for number in range(50):
+            scope.metrics.add(name=f"{number}" * 10_000).gauge.SetInParent()
+            point = scope.metrics.add(name="x" * 10_000).gauge.data_points.add(as_double=1.0)
+            point.time_unix_nano = 1_700_000_000_000_000_000
+        answer = service.post(
+            "/v1/metrics",
+            request.SerializeToString(),
+            **{"Content-Type": "application/x-protobuf"},
+        )
+        assert answer.status_code == 200
+        memory = service.app.extensions["daskscope.metrics"]._memory
+        assert memory.known == {}
+        # A field that protobuf does not know is part of what tells series apart: by its hash.
+        unknown = bytes([0xFA, 0x7F, 0xFF, 0x7F]) + b"u" * 16_383
+        request.Clear()
+        point = request.resource_metrics.add().scope_metrics.add().metrics.add(name="known")
+        point.gauge.data_points.add(time_unix_nano=10**18, as_double=1.0).MergeFromString(unknown)
+        answer = service.post(
+            "/v1/metrics",
+            request.SerializeToString(),
+            **{"Content-Type": "application/x-protobuf"},
+        )
+        assert answer.status_code == 200
+        [keys] = memory.known.values()
+        assert max(map(len, keys)) < 1_000
