@@ -199,12 +199,22 @@ class Delivery:
                 return
             self._warned_of.add((host, kind))
         logger.warning(
-            "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; "
-            "totals are sent again. This is the only warning of its kind.",
+            "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; %s. "
+            "This is the only warning of its kind.",
             signal,
             address,
             reason,
+            _then(signal, kind),
         )
+
+
+def _then(signal: Signal, kind: str) -> str:
+    """Return what becomes of what could not be sent."""
+    if kind == "rejected":
+        return "these are left out, and counted"
+    if signal == "metrics":
+        return "totals are sent again"
+    return "what was not taken is sent again where that may help, and counted where it is lost"
 
 
 class _Quiet(threading.local):
