@@ -132,6 +132,7 @@ class SeedWriter:
             idle_cost=0.68 if tags else None,
             settings=SETTINGS,
             mismatches=mismatches,
+            busy_by=[] if idle else ["tasks are running"],
         )
         return id
 

@@ -96,9 +96,11 @@ class Cluster(TypedDict):
     one lived in the process of its client and had no work to do; ``sentence`` says it in full.
     ``first_seen_at`` and ``last_seen_at`` are by the service's clock, all other times by the
     scheduler's; ``status_at`` is when it had these workers, tasks and so on. ``worker_seconds`` is
-    by state: busy, idle, paused. ``idle_seconds`` is None while it works, ``held_by`` what keeps it
-    from being idle or from being closed. ``drops`` counts what the plugin had to leave out, by
-    kind. ``failures`` counts exceptions. ``url`` is its page.
+    by state: busy, idle, paused. ``idle_seconds`` is None while it works, ``held_by`` counts what
+    there is to keep it for. ``busy_by`` says in words what it is at, so why neither its
+    ``idle_timeout`` nor a policy closes it: empty while it is idle, None from an older plugin,
+    which does not look for all of it. ``drops`` counts what the plugin had to leave out, by kind.
+    ``failures`` counts exceptions. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
     Costs are estimates by ``prices``: its own, or where it has none, its workspace's.
     ``settings`` are those that decide what is told of it; empty from an older plugin.
@@ -128,6 +130,7 @@ class Cluster(TypedDict):
     clients: int
     idle_seconds: float | None
     held_by: dict[str, int]
+    busy_by: list[str] | None
     cost: float | None
     idle_cost: float | None
     idle_timeout: float | None

@@ -77,8 +77,9 @@ class Explanation:
     """What is sent from a cluster, as :func:`daskscope.explain` found it.
 
     ``problem`` says why there is none: then nothing is sent. ``destinations`` are the addresses by
-    the way it goes, ``bytes`` and ``gzip`` the sizes of all bodies together, ``scrubbed`` how many
-    secrets were taken out. Printed, it shows all of it; its repr is an overview.
+    the way it goes, ``busy_by`` says what the cluster is at, so why it is not closed as idle,
+    ``bytes`` and ``gzip`` are the sizes of all bodies together, ``scrubbed`` is how many secrets
+    were taken out. Printed, it shows all of it; its repr is an overview.
     """
 
     problem: str | None = None
@@ -87,6 +88,7 @@ class Explanation:
     at: datetime | None = None
     interval: float = 0.0
     destinations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    busy_by: tuple[str, ...] = ()
     bytes: int = 0
     gzip: int = 0
     scrubbed: int = 0
@@ -127,6 +129,9 @@ class Explanation:
                 f"daskscope reports on {self.cluster} ({self.cluster_id}) "
                 f"every {self.interval:g} s:",
                 *(f"  {way} to {address}" for way, address in self.destinations.items()),
+                f"It is at work, so not closed as idle: {'; '.join(self.busy_by)}."
+                if self.busy_by
+                else "It is idle: nothing of Dask's or of another plugin's runs, and no worker.",
                 "",
                 f"This is what it sends of its state now and of the latest rows, at most {MAX_ROWS}"
                 f" of a kind: {_size(self.bytes, self.gzip)}.",
@@ -192,6 +197,7 @@ def explain(
         at=datetime.fromtimestamp(observed.status.at, UTC),
         interval=settings.interval,
         destinations=full.destinations,
+        busy_by=observed.status.busy_by or (),
         bytes=full.bytes,
         gzip=full.gzip,
         scrubbed=full.scrubbed,

@@ -223,9 +223,13 @@ class Status:
 
     ``held_by`` counts what there is to keep a cluster for, by kind; what there is none of is left
     out. Dask's own idleness counts only ``tasks`` (``processing``, ``queued``, ``unrunnable``), not
-    ``calls`` of clients that run on the scheduler or by way of it (``client.run``), ``clients``,
-    ``results`` in memory, ``actors`` and ``workers starting``. Where tasks in memory were not
-    counted, each worker's share of the ``results`` is, so that copies count too.
+    ``calls`` that are no tasks (``client.run``, methods of actors), ``clients``, ``results`` in
+    memory, ``actors``, ``workers starting`` and ``other schedulers`` that run inside Dask's, whose
+    tasks Dask does not know. Where tasks in memory were not counted, each worker's share of the
+    ``results`` is, so that copies count too.
+
+    ``busy_by`` says in words what the cluster is at, and so why it is not closed: empty where
+    nothing speaks against that, None where nobody looked for all of it, as an older plugin.
 
     ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, and how much of
     it while idle, by its prices; None without prices. ``gpu`` is None where no worker reports one.
@@ -253,6 +257,7 @@ class Status:
     idle_cost: Money | None = None
     mismatches: Annotated[tuple[Mismatch, ...], Entries(MAX_ENTRIES)] = ()
     at_work: bool | None = None
+    busy_by: Annotated[tuple[Name, ...], Entries(MAX_ENTRIES)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from daskscope.observe.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
 from daskscope.observe.snapshot import Observed
 from daskscope.observe.weight import weight
+from daskscope.observe.worker_cpu import watch_processes
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
 from daskscope.recent import Recent
@@ -110,6 +111,7 @@ class Running:
             )
         self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
         self._unwatch: list[Callable[[], None]] = [self.observer.stop]
+        self._unwatch.append(watch_processes(scheduler))
         if settings.logs_transmit:
             self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
         if settings.traces_transmit:
@@ -156,6 +158,10 @@ class Running:
 
     async def explain(self) -> Explanation:
         """Return what is sent from this cluster now."""
+        with self.observer.idle.our_call():
+            return await self._explain()
+
+    async def _explain(self) -> Explanation:
         # A beat of its own, which is sent as every other: no row is taken from another. In steps.
         while self._steps is not None:
             await asyncio.sleep(0)

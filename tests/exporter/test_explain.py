@@ -169,6 +169,19 @@ def test_totals_are_those_of_the_moment_however_long_it_has_run(
     assert sum(point["value"] for point in times["data_points"]) == pytest.approx(threads_time)
 
 
+def test_it_says_what_keeps_the_cluster_from_being_closed_as_idle(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    stuck = client.submit(inc, 1, resources={"no such thing": 1}, pure=False)
+    recorder.wait_for(lambda: recorder.beats[-1].status.busy_by, "the task")
+    explanation = daskscope.explain(client)
+    assert explanation.busy_by == ("tasks wait for a worker that can run them",)
+    said = "It is at work, so not closed as idle: tasks wait for a worker that can run them."
+    assert said in repr(explanation)
+    stuck.cancel()
+
+
 def test_it_reads_well_and_holds_no_token(
     explanation: daskscope.Explanation, recorder: Recorder
 ) -> None:

@@ -16,6 +16,7 @@ from daskscope.observe.idle import MAX_STEP, PATIENCE, Idle
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.contract
 
@@ -167,6 +168,8 @@ def clock() -> Clock:
 @pytest.fixture
 def idle(cluster: LocalCluster, clock: Clock) -> Idle:
     scheduler: Any = cluster.scheduler
+    # By a clock of its own, no time would pass for Dask to see that it has come to rest.
+    wait_until(lambda: scheduler.idle_since is not None, what="Dask's own idleness")
     return Idle(scheduler, clock)
 
 

@@ -23,7 +23,7 @@ from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import wait_until
+from tests.patience import stretched, wait_until
 
 own_cluster = pytest.mark.own_cluster
 
@@ -472,8 +472,8 @@ def test_an_idle_scheduler_of_the_command_line_ends_well(recorder: Recorder) -> 
         )
         assert _states(recorder) == []
         with worker_process(scheduler.address) as worker:
-            assert scheduler.process.wait(30) == 0
-            assert worker.wait(30) == 0
+            assert scheduler.process.wait(stretched(60)) == 0
+            assert worker.wait(stretched(60)) == 0
     stop = _stop(recorder)
     assert stop.status.stopped_at is not None
     (row,) = stop.shutdowns

@@ -188,6 +188,7 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
             gpu=Gpu(workers=2, utilization=0.75, memory_used=2**33, memory_limit=None),
             cost=1.25,
             idle_cost=0.5,
+            busy_by=("tasks are running", "Frisky says that it is at work"),
             mismatches=(Mismatch("numpy", "2.1.0", {"2.1.0": 2, "none": 1}, {"2.2.0": 1}),),
         ),
         computations=(

@@ -187,6 +187,20 @@ def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
     [
         ({"idle_seconds": None, "held_by": {"processing": 96}}, "It has work: 96 tasks running."),
         (
+            {
+                "idle_seconds": None,
+                "held_by": {"clients": 1},
+                "busy_by": ["a worker uses the CPU without a task, 98% of a core"],
+            },
+            "It is at work: a worker uses the CPU without a task, 98% of a core. There is 1 client "
+            "connected. So nothing closes it as idle.",
+        ),
+        (
+            {"held_by": {"other schedulers": 1}},
+            "Nothing runs, but there is 1 other scheduler on it, whose tasks cannot be seen. No "
+            "idle timeout is set in its settings, so it stays until somebody stops it.",
+        ),
+        (
             {"held_by": {"clients": 1, "results": 412}},
             "Nothing runs, but there is 1 client connected and 412 results held in memory. No idle "
             "timeout is set in its settings, so it stays until somebody stops it.",
@@ -205,7 +219,12 @@ def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
 def test_why_a_cluster_is_still_running_is_told_with_numbers(
     fields: dict[str, Any], said: str
 ) -> None:
-    idle: dict[str, Any] = {"idle_seconds": 600.0, "held_by": {}, "idle_timeout": None}
+    idle: dict[str, Any] = {
+        "idle_seconds": 600.0,
+        "held_by": {},
+        "busy_by": (),
+        "idle_timeout": None,
+    }
     assert why_running(idle | fields) == said
 
 

@@ -122,7 +122,7 @@ def test_an_acknowledged_beat_is_stored_with_everything_in_it(
     for part in (beat.cluster, beat.status):
         for name in (
             *("deployment", "prices", "settings", "held_by", "scheduler", "gpu"),
-            *("cost", "idle_cost", "mismatches"),
+            *("cost", "idle_cost", "mismatches", "busy_by"),
         ):
             if hasattr(part, name):
                 assert cluster[name] == json.loads(json.dumps(asdict(part)))[name], name

@@ -37,6 +37,7 @@ def cluster(**fields: Any) -> dict[str, Any]:
         "user": "maria.lindqvist",
         "tags": {"team": "climate", "stage": "dev-2"},
         "idle_seconds": 2520.0,
+        "busy_by": (),
         "idle_timeout": None,
         "last_seen_at": NIGHT - 3,
     }
@@ -80,6 +81,10 @@ def test_a_decision_tells_the_facts_the_rule_and_what_follows() -> None:
         ("gone", {"status": "lost"}),
         ("gone", {"status": "stopped"}),
         ("at work", {"idle_seconds": None}),
+        ("at work", {"idle_seconds": None, "busy_by": ["tasks are running"]}),
+        # In doubt it stays.
+        ("at work", {"busy_by": ["Frisky says that it is at work"]}),
+        ("shutdown", {"busy_by": None}),
         ("not yet", {"idle_seconds": 1799.0}),
         ("shutdown", {"idle_seconds": 1800.0}),
         ("shutdown", {"idle_timeout": 7200.0}),

@@ -26,6 +26,7 @@ CLUSTER: dict[str, Any] = {
     "interval": 10.0,
     "idle_seconds": None,
     "held_by": {},
+    "busy_by": None,
     "workers": 4,
     "may_end": False,
 }
@@ -80,6 +81,22 @@ def test_one_that_went_with_its_clients_process_and_had_no_work_is_not_lost() ->
         "It ended without a word after 1 min 40 s, with the process of its client, in which it "
         "ran; it had no work to do when it was last heard, 3 min ago.",
     )
+
+
+@pytest.mark.parametrize(
+    ("busy_by", "sentence"),
+    [
+        (None, "It is up, and at work with 4 workers."),
+        (["tasks are running", "workers are starting"], "It is up, and at work with 4 workers."),
+        (
+            ["a worker uses the CPU without a task, 98% of a core", "Frisky says so"],
+            "It is up with 4 workers, and at work, though no task runs.",
+        ),
+    ],
+)
+def test_a_cluster_at_work_without_tasks_says_so(busy_by: list[str] | None, sentence: str) -> None:
+    verdict = cluster_verdict(CLUSTER | {"busy_by": busy_by}, 5001, 60)
+    assert verdict == Verdict("running", sentence)
 
 
 def test_a_stopped_cluster_is_never_lost() -> None:

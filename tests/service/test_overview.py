@@ -30,6 +30,7 @@ CLUSTER: dict[str, Any] = {
     "memory_limit": 2**33,
     "idle_seconds": None,
     "held_by": {},
+    "busy_by": None,
     "scheduler": {"cpu": 0.3, "memory": 2**28, "lag": 0.01},
     "idle_cost": None,
     "prices": None,

@@ -95,6 +95,7 @@ class Cluster:
         seen = (workers.count, workers.threads, used)
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
         clients = sum(1 for client in self._scheduler.clients if client != "fire-and-forget")
+        self._idle.count_tasks(tasks)
         # This adds to the cost too.
         self._idle.look()
         return protocol.Status(
@@ -116,6 +117,7 @@ class Cluster:
             cost=None if self._cost is None else self._cost.total,
             idle_cost=None if self._cost is None else self._cost.idle,
             held_by=self._idle.held_by(tasks, clients),
+            busy_by=self._idle.busy_by(),
             mismatches=self._versions.mismatches(),
             at_work=self._at_work(),
         )

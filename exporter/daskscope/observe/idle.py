@@ -7,11 +7,17 @@ it begins while the first workers still start; and to ask it may itself close th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
 from operator import attrgetter
 
 from distributed.deploy.spec import SpecCluster
-from distributed.scheduler import Scheduler
+from distributed.scheduler import Scheduler, heartbeat_interval
+
+from daskscope.observe.calls import MEETINGS, Calls
+from daskscope.observe.others import Others
+from daskscope.observe.worker_cpu import WorkersCpu
 
 #: Seconds that workers which were asked for, and do not come, keep a cluster from being idle: they
 #: may wait in a queue of Slurm's, or may be dead for good.
@@ -20,9 +26,9 @@ PATIENCE = 3600.0
 #: was held up, did not watch the cluster for longer.
 MAX_STEP = 10.0
 
-#: What a client may have asked the scheduler for itself, that takes as long as it takes:
-#: ``client.run``, ``client.run_on_scheduler``, and moving data.
-_CALLS = frozenset(("broadcast", "run_function", "gather", "scatter", "rebalance", "replicate"))
+#: Seconds without a sign of work before a cluster may be closed, and how many of its workers' beats
+#: they must hold at least: until then nobody has seen what the workers' processes are at.
+SETTLED, BEATS = 3.0, 2
 
 #: Of a worker; there are many to go through.
 _ACTORS = attrgetter("actors")
@@ -31,10 +37,12 @@ _ACTORS = attrgetter("actors")
 class Idle:
     """Watches whether a cluster is at work. Not thread-safe.
 
-    Idle is a cluster without a task that runs, is queued or waits for a worker that can run it,
-    without a graph on its way in, a worker that starts, or a call of :data:`_CALLS`. What came and
-    went between two looks begins idleness anew. Connected clients and data in memory do not count:
-    they are what a forgotten notebook looks like.
+    Idle is a cluster without any sign of work: a task that runs, is queued, or waits for others or
+    for a worker that can run it; a graph on its way in; a worker that starts; a call of a client's
+    (:mod:`.calls`); a worker whose processes use the CPU, or that does not report
+    (:mod:`.worker_cpu`); another plugin that says so (:mod:`.others`). What came and went between
+    two looks begins idleness anew. Connected clients and data in memory do not count: they are what
+    a forgotten notebook looks like.
 
     ``watched`` are the seconds that it was watched for, by a clock that does not jump. ``looked``
     is called at each look with how many of the seconds since the last one were idle.
@@ -51,8 +59,16 @@ class Idle:
         self._looked = looked
         self._looked_at = clock()
         self._since: float | None = None
+        self._calls = Calls(scheduler)
+        self._cpu = WorkersCpu()
+        self._others = Others(scheduler)
         self._transitions = scheduler.transition_counter
         self._called = self.calls_begun()
+        # Since when there is neither a task nor a call, which alone says little.
+        self._quiet_since: float | None = None
+        self._busy_by: tuple[str, ...] = ()
+        # Tasks that wait for others, and the count of transitions at which they did.
+        self._waiting = (0, -1)
         self._missing = 0
         self._missing_since = 0.0
         self._workers_came = False
@@ -70,8 +86,21 @@ class Idle:
         before = self._transitions, self._called, self._jupyter_was_used
         moved = (transitions, called, used) != before
         self._transitions, self._called, self._jupyter_was_used = transitions, called, used
+        self._calls.look(self.watched)
+        asked = tuple(self._asked())
+        quiet = not (moved or asked)
+        self._others.look(self.watched, quiet=quiet)
+        if not quiet:
+            self._quiet_since = None
+            self._cpu.restart()
+        else:
+            if self._quiet_since is None:
+                self._quiet_since = self.watched
+            # In any order: by their addresses, as Dask keeps them, it takes several times as long.
+            self._cpu.look(dict.values(self._scheduler.workers), self.watched)
+        self._busy_by = asked + tuple(self._unasked())
         idle = 0.0
-        if self.work() is not None:
+        if self._busy_by:
             self._since = None
         elif moved or self._since is None:
             self._since = self.watched
@@ -83,43 +112,95 @@ class Idle:
         """Count from now on: someone wants the cluster, though it does nothing."""
         self._since = None
 
+    @contextmanager
+    def our_call(self) -> Iterator[None]:
+        """Do not count the call that this is done for, such as ``explain()``, as work."""
+        self._calls.ours += 1
+        try:
+            yield
+        finally:
+            self._calls.ours -= 1
+
+    def count_tasks(self, tasks: Mapping[str, int]) -> None:
+        """Take notice of how many ``tasks`` there are in each of Dask's states now."""
+        self._waiting = (tasks.get("waiting", 0), self._scheduler.transition_counter)
+
     def seconds(self) -> float | None:
         """Return for how long it was seen idle, None while it is at work."""
         return None if self._since is None else self.watched - self._since
 
+    def settled(self) -> bool:
+        """Return whether it has been without task and call for long enough to see all signs."""
+        if self._quiet_since is None:
+            return False
+        beats = BEATS * heartbeat_interval(len(self._scheduler.workers))
+        return self.watched - self._quiet_since >= SETTLED + beats
+
     def work(self) -> str | None:
-        """Return in words what the cluster is at, None if it is idle."""
-        scheduler = self._scheduler
-        if scheduler.queued or any(worker.processing for worker in scheduler.workers.values()):
-            return "tasks are running"
-        if scheduler.unrunnable:
-            return "tasks wait for a worker that can run them"
-        asked = self.asked()
-        if asked is not None:
-            return asked
-        if self.workers_starting():
-            return "workers are starting"
-        return None
+        """Return in words the first thing that the cluster is at right now, None if it is idle."""
+        self._calls.look(self.watched)
+        return next(chain(self._asked(), self._unasked()), None)
 
     def asked(self) -> str | None:
-        """Return in words what clients ask the scheduler for now, None if it is nothing."""
+        """Return in words the first thing that it is at beside its tasks, None if it is none."""
+        self._calls.look(self.watched)
+        return next(chain(self._requests(), self._unasked()), None)
+
+    def busy_by(self) -> tuple[str, ...]:
+        """Return in words all that it was at: see ``protocol.Status.busy_by``."""
+        return self._busy_by
+
+    def _asked(self) -> Iterator[str]:
+        """Yield what the scheduler itself knows of."""
+        scheduler = self._scheduler
+        if scheduler.queued or any(worker.processing for worker in dict.values(scheduler.workers)):
+            yield "tasks are running"
+        if scheduler.unrunnable:
+            yield "tasks wait for a worker that can run them"
+        waiting, counted_at = self._waiting
+        if waiting and counted_at == scheduler.transition_counter:
+            yield "tasks wait for others"
+        yield from self._requests()
+        if self.workers_starting():
+            yield "workers are starting"
+
+    def _requests(self) -> Iterator[str]:
+        """Yield what the scheduler is asked for."""
         if getattr(self._scheduler, "_active_graph_updates", 0) > 0:
-            return "a graph is arriving"
-        if self.calls():
-            return "a client's call is in progress"
-        return None
+            yield "a graph is arriving"
+        if self._calls.in_progress:
+            yield "a client's call is in progress"
+        if self._calls.lasting:
+            meets = any(operation in MEETINGS for operation in self._calls.lasting)
+            yield (
+                "someone waits for an Event, a Queue, a Variable or a Lock of Dask's"
+                if meets
+                else "a call to the scheduler is in progress"
+            )
+
+    def _unasked(self) -> Iterator[str]:
+        """Yield what only shows elsewhere."""
+        cpu = self._cpu
+        if cpu.calls:
+            yield "a call to a worker is in progress, such as a method of an actor"
+        if cpu.busy:
+            who = "a worker uses" if cpu.busy == 1 else f"{cpu.busy} workers use"
+            up_to = "" if cpu.busy == 1 else "up to "
+            yield f"{who} the CPU without a task, {up_to}{cpu.share:.0%} of a core"
+        if cpu.silent:
+            yield f"{'a worker does' if cpu.silent == 1 else f'{cpu.silent} workers do'} not report"
+        others = self._others.at_work()
+        if others is not None:
+            yield others
 
     def calls(self) -> int:
-        """Return how many calls of :data:`_CALLS` are in progress."""
-        # Dask notes for each connection what it is being used for.
-        return sum(operation in _CALLS for operation in self._scheduler._comms.values())
+        """Return how many calls are in progress now, on the scheduler and on workers."""
+        self._calls.look(self.watched)
+        return self._calls.in_progress + len(self._calls.lasting) + self._cpu.calls
 
     def calls_begun(self) -> int:
-        """Return how many calls of :data:`_CALLS` there have been, those that were short too."""
-        # Dask counts operations for its dashboard, and lets counts age: what it takes from one
-        # component it puts into the next.
-        counts = self._scheduler.counters["op"].components
-        return round(sum(count.get(operation, 0) for count in counts for operation in _CALLS))
+        """Return how many calls to the scheduler there have been, those that were short too."""
+        return self._calls.begun()
 
     def workers_starting(self) -> int:
         """Return how many workers are still to come.
@@ -159,6 +240,7 @@ class Idle:
             # To Dask an actor is a result too.
             "results": max(results - actors, 0),
             "actors": actors,
+            "other schedulers": self._others.schedulers(),
         }
         return {kind: count for kind, count in found.items() if count}
 

@@ -25,6 +25,8 @@ logger = logging.getLogger("daskscope")
 TICK = 0.5
 #: Seconds that closing may take before it is told as failed, and waited for all the same.
 CLOSING_PATIENCE = 60.0
+#: Seconds that a cluster has to come to rest, so that all signs of work can be seen.
+SETTLING_PATIENCE = 120.0
 #: Shutdowns under way at once, and commands that are remembered as acted on.
 MAX_UNDER_WAY = 10
 MAX_KNOWN = 1_000
@@ -221,8 +223,16 @@ class Shutdowns:
         return work
 
     async def _work(self, asked: _Asked) -> str | None:
-        work = self._at_work(asked)
-        if work is not None or asked.even_if_busy:
+        if asked.even_if_busy:
+            return None
+        # What the workers' processes are at takes some of their beats to see.
+        ends = self._idle.watched + SETTLING_PATIENCE
+        while (work := self._at_work(asked)) is None and not self._idle.settled():
+            if self._idle.watched >= ends:
+                return "short calls or tasks come and go"
+            await asyncio.sleep(TICK)
+            self._idle.look()
+        if work is not None:
             return work
         if await closing.actors_at_work(self._scheduler):
             return "an actor is running"

@@ -244,6 +244,7 @@ cluster = Table(
     Column("idle_timeout", Float),  # of its own settings, in seconds; None: none set
     Column("settings", JSON, nullable=False),  # those that decide what is told
     Column("mismatches", JSON, nullable=False),
+    Column("busy_by", JSON(none_as_null=True)),  # what it is at, in words; None: not looked for
     # Sums of ``worker_seconds``, to sort by: to read JSON of all clusters takes longer.
     Column("thread_seconds", Float, nullable=False),
     Column("thread_idle_seconds", Float, nullable=False),

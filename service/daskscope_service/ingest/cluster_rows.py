@@ -45,7 +45,8 @@ def cluster_row(
         s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, to_json(beat.drops),
         to_json(c.deployment), to_json(c.prices), to_json(s.held_by), to_json(s.scheduler),
         to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout, to_json(c.settings),
-        to_json(s.mismatches), sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0),
+        to_json(s.mismatches), None if s.busy_by is None else to_json(s.busy_by),
+        sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0),
         _may_end(c, s),
         token,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from daskscope_service.insight.verdict import busy_by
 from daskscope_service.insight.wording import duration
 
 Action = Literal["notice", "shutdown"]
@@ -88,8 +89,9 @@ def decide(
         return Decision("gone", f"{_capital(says)}, but the cluster is {status}.")
     if not policy.enabled:
         return Decision("off", f"{_capital(says)}, but is switched off.")
-    if idle is None:
-        return Decision("at work", f"At work; {says}.")
+    signs = busy_by(cluster)
+    if idle is None or signs:
+        return Decision("at work", f"At work{f' ({signs})' if signs else ''}; {says}.")
     began = f"Idle for {duration(idle)}; {says}"
     own = cluster["idle_timeout"]
     if policy.action == "shutdown" and own is not None and own <= policy.after:

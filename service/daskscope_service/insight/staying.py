@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.verdict import busy_by, kept_for, past_tasks
 from daskscope_service.insight.wording import duration
 
 
@@ -17,6 +17,9 @@ def why_running(cluster: Mapping[str, Any]) -> str:
     held = kept_for(cluster["held_by"] or {})
     idle, timeout = cluster["idle_seconds"], cluster["idle_timeout"]
     if idle is None:
+        if past_tasks(cluster):
+            there_is = f" There is {held}." if held else ""
+            return f"It is at work: {busy_by(cluster)}.{there_is} So nothing closes it as idle."
         return f"It has work: {held}." if held else "It was at work when it was last heard."
     keeps = f"Nothing runs, but there is {held}." if held else "Nothing runs, and nothing keeps it."
     if timeout is None:

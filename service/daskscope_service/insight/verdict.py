@@ -15,6 +15,9 @@ from daskscope_service.insight.wording import duration, number, plural
 
 Row = Mapping[str, Any]
 
+#: The first of the signs of work in ``protocol.Status.busy_by``: the usual one.
+TASKS_RUN = "tasks are running"
+
 #: A cluster is silent after at least this many beats that did not come.
 MISSED_BEATS = 3
 
@@ -23,11 +26,12 @@ _HELD = (
     ("processing", "task", " running"),
     ("queued", "task", " queued"),
     ("unrunnable", "task", " that no worker can run"),
-    ("calls", "call", " of a client in progress"),
+    ("calls", "call", " in progress"),
     ("workers starting", "worker", " starting"),
     ("clients", "client", " connected"),
     ("results", "result", " held in memory"),
     ("actors", "actor", ""),
+    ("other schedulers", "other scheduler", " on it, whose tasks cannot be seen"),
 )
 
 
@@ -72,7 +76,20 @@ def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
             f"It is up, and idle for {duration(cluster['idle_seconds'])}"
             + (f", with {held}." if held else "."),
         )
-    return Verdict("running", f"It is up, and at work with {plural(cluster['workers'], 'worker')}.")
+    workers = plural(cluster["workers"], "worker")
+    if past_tasks(cluster):
+        return Verdict("running", f"It is up with {workers}, and at work, though no task runs.")
+    return Verdict("running", f"It is up, and at work with {workers}.")
+
+
+def past_tasks(cluster: Row) -> bool:
+    """Return whether a cluster is at work though none of Dask's tasks runs."""
+    return bool(cluster["busy_by"]) and TASKS_RUN not in cluster["busy_by"]
+
+
+def busy_by(cluster: Row) -> str:
+    """Return in words what a cluster is at; empty where nothing is known."""
+    return "; ".join(cluster["busy_by"] or ())
 
 
 def kept_for(held_by: Mapping[str, int]) -> str:

@@ -24,6 +24,7 @@ _CLUSTER_COLUMNS = (
     "interval",
     "idle_seconds",
     "held_by",
+    "busy_by",
     "workers",
     "may_end",
 )

@@ -14,7 +14,7 @@ from daskscope_service.reads.scope import Item, Page, Scope, Selection, page
 
 #: What tells whether a cluster stopped or is silent.
 _OF_CLUSTER = ("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds",
-               "held_by", "workers", "may_end")  # fmt: skip
+               "held_by", "busy_by", "workers", "may_end")  # fmt: skip
 
 #: What a shutdown has that the cluster decided on by itself.
 _OWN: Item = {column.name: None for column in command.c} | {"even_if_busy": False}

@@ -1,0 +1,78 @@
+"""What clients and workers ask of the scheduler itself: calls that are no tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed.scheduler import Scheduler
+
+#: What a client may ask the scheduler for that takes as long as it takes: ``client.run``,
+#: ``client.run_on_scheduler``, and moving data.
+CALLS = frozenset(("broadcast", "run_function", "gather", "scatter", "rebalance", "replicate"))
+
+#: What a program uses to wait for another part of it: Dask's ``Event``, ``Queue``, ``Variable``,
+#: ``Lock``, ``Semaphore`` and ``MultiLock``.
+MEETINGS = frozenset(
+    f"{kind}_{does}"
+    for kind, how in (
+        ("event", ("wait", "set", "clear")),
+        ("queue", ("put", "get")),
+        ("variable", ("set", "get")),
+        ("semaphore", ("acquire", "release", "refresh_leases")),
+        ("lock", ("acquire", "release")),
+        ("multi_lock", ("acquire", "release")),
+    )
+    for does in how
+)
+
+#: Connections that are open for as long as a client, a worker or a manager is connected, or a
+#: progress bar is shown: nobody waits there for an answer.
+_STREAMS = frozenset(
+    ("connection_stream", "register-client", "register-worker", "register_nanny", "feed",
+     "subscribe_worker_status")
+)  # fmt: skip
+
+#: Seconds that any other operation takes before it is something that somebody waits for: most are
+#: answered at once, such as the worker's beats.
+LASTING = 1.0
+
+
+class Calls:
+    """Watches them. Not thread-safe.
+
+    ``in_progress`` is how many of :data:`CALLS` were in progress at the last look, and ``lasting``
+    what other operations had been for long. ``ours`` are calls of daskscope's own that are under
+    way, which do not count.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        # Other operations that were in progress at the last look, and since when.
+        self._others: dict[Any, tuple[str, float]] = {}
+        self.ours = 0
+        self.in_progress = 0
+        self.lasting: tuple[str, ...] = ()
+
+    def look(self, now: float) -> None:
+        """See what is in progress, ``now`` by a clock that does not jump."""
+        before, others, count = self._others, {}, 0
+        # Dask notes for each connection what it is being used for.
+        for connection, operation in self._scheduler._comms.items():
+            if operation is None or operation in _STREAMS:
+                continue
+            if operation in CALLS:
+                count += 1
+                continue
+            known, since = before.get(connection, (None, now))
+            others[connection] = (operation, since if known == operation else now)
+        self._others, self.in_progress = others, max(count - self.ours, 0)
+        self.lasting = tuple(name for name, since in others.values() if now - since >= LASTING)
+
+    def begun(self) -> int:
+        """Return how many of :data:`CALLS` and :data:`MEETINGS` there were, short ones too."""
+        # Dask counts operations for its dashboard, and lets counts age: what it takes from one
+        # component it puts into the next.
+        counts = self._scheduler.counters["op"].components
+        return round(
+            sum(count.get(operation, 0) for count in counts for operation in (*CALLS, *MEETINGS))
+        )

@@ -1,0 +1,205 @@
+"""Whether workers compute though they have no task: in threads, in processes that they started.
+
+Dask sends a worker's metrics along with its beats, so that nobody needs to be asked. Where our own
+(:mod:`daskscope.worker_process`) is missing, there is Dask's: the CPU of the worker's process now
+and then, and nothing of the processes that it started.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from distributed.core import Status
+from distributed.scheduler import Scheduler, WorkerState, heartbeat_interval
+
+from daskscope import worker_process
+from daskscope.worker_process import METRIC
+
+# Read while this is imported: not on an event loop.
+_TEXT = inspect.getsource(worker_process)
+
+#: The plugin's name on the workers.
+NAME = "daskscope-process"
+
+#: The share of one core above which a worker's process, with those that it started, is at work. An
+#: idle one uses 0.01 to 0.05 for its beats and its profiler; a thread that computes, 1. Where more
+#: workers share the process, each adds to it; so does a scheduler, with its client and daskscope.
+AT_WORK = 0.10
+WORKER_MORE, SCHEDULER_MORE = 0.02, 0.10
+#: Seconds that the share is taken over, at most: what used the CPU for longer ago has ended.
+WINDOW = 60.0
+#: CPU seconds that are nothing: an import, a garbage collection.
+NOTHING = 0.3
+#: Seconds that a window must have before a worker that was found at work is found at rest.
+SURE = 5.0
+#: Seconds between two samples of a worker that count, at most: its clock may have been set.
+MAX_STEP = 30.0
+#: Workers that are looked at in one look.
+AT_ONCE = 500
+#: Seconds after which a worker's beats are missed: whatever it does holds its event loop up. Where
+#: they are expected further apart, that comes on top.
+SILENT = 20.0
+
+
+@dataclass(slots=True)
+class _Window:
+    """What one worker used since ``began``, by its own clock. ``at`` is when it last said so.
+
+    ``base`` is what it had used when the window began: None until a sample has come since the first
+    look, for what came before is about the time before.
+    """
+
+    at: float
+    heard_at: float
+    began: float = 0.0
+    base: float | None = None
+    used: float = 0.0
+    share: float = 0.0
+    at_work: bool = False
+
+    def add(self, at: float, used: float | None, percent: float) -> None:
+        """Add a sample: what was used so far or, where nobody says, in ``percent`` right now."""
+        step, self.at = at - self.at, at
+        if self.base is None or not 0 < step <= MAX_STEP or at - self.began > WINDOW:
+            self.began, self.base, self.used = at, 0.0 if used is None else used, 0.0
+            return
+        self.used = self.used + percent / 100 * step if used is None else used - self.base
+        span = at - self.began
+        if span >= SURE or not self.at_work:
+            self.share = self.used / span
+            self.at_work = self.used > NOTHING and self.share > AT_WORK
+
+
+class WorkersCpu:
+    """Looks at workers that have nothing to do, some at each look. Not thread-safe.
+
+    ``calls`` is how many calls are in progress on the workers, such as methods of actors, ``busy``
+    how many workers' processes are at work, and ``share`` what the busiest uses of one core. Of
+    those that share a process, each reports all of it. ``silent`` workers do not report.
+    """
+
+    def __init__(self) -> None:
+        self._windows: dict[str, _Window] = {}
+        self._begin(())
+        self.calls = self.busy = self.silent = 0
+        self.share = 0.0
+
+    def restart(self) -> None:
+        """Forget what was seen: what the workers have used until now was for the cluster's work."""
+        self._windows.clear()
+        self._begin(())
+        self.calls = self.busy = self.silent = 0
+        self.share = 0.0
+
+    def look(self, workers: Collection[WorkerState], now: float) -> None:
+        """Look at more of ``workers``, ``now`` by a clock that does not jump.
+
+        What was found is there once all have been looked at.
+        """
+        if self._next >= len(self._round):
+            self._begin(workers)
+        windows = self._windows
+        missed_at = now - SILENT - 2 * heartbeat_interval(len(self._round))
+        calls = silent = 0
+        found = self._found
+        for worker in self._round[self._next : self._next + AT_ONCE]:
+            metrics = worker.metrics
+            told = metrics.get(METRIC)
+            if told:
+                at, used, called = told
+                calls += called
+            else:
+                at, used = metrics.get("time") or 0.0, None
+            window = windows.get(worker.address)
+            if window is None:
+                windows[worker.address] = _Window(at, now)
+                continue
+            if at != window.at:
+                window.add(at, used, metrics.get("cpu") or 0.0)
+                window.heard_at = now
+            elif window.heard_at < missed_at:
+                silent += 1
+            if window.at_work:
+                found.append((worker, window))
+        self._next += AT_ONCE
+        self._calls += calls
+        self._silent += silent
+        if self._next >= len(self._round):
+            self._end()
+
+    def _begin(self, workers: Collection[WorkerState]) -> None:
+        self._round, self._next = tuple(workers), 0
+        self._calls = self._silent = 0
+        self._found: list[tuple[WorkerState, _Window]] = []
+
+    def _end(self) -> None:
+        windows, workers, found = self._windows, self._round, self._found
+        if len(windows) > len(workers):
+            there = {worker.address for worker in workers}
+            self._windows = {name: one for name, one in windows.items() if name in there}
+        if found:
+            found = _without_shares(found, workers)
+        self.calls, self.silent, self.busy = self._calls, self._silent, len(found)
+        self.share = max((one.share for _, one in found), default=0.0)
+
+
+def _without_shares(
+    found: list[tuple[WorkerState, _Window]], workers: Collection[WorkerState]
+) -> list[tuple[WorkerState, _Window]]:
+    """Leave out those whose process is at work only because many idle workers share it."""
+    if all(worker.nanny for worker, _ in found):
+        return found
+    sharing = Counter((worker.host, worker.pid) for worker in workers)
+    return [
+        (worker, one)
+        for worker, one in found
+        if one.share
+        > AT_WORK
+        + WORKER_MORE * (sharing[worker.host, worker.pid] - 1)
+        + (SCHEDULER_MORE if worker.pid == os.getpid() else 0.0)
+    ]
+
+
+def watch_processes(scheduler: Scheduler) -> Callable[[], None]:
+    """Have present and future workers say what their processes are at. Return what ends it."""
+    # Each its own: a worker may hear of the end of one after the beginning of the next.
+    name = f"{NAME}-{uuid.uuid4().hex[:8]}"
+
+    # A worker may leave meanwhile. All others have it then, and those that come get it.
+    async def board() -> None:
+        with suppress(Exception):
+            plugin = pickle.dumps(_Carried(_TEXT))
+            await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+
+    async def leave() -> None:
+        with suppress(Exception):
+            await scheduler.unregister_worker_plugin(None, name)
+
+    scheduler.loop.add_callback(board)
+
+    def stop() -> None:
+        if scheduler.status is Status.running:
+            scheduler.loop.add_callback(leave)
+
+    return stop
+
+
+class _Carried:
+    """A :class:`daskscope.worker_process.WorkerProcess` that is pickled as the text of its code.
+
+    As in ``daskscope.observe.logs``: by value, a worker with another Python could not load it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._names = {"text": text, "module": {"__name__": "daskscope_worker_process"}}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("exec(text, module) or module['WorkerProcess']()", self._names)

@@ -1,0 +1,120 @@
+"""What a worker's process is at, as it says itself: what Dask's own metrics of a worker lack.
+
+This file is also sent to the workers, as text, and run there (``daskscope.observe.worker_cpu``):
+they may lack daskscope, and have another Python than the scheduler. So it needs nothing but the
+standard library and distributed, with what comes with it, and a Python as old as distributed takes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # distributed needs it, too
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.worker import Worker
+
+#: What it is called among the worker's metrics, which come to the scheduler with its beats.
+METRIC = "daskscope-process"
+
+#: What others may have asked the worker for itself, that takes as long as it takes.
+CALLS = frozenset(("actor_execute", "run", "run_coroutine"))
+
+#: Seconds between two looks at processes, at least; and the most of the worker's time that looks
+#: may take, as a share: where there are thousands of processes, they are further apart.
+PAUSE, MOST = 0.4, 0.005
+LONGEST_PAUSE = 5.0
+
+
+class WorkerProcess(WorkerPlugin):
+    """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress.
+
+    The seconds are those of the process and of all that it has started and not let go of. The calls
+    are those of :data:`CALLS`, such as a method of an actor.
+    """
+
+    def setup(self, worker: Worker) -> None:
+        """Take part in the worker's beats from now on."""
+        self._cpu = 0.0
+        self._before = cpu_seconds()
+        self._read_at = self._due = time.monotonic()
+        self._metric = self._read
+        worker.metrics[METRIC] = self._metric
+
+    def teardown(self, worker: Worker) -> None:
+        """Leave the worker's beats as they were."""
+        if worker.metrics.get(METRIC) == getattr(self, "_metric", None):
+            worker.metrics.pop(METRIC, None)
+
+    def _read(self, worker: Worker) -> tuple[float, float, int] | None:
+        # Dask would log what it raises, at each beat.
+        try:
+            began = time.monotonic()
+            if began >= self._due:
+                now = cpu_seconds()
+                # Of a process that ended and nobody waited for, the seconds are gone.
+                self._cpu += max(now - self._before, 0.0)
+                self._before, self._read_at = now, began
+                took = time.monotonic() - began
+                self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
+            calls = sum(operation in CALLS for operation in worker._comms.values())
+            return self._read_at, self._cpu, calls
+        except Exception:
+            return None
+
+
+def cpu_seconds() -> float:
+    """Return what this process and those that it has started have used of a processor so far."""
+    ended = os.times()
+    seconds = time.process_time() + ended.children_user + ended.children_system
+    for process in children():
+        with suppress(psutil.Error, OSError):  # it has ended meanwhile
+            used = process.cpu_times()
+            seconds += used.user + used.system
+            # Only Linux counts those that it has waited for.
+            seconds += getattr(used, "children_user", 0.0) + getattr(used, "children_system", 0.0)
+    return seconds
+
+
+def children() -> list[Any]:
+    """Return all processes that this one has started, and those that they have."""
+    if not _has_children():
+        return []
+    if not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):
+        with suppress(psutil.Error, OSError):
+            # It goes through all processes of the machine.
+            return list(psutil.Process().children(recursive=True))
+        return []
+    found: list[Any] = []
+    waiting = [os.getpid()]
+    while waiting:
+        for child in _children_of(waiting.pop()):
+            with suppress(psutil.Error, OSError):
+                found.append(psutil.Process(child))
+                waiting.append(child)
+    return found
+
+
+def _has_children() -> bool:
+    """Return whether this process has any: most workers have none, and need not look for them."""
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        # It leaves to others what they wait for.
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _children_of(process: int) -> list[int]:
+    listed = []
+    with suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with suppress(OSError), open(f"/proc/{process}/task/{thread}/children") as file:
+                listed += [int(child) for child in file.read().split()]
+    return listed

@@ -1,0 +1,41 @@
+"""The real Frisky, a scheduler of its own inside Dask's: its work keeps a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.exporter.conftest import TOKEN
+from tests.exporter.recorder import Recorder
+from tests.patience import stretched
+
+pytest.importorskip("frisky", reason="there is no package of frisky for this system")
+
+#: Tasks of a second each, one after another: well over the two seconds of ``idle.timeout``.
+TASKS = 12
+
+
+@pytest.mark.slow
+def test_a_cluster_at_work_for_frisky_is_not_closed_as_idle(recorder: Recorder) -> None:
+    command = [sys.executable, "-m", "tests.exporter.frisky_program"]
+    ended = subprocess.run(
+        [*command, recorder.url, TOKEN, str(TASKS)],
+        capture_output=True,
+        text=True,
+        timeout=stretched(120),
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == [str(TASKS)]
+    assert "closing" not in {row.state for row in recorder.shutdowns()}
+    at_work = [
+        beat.status
+        for beat in recorder.beats
+        if any(sign.startswith("Frisky") for sign in beat.status.busy_by or ())
+    ]
+    assert at_work
+    assert {status.idle_seconds for status in at_work} == {None}
+    # That its tasks are not seen is said, too.
+    assert at_work[-1].held_by["other schedulers"] == 1

@@ -1,0 +1,340 @@
+"""Whatever a cluster is at keeps it: work that is no task of Dask's, too."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from distributed import Client, Event, LocalCluster, Lock, Queue, Variable
+from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.scheduler import WorkerState
+
+from daskscope import protocol
+from daskscope.observe.others import FRISKY
+from daskscope.observe.worker_cpu import SILENT, WINDOW, WorkersCpu
+from daskscope.worker_process import METRIC
+from tests.exporter.conftest import Register
+from tests.exporter.recorder import Recorder
+from tests.patience import wait_until
+
+#: Computes until there is a file.
+BURN = """
+import pathlib, sys
+while not pathlib.Path(sys.argv[1]).exists():
+    sum(range(100_000))
+"""
+
+
+class Sleeper:
+    def wait_for_file(self, path: str) -> Any:
+        while not Path(path).exists():
+            time.sleep(0.05)
+
+    async def wait_for_file_on_the_loop(self, path: str) -> Any:
+        while not Path(path).exists():
+            await asyncio.sleep(0.05)
+
+
+def start_thread(path: str) -> None:
+    """Start a thread that computes until there is a file, and return."""
+
+    def burn() -> None:
+        while not Path(path).exists():
+            sum(range(100_000))
+
+    threading.Thread(target=burn, daemon=True).start()
+
+
+def start_process(path: str) -> None:
+    """Start a process that computes until there is a file, and return."""
+    subprocess.Popen([sys.executable, "-c", BURN, path])
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> Iterator[Path]:
+    """A file that ends the work. It is there after the test whatever happens."""
+    path = tmp_path / "done"
+    yield path
+    path.touch()
+
+
+Stays = Callable[[str], None]
+
+
+@pytest.fixture
+def stays(register: Register, recorder: Recorder, cluster: LocalCluster) -> Stays:
+    """Register; return what waits for a sign of work, and asks in vain for the cluster to close."""
+    register()
+
+    def stays(sign: str) -> None:
+        status = _status(recorder, lambda status: _says(status, sign), sign)
+        assert status.idle_seconds is None
+        command = f"for {sign}"
+        recorder.commands = [
+            {
+                "id": command,
+                "action": "shutdown",
+                "requested_by": "policy nights",
+                "reason": "",
+                "grace": 0,
+            }
+        ]
+        rows = recorder.wait_for(
+            lambda: [row for row in recorder.shutdowns() if row.id == command], "an answer to it"
+        )
+        recorder.commands = []
+        assert [row.state for row in rows] == ["called off"]
+        assert sign in rows[0].detail
+        assert _is_up(cluster)
+
+    return stays
+
+
+def _says(status: protocol.Status, sign: str) -> bool:
+    return any(sign in one for one in status.busy_by or ())
+
+
+def _status(
+    recorder: Recorder, fits: Callable[[protocol.Status], object], what: str
+) -> protocol.Status:
+    """Wait for a status that fits, in a beat that is to come."""
+    before = len(recorder.beats)
+    return recorder.wait_for(
+        lambda: next((b.status for b in recorder.beats[before:] if fits(b.status)), None), what
+    )
+
+
+def _becomes_idle(recorder: Recorder) -> None:
+    status = _status(recorder, lambda status: status.busy_by == (), "idleness")
+    assert status.idle_seconds is not None
+
+
+def test_a_thread_that_outlives_its_task_is_work(
+    client: Client, recorder: Recorder, stays: Stays, done: Path
+) -> None:
+    client.submit(start_thread, str(done), pure=False).result()
+    stays("a worker uses the CPU without a task")
+    done.touch()
+    _becomes_idle(recorder)
+
+
+def test_a_process_that_a_worker_started_is_work(
+    client: Client, recorder: Recorder, stays: Stays, done: Path
+) -> None:
+    client.submit(start_process, str(done), pure=False).result()
+    stays("a worker uses the CPU without a task")
+    done.touch()
+    _becomes_idle(recorder)
+
+
+@pytest.mark.parametrize("method", ["wait_for_file", "wait_for_file_on_the_loop"])
+def test_a_method_of_an_actor_is_work(
+    client: Client, recorder: Recorder, stays: Stays, done: Path, method: str
+) -> None:
+    actor = client.submit(Sleeper, actor=True).result()
+    call = getattr(actor, method)(str(done))
+    stays("a call to a worker is in progress")
+    assert recorder.beats[-1].status.held_by["calls"] == 1
+    done.touch()
+    call.result()
+    _becomes_idle(recorder)
+    del actor, call
+
+
+def test_who_waits_for_another_part_of_the_program_keeps_the_cluster(
+    client: Client, recorder: Recorder, stays: Stays
+) -> None:
+    event: Any = Event("daskscope", client=client)
+    queue: Any = Queue("daskscope", client=client)
+    variable: Any = Variable("daskscope", client=client)
+    lock: Any = Lock("daskscope")
+    other_lock: Any = Lock("daskscope")
+    assert lock.acquire()
+    for waits, ends in (
+        (event.wait, event.set),
+        (queue.get, lambda: queue.put(1)),
+        (variable.get, lambda: variable.set(1)),
+        (other_lock.acquire, lock.release),
+    ):
+        thread = threading.Thread(target=waits)
+        thread.start()
+        stays("someone waits for an Event, a Queue, a Variable or a Lock")
+        ends()
+        thread.join()
+    other_lock.release()
+    variable.delete()
+    _becomes_idle(recorder)
+
+
+def test_a_call_of_a_clients_says_so(
+    client: Client, recorder: Recorder, stays: Stays, done: Path
+) -> None:
+    thread = threading.Thread(target=lambda: client.run(Sleeper().wait_for_file, str(done)))
+    thread.start()
+    stays("a client's call is in progress")
+    done.touch()
+    thread.join()
+    _becomes_idle(recorder)
+
+
+class OtherScheduler(SchedulerPlugin):
+    """Does as Frisky's plugin does, which has its own tasks in the scheduler's process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.scheduler = SimpleNamespace(n_tasks=0)
+
+
+@contextmanager
+def _keeps_dask_alive(cluster: LocalCluster) -> Iterator[None]:
+    scheduler: Any = cluster.scheduler
+    ends = False
+
+    async def keep() -> None:
+        while not ends:
+            scheduler.idle_since = None
+            await asyncio.sleep(1)
+
+    future = asyncio.run_coroutine_threadsafe(keep(), scheduler.loop.asyncio_loop)
+    try:
+        yield
+    finally:
+        ends = True
+        future.result()
+
+
+def test_a_plugin_that_keeps_dask_from_being_idle_is_heard(
+    cluster: LocalCluster, recorder: Recorder, stays: Stays
+) -> None:
+    with _keeps_dask_alive(cluster):
+        stays("another plugin of the scheduler says that it is at work")
+
+
+def test_another_schedulers_tasks_are_work_and_that_they_are_not_seen_is_said(
+    cluster: LocalCluster, recorder: Recorder, stays: Stays
+) -> None:
+    scheduler: Any = cluster.scheduler
+    frisky = OtherScheduler(FRISKY)
+    scheduler.add_plugin(frisky)
+    try:
+        status = _status(recorder, lambda s: "other schedulers" in s.held_by, "another scheduler")
+        assert status.held_by["other schedulers"] == 1
+        _becomes_idle(recorder)
+        frisky.scheduler.n_tasks = 80
+        stays("Frisky, a scheduler of its own, holds 80 tasks")
+        frisky.scheduler.n_tasks = 0
+        _becomes_idle(recorder)
+    finally:
+        scheduler.remove_plugin(name=FRISKY)
+
+
+@pytest.mark.own_cluster
+def test_idle_timeout_waits_for_all_of_it(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder, done: Path
+) -> None:
+    register(idle__timeout="2s", idle__grace="500ms")
+    client.submit(start_process, str(done), pure=False).result()
+    at = recorder.beats[-1].status.at
+    recorder.wait_for(lambda: recorder.beats[-1].status.at > at + 8, "eight seconds of it")
+    assert _is_up(cluster)
+    assert "closing" not in {row.state for row in recorder.shutdowns()}
+    done.touch()
+    wait_until(lambda: not _is_up(cluster), what="the cluster closes")
+
+
+def _is_up(cluster: LocalCluster) -> bool:
+    return bool(cluster.status == Status.running)
+
+
+# --- with workers and a clock of the test's own -----------------------------------------------
+
+
+class Workers:
+    """Two workers that report once a second what their processes have used."""
+
+    def __init__(self, *, told: bool = True, nanny: str | None = "tcp://n") -> None:
+        self.now = 1000.0
+        self.cpu = WorkersCpu()
+        self._told = told
+        self._used = [5.0, 7.0]
+        self._workers = [
+            SimpleNamespace(
+                address=f"tcp://w{number}", host="h", pid=1, nanny=nanny, metrics={"time": 0.0}
+            )
+            for number in range(2)
+        ]
+
+    def pass_seconds(self, seconds: float, first: float, second: float = 0.0) -> None:
+        """Let time pass in which each uses that share of a core."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            for number, share in enumerate((first, second)):
+                self._used[number] += share
+                metrics: dict[str, Any] = {"time": self.now, "cpu": 100 * share}
+                if self._told:
+                    metrics[METRIC] = (self.now - 500, self._used[number], 0)
+                self._workers[number].metrics = metrics
+            self.look()
+
+    def look(self) -> None:
+        self.cpu.look(cast("list[WorkerState]", self._workers), self.now)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "Dask's own"])
+def test_an_idle_worker_uses_little_and_one_at_work_uses_more(told: bool) -> None:
+    workers = Workers(told=told)
+    workers.pass_seconds(300, 0.05, 0.05)
+    assert workers.cpu.busy == 0
+    workers.pass_seconds(WINDOW, 0.05, 0.4)
+    assert workers.cpu.busy == 1
+    assert workers.cpu.share == pytest.approx(0.4, abs=0.1)
+    # Once it ends it is at rest within the window.
+    workers.pass_seconds(WINDOW + 10, 0.05, 0.05)
+    assert workers.cpu.busy == 0
+
+
+def test_what_is_over_in_a_moment_is_no_work() -> None:
+    workers = Workers()
+    workers.pass_seconds(5, 0.02)
+    workers.pass_seconds(1, 0.25)
+    workers.pass_seconds(30, 0.02)
+    workers.pass_seconds(1, 0.25)
+    assert workers.cpu.busy == 0
+
+
+def test_what_workers_used_before_it_was_quiet_does_not_count() -> None:
+    workers = Workers()
+    workers.pass_seconds(30, 1.0)
+    workers.cpu.restart()
+    workers.look()
+    workers.pass_seconds(20, 0.02)
+    assert workers.cpu.busy == 0
+
+
+def test_many_idle_workers_in_one_process_are_idle() -> None:
+    workers = Workers(nanny=None)
+    # Each reports the whole process.
+    workers.pass_seconds(30, 0.11, 0.11)
+    assert workers.cpu.busy == 0
+    workers.pass_seconds(30, 0.5, 0.5)
+    assert workers.cpu.busy == 2
+
+
+def test_a_worker_that_does_not_report_any_more_is_not_taken_for_idle() -> None:
+    workers = Workers()
+    workers.pass_seconds(3, 0.02)
+    workers.now += SILENT + 5
+    workers.look()
+    assert workers.cpu.silent == 2
+    workers.pass_seconds(1, 0.02)
+    assert workers.cpu.silent == 0
