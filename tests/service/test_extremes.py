@@ -133,7 +133,7 @@ def check_stored_before(
     assert broken(app, client) == []
 
 
-@settings(examples, max_examples=4)
+@settings(examples, max_examples=2)
 @given(first=beats(), second=beats())
 def test_every_page_answers_whatever_clusters_send(
     app: Flask, first: Heartbeat, second: Heartbeat
@@ -141,7 +141,7 @@ def test_every_page_answers_whatever_clusters_send(
     check_sent(app, first, second)
 
 
-@settings(examples, max_examples=4)
+@settings(examples, max_examples=2)
 @given(first=beats(wide=True), second=beats(wide=True))
 def test_every_page_answers_whatever_was_stored_before_there_were_bounds(
     app: Flask, monkeypatch: pytest.MonkeyPatch, first: Heartbeat, second: Heartbeat
@@ -150,7 +150,7 @@ def test_every_page_answers_whatever_was_stored_before_there_were_bounds(
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=40)
+@settings(examples, max_examples=20)
 @given(first=beats(), second=beats())
 def test_every_page_answers_whatever_clusters_send_at_length(
     app: Flask, first: Heartbeat, second: Heartbeat
@@ -159,7 +159,7 @@ def test_every_page_answers_whatever_clusters_send_at_length(
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=40)
+@settings(examples, max_examples=20)
 @given(first=beats(wide=True), second=beats(wide=True))
 def test_every_page_answers_whatever_was_stored_before_at_length(
     app: Flask, monkeypatch: pytest.MonkeyPatch, first: Heartbeat, second: Heartbeat

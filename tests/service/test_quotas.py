@@ -86,6 +86,9 @@ def test_what_is_beyond_a_quota_is_refused_by_name_and_what_is_stored_goes_on(
         first, second = make_cluster("first"), make_cluster("second")
         assert service.beat(make_beat(first)).status_code == 200
         assert service.metrics("one")[0] == 200
+        client = service.app.test_client()
+        sign_in(service.engine, client, "w")
+        assert client.get("/settings/workspace").text.count("not counted yet") == 3
         service.quotas.count()
 
         assert service.beat(make_beat(first, 2)).status_code == 200
@@ -104,8 +107,6 @@ def test_what_is_beyond_a_quota_is_refused_by_name_and_what_is_stored_goes_on(
         assert "DASKSCOPE_QUOTA_SERIES" in told.partial_success.error_message
         assert service.stored(schema.series.c.metric) == {"one"}
 
-        client = service.app.test_client()
-        sign_in(service.engine, client, "w")
         page = client.get("/settings/workspace").text
         assert page.count("used up") == 3  # both, and what it says below
         assert "DASKSCOPE_QUOTA_BYTES" in page
@@ -120,6 +121,7 @@ def test_who_has_used_up_their_room_is_told_to_come_again(
         service.quotas.count()
 
         [room] = [use for use in service.quotas.of("w") if use.kind == "bytes"]
+        assert room.used is not None
         assert 1_000 < room.used < 100_000
         refused = service.beat(full_beat())
         assert refused.status_code == 429

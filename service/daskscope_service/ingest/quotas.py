@@ -44,17 +44,20 @@ _WITH_INDEXES = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a workspace has of a quota: ``used`` of ``limit``; 0 is no limit."""
+    """What a workspace has of a quota: ``used`` of ``limit``; 0 is no limit.
+
+    ``used`` is None until it was counted, a minute after the service started.
+    """
 
     kind: Kind
-    used: int
+    used: int | None
     limit: int
     setting: str
 
     @property
     def full(self) -> bool:
         """Whether there is no room for more."""
-        return 0 < self.limit <= self.used
+        return self.used is not None and 0 < self.limit <= self.used
 
 
 class Quotas:
@@ -73,8 +76,10 @@ class Quotas:
 
     def of(self, workspace: str) -> list[Use]:
         """Return what ``workspace`` has of each quota."""
+        counted = self._rounds > 0
         return [
-            Use(kind, self._used[kind].get(workspace, 0), *self._limits[kind]) for kind in KINDS
+            Use(kind, self._used[kind].get(workspace, 0) if counted else None, *self._limits[kind])
+            for kind in KINDS
         ]
 
     def is_full(self, workspace: str, kind: Kind) -> bool:
@@ -137,8 +142,8 @@ class Quotas:
         gauge = self._instruments.workspace_use
         gauge.clear()
         for name in workspaces:
-            for use in self.of(name):
-                gauge.labels(name, use.kind).set(use.used)
+            for kind in KINDS:
+                gauge.labels(name, kind).set(used[kind].get(name, 0))
 
 
 def bytes_of(connection: Connection, workspace: str, series: int) -> int:
