@@ -16,7 +16,7 @@ from daskscope import protocol
 from daskscope.defaults import argument_name, configured, leaves
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import MAX_NAME
-from daskscope.scrubbing import repeats_a_repeat
+from daskscope.slow_patterns import why_slow
 from daskscope.version import __version__
 
 #: What can have a price for an hour of it.
@@ -366,10 +366,13 @@ def _patterns(values: Mapping[str, Any], path: str) -> tuple[str, ...]:
     for pattern in patterns:
         try:
             re.compile(pattern)
-            slow = repeats_a_repeat(pattern)
+            slow = why_slow(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             raise _wrong(path, pattern, f"a regular expression ({error})") from None
-        if slow:
-            right = "a regular expression without a repeat in a repeat, which may search for ever"
-            raise _wrong(path, pattern, f"{right}; make the outer one possessive: ++ or *+")
+        if slow is not None:
+            right = (
+                f"a regular expression that never takes long, which this may: {slow}. Say what "
+                "ends a repeat ([^@]*@ instead of .*@), or make it possessive (++ or *+)"
+            )
+            raise _wrong(path, pattern, right)
     return patterns

@@ -6,21 +6,16 @@ bounded.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from daskscope.cutting import without_middle
 from daskscope.protocol import MAX_NAME
 from daskscope.secret_patterns import KINDS, NAME, NAMED, STEMS
+from daskscope.slow_patterns import WINDOW
 
 SCRUBBED = "[scrubbed]"
-
-# How Python itself reads a pattern.
-_parser: Any = importlib.import_module("re._parser")
-# How often something may be repeated, at most, that takes no long time within another repeat.
-_MANY = 10
 
 _NAME = re.compile(NAME)
 _STEM = re.compile(STEMS)
@@ -48,6 +43,9 @@ def _named(within: str) -> tuple[_Named, ...]:
 
 
 _IN_CODE, _IN_PROSE = _named("code"), _named("prose")
+
+#: Characters before the end of a window in which a match may be one only because of it.
+_MARGIN = 200
 
 # A frame of a traceback. Source lines, and marks below them, are indented further.
 _FRAME = re.compile(r"(?m)^  (?:File \".+\", line \d+, in .+|\[Previous line repeated .+)\n?")
@@ -80,7 +78,7 @@ class Scrubber:
         text = text.encode(errors="replace").decode()
         text = _without_named(_without_known(text), _IN_CODE if code else _IN_PROSE)
         for pattern in self._users_own:
-            text = pattern.sub(SCRUBBED, text)
+            text = _without_users_own(text, pattern)
         return shortened(text, limit)
 
     def scrub_traceback(self, text: str, limit: int, *, code: bool) -> str:
@@ -143,36 +141,28 @@ def names_a_secret(name: str) -> bool:
     return _NAME.search(name[:1_000]) is not None
 
 
-def repeats_a_repeat(pattern: str) -> bool:
-    """Return whether ``pattern`` repeats what is itself repeated, as in ``(\\w+ ?)+``.
+def _without_users_own(text: str, pattern: re.Pattern[str]) -> str:
+    """Return ``text`` without what a user's pattern matches, which is searched for in windows.
 
-    On a text that nearly matches, that may take for ever; and while Python searches, all of its
-    process waits. What a possessive quantifier (``++``) or an atomic group has matched stays so.
+    What ends where a window does may be longer, or be none; it is looked at again from its start.
     """
-    return _nests(_parser.parse(pattern), repeated=False)
-
-
-def _nests(parsed: Any, *, repeated: bool) -> bool:
-    for operation, argument in parsed:
-        name = str(operation)
-        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            least, most, inner = argument
-            many = most > _MANY and least != most
-            if repeated and many and name != "POSSESSIVE_REPEAT":
-                return True
-            if _nests(inner, repeated=name != "POSSESSIVE_REPEAT" and (repeated or many)):
-                return True
-        elif name == "ATOMIC_GROUP":
-            if _nests(argument, repeated=False):
-                return True
-        elif name == "BRANCH":
-            if any(_nests(branch, repeated=repeated) for branch in argument[1]):
-                return True
-        elif name in ("SUBPATTERN", "ASSERT", "ASSERT_NOT") and _nests(
-            argument[-1], repeated=repeated
-        ):
-            return True
-    return False
+    told: list[str] = []
+    at = start = 0
+    while start < len(text):
+        stop = min(start + WINDOW, len(text))
+        found = pattern.search(text, start, stop)
+        if found is None:
+            start = len(text) if stop == len(text) else start + WINDOW // 2
+        elif start < found.start() and stop < len(text) and found.end() > stop - _MARGIN:
+            start = found.start()
+        else:
+            if found.end() > found.start():
+                told += text[at : found.start()], SCRUBBED
+                at = found.end()
+                start = found.end()
+            else:  # nothing, which is everywhere
+                start = found.end() + 1
+    return "".join((*told, text[at:])) if told else text
 
 
 def without_source_lines(traceback: str) -> str:

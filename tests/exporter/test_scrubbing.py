@@ -230,6 +230,16 @@ def test_what_a_cut_goes_through_is_not_told_in_half() -> None:
         assert "s3cr3t" not in Scrubber().scrub(text, limit)
 
 
+@pytest.mark.parametrize("before", [0, 900, 1_990, 2_000, 5_000])
+@pytest.mark.parametrize("length", [5, 900])
+def test_users_patterns_match_wherever_it_is_in_a_long_text(before: int, length: int) -> None:
+    secret = "EMP-" + "7" * length
+    text = "x" * before + secret + "y" * 3_000
+    told = Scrubber([r"EMP-\d+"]).scrub(text + secret, LIMIT)
+    assert told == "x" * before + SCRUBBED + "y" * 3_000 + SCRUBBED
+    assert Scrubber([r"EMP-\d+$"]).scrub(text, LIMIT) == text
+
+
 @pytest.mark.parametrize("frames", [3, 500])
 def test_of_a_long_traceback_both_ends_stay_and_no_half_of_a_secret(frames: int) -> None:
     frame = '  File "/etl/tree.py", line {}, in walk\n    walk(token="' + SECRET + '{}")\n'

@@ -133,8 +133,14 @@ def test_what_a_program_sets_counts_and_may_be_wrong_too() -> None:
         ("scrub", ["a{9999999999}"]),
         ("scrub", ["(" * 5_000]),
         ("scrub", [r"CUST(\w+ ?)+-\d+"]),
-        ("scrub", [r"x(?:a|(b*)c)*"]),
-        ("scrub", [r"(?=(?:a{2,50}b){3,}?)"]),
+        *(
+            ("scrub", [pattern])
+            for pattern in (
+                *(r"(a|a)*b", r"(?:a?){30}a{30}", "a?" * 30 + "a" * 30, r"(a*)*b", r"(a?b?c?)*d"),
+                *(r"(.*)(.*)(.*)(.*)x", r".*@.*\.com", r"\s*\s*\s*x", r".*(?=.*x)"),
+                *(r"(\w+ ?)+x", r"(?:a|ab|b)*c", r"(.+)\1+x", r"(?:.{0,300}a){4}b"),
+            )
+        ),
         ("spool__max_bytes", "inf"),
         ("spool__max_bytes", -1),
         ("interval", "1e400s"),
@@ -150,7 +156,17 @@ def test_values_that_make_no_sense_are_errors_that_name_the_setting(name: str, v
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"CUST-\d{6}", r"(?i)project[ -]aurora", r"(\w+ ?)++-\d+", r"(?>(a*)b)*", r"(?:ab?){1,9}c+d*"],
+    [
+        *(r"CUST-\d{6}", r"(?i)project[ -]aurora", r"(\w+ ?)++-\d+", r"(?>(a*)b)*"),
+        *(
+            r"(?:ab?){1,9}c+d*",
+            r"[\w.+-]+@[\w-]+\.[\w.-]+",
+            r"(?:\d[ -]?){13,16}",
+            r"(?s)BEGIN.*END",
+        ),
+        *(r"(?:\d{1,3}\.){3}\d{1,3}", r"password\s*[:=]\s*\S+", r"(a|b)*c", r"(\w+\s)+x"),
+        *(r"x(?:a|(b*)c)*", r"(?=(?:a{2,50}b){3,}?)"),
+    ],
 )
 def test_patterns_that_take_no_long_time_are_well(pattern: str) -> None:
     assert settings(scrub=[pattern]).scrub == (pattern,)
