@@ -190,6 +190,7 @@ def create_app(settings: Settings) -> Flask:
     forms.install(app)
     compression.install(app)
     install_problems(app)
+    app.register_error_handler(access.SignInAgain, account.sign_in_again)
     access.install(app, settings.url)
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
         Forwarded(AtOnce(app.wsgi_app, memory, answers, instruments), settings.trusted_proxies)

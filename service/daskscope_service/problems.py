@@ -74,7 +74,7 @@ class Problem(Exception):
 
 def install(app: Flask) -> None:
     """Make ``app`` answer every error with a problem document, or with a page for people."""
-    app.register_error_handler(Problem, _answer)
+    app.register_error_handler(Problem, answer_problem)
     app.register_error_handler(HTTPException, _answer_http)
     app.register_error_handler(DataError, _answer_data)
     app.register_error_handler(OperationalError, _answer_outage)
@@ -94,7 +94,8 @@ def document(problem: Problem, request_id: str | None) -> bytes:
     return msgspec.json.encode(members | problem.members)
 
 
-def _answer(problem: Problem) -> Response:
+def answer_problem(problem: Problem) -> Response:
+    """Answer with ``problem``: a document for programs, a page for people."""
     if is_api(request.path):
         response = Response(document(problem, g.get("request_id")), content_type=CONTENT_TYPE)
     else:
@@ -115,17 +116,17 @@ def _answer_http(error: HTTPException) -> Response:
     headers = {k: v for k, v in error.get_headers() if k.lower() not in dropped}
     if status == 404 and request.url_rule is None:
         # Programs tell by the reason that they are newer than this service.
-        return _answer(
+        return answer_problem(
             Problem(404, f"There is nothing at {request.path[:200]}.", reason="no such address")
         )
-    return _answer(Problem(status, error.description or error.name, headers=headers))
+    return answer_problem(Problem(status, error.description or error.name, headers=headers))
 
 
 def _answer_data(error: DataError) -> Response:
     if not _asks_for_nul():
         # Nothing that was asked for: a stored value, or what a query makes of some.
         return _answer_unexpected(error)
-    return _answer(
+    return answer_problem(
         Problem(400, "It holds the character NUL, which the database cannot; leave it out.")
     )
 
@@ -144,7 +145,7 @@ def _answer_outage(error: OperationalError) -> Response:
         return _answer_unexpected(error)  # a mistake in a query, which PostgreSQL calls another
     # The error as a whole would tell the query, and with it what users sent.
     logger.error("%s %s failed: %s", request.method, _route(), error.orig)
-    return _answer(
+    return answer_problem(
         Problem(
             503,
             "The database does not answer at the moment; try again.",
@@ -155,7 +156,7 @@ def _answer_outage(error: OperationalError) -> Response:
 
 def _answer_unexpected(error: Exception) -> Response:
     logger.error("%s %s failed", request.method, _route(), exc_info=error)
-    return _answer(
+    return answer_problem(
         Problem(500, "Something went wrong in the service. Its log has the details; try again.")
     )
 

@@ -255,6 +255,12 @@ class Settings:
         "DASKSCOPE_SILENT_AFTER",
         "Seconds of silence after which a cluster counts as lost (at least three beats).",
     )
+    session_idle: float = _setting(
+        7 * 86400.0,
+        "DASKSCOPE_SESSION_IDLE",
+        "Seconds without a request after which a session ends (a page that updates itself makes "
+        "requests). At the latest, it ends after 30 days.",
+    )
     retention_interval: float = _setting(
         3600.0,
         "DASKSCOPE_RETENTION_INTERVAL",
@@ -278,6 +284,7 @@ class Settings:
             ("quota_series", 0),
             ("quota_bytes", 0),
             ("silent_after", 1),
+            ("session_idle", 300),
             ("retention_interval", 0),
             ("threads", 1),
             ("queue_size", 1),

@@ -105,6 +105,8 @@ def list_users(**options: Any) -> None:
     for user, roles in found:
         state = "active" if user.disabled_at is None else "disabled"
         said = ", ".join(f"{role} of {workspace}" for workspace, role in roles.items()) or "none"
+        if user.made_in is not None:
+            said += f" (made by an invitation of {user.made_in})"
         click.echo(f"{user.name:<{width}}{state:<10}{said}")
 
 
@@ -112,20 +114,35 @@ def list_users(**options: Any) -> None:
 @click.argument("name")
 @click.argument("role", type=click.Choice([*_ROLES, "none"]))
 @click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
+@click.option("--yes", is_flag=True, help="Do not ask whether the account is whose its name says.")
 @settings_options("data_dir", "database_url")
-def set_role(name: str, role: Any, workspace: str, **options: Any) -> None:
+def set_role(name: str, role: Any, workspace: str, yes: bool, **options: Any) -> None:
     """Say what the user NAME is in a workspace: owner, member, viewer, or none.
 
     \b
     For example, to put a user into another workspace, and out of it again:
       daskscope user role maria viewer --workspace research
       daskscope user role maria none --workspace research
+
+    Where an invitation of another workspace made the account, it asks first: whoever opened that
+    invitation chose the password.
     """
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
         user = _user(engine, name)
         if role != "none":
+            if user.made_in not in (None, workspace):
+                if not yes:
+                    click.confirm(
+                        f"An invitation of the workspace {user.made_in} made the account {name}, "
+                        "and whoever opened it chose the password. Is it that of the person whom "
+                        f"you mean to let into {workspace}? ('daskscope user password' makes it "
+                        "theirs.)",
+                        abort=True,
+                        err=True,
+                    )
+                users.vouch_for(engine, user)
             users.set_role(engine, user, workspace, role)
         elif not users.take_role(engine, user, workspace):
             raise click.ClickException(

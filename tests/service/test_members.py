@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import requests
 from sqlalchemy import Engine, insert, select, update
 
-from daskscope_service.accounts import members, users
+from daskscope_service.accounts import members, throttle, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.members import LastOwner
 from daskscope_service.accounts.users import Role, User
@@ -19,6 +20,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from tests.service.beats import make_beat, post
 from tests.service.people import PASSWORD, browser_of, is_in, make_user, sign_in_by_link
+from tests.service.test_command_line import daskscope
 from tests.service.test_tokens import admin, made, person, works
 from tests.service_process import ServiceProcess
 
@@ -101,6 +103,15 @@ def test_who_has_an_account_joins_with_it_and_no_one_else_takes_it(
     assert "Sign in to join" in stranger.get(said["url"], timeout=30).text
     taken = accept(said["url"], stranger, password="another good password")
     assert taken.status_code == 409
+    # Its page is the same, whether the name has an account or not.
+    unknown = invite(shared_service, browser, workspace, name=new_name(), role="member")
+    first, second = (
+        stranger.get(one["url"], timeout=30)
+        .text.replace(one["url"].partition("code=")[2], "CODE")
+        .replace(one["name"], "NAME")
+        for one in (said, unknown)
+    )
+    assert first == second
     assert not is_in(shared_service, stranger)
 
     theirs = browser_of(shared_service, user.name)
@@ -115,6 +126,51 @@ def test_who_has_an_account_joins_with_it_and_no_one_else_takes_it(
     said = invite(shared_service, browser, workspace, name=user.name, role="viewer")
     assert accept(said["url"], theirs).ok
     assert users.roles_of(shared_service.engine, user.id)[workspace] == "member"
+
+
+def test_owners_cannot_find_out_one_by_one_who_has_an_account(
+    shared_service: ServiceProcess, workspace: str
+) -> None:
+    _, browser = person(shared_service, workspace, "owner")
+    victim = make_user(shared_service, {f"{workspace}-2": "member"})
+    statuses = []
+    for _ in range(throttle.FOR_NAME + 1):
+        said = invite(shared_service, browser, workspace, name=victim.name)
+        statuses.append(accept(said["url"], requests.Session(), password=PASSWORD).status_code)
+    assert statuses == [409] * throttle.FOR_NAME + [429]
+    with writing(shared_service.engine) as connection:  # others come from this address too
+        connection.execute(schema.sign_in_attempt.delete())
+
+
+def test_an_account_that_an_invitation_made_is_let_in_elsewhere_only_knowingly(
+    shared_service: ServiceProcess, workspace: str
+) -> None:
+    _, browser = person(shared_service, workspace, "owner")
+    name = new_name()
+    said = invite(shared_service, browser, workspace, name=name)
+    assert accept(said["url"], requests.Session(), password=PASSWORD).ok
+    where = shared_service.database_options
+    listed = daskscope("user", "list", *where).stdout
+    (line,) = [line for line in listed.splitlines() if name in line]
+    assert f"made by an invitation of {workspace}" in line
+
+    def give(*more: str) -> subprocess.CompletedProcess[str]:
+        return daskscope("user", "role", name, "owner", "--workspace", "alpha", *more, *where)
+
+    refused = give()
+    assert refused.returncode == 1
+    assert f"An invitation of the workspace {workspace} made the account {name}" in refused.stderr
+    user = users.find(shared_service.engine, name)
+    assert user is not None
+    assert set(users.roles_of(shared_service.engine, user.id)) == {workspace}
+    assert (
+        daskscope("user", "role", name, "viewer", "--workspace", workspace, *where).returncode == 0
+    )
+    assert give("--yes").returncode == 0
+    assert users.roles_of(shared_service.engine, user.id)["alpha"] == "owner"
+    assert "made by an invitation" not in next(
+        line for line in daskscope("user", "list", *where).stdout.splitlines() if name in line
+    )
 
 
 def test_who_was_taken_out_of_all_workspaces_comes_back_by_an_invitation(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 
 import pytest
 import requests
 from sqlalchemy import select, update
 
-from daskscope_service.accounts import sessions, tokens, users
+from daskscope_service.accounts import device_login, sessions, tokens, users
 from daskscope_service.accounts.users import User
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -249,3 +250,77 @@ def test_when_a_session_was_last_seen_is_written_down_but_not_each_time(
 )
 def test_a_browser_is_told_in_two_words(agent: str, short: str | None) -> None:
     assert sessions.browser(agent) == short
+
+
+def age(service: ServiceProcess, browser: requests.Session, **seconds: float) -> None:
+    """Let so many seconds have passed since these times of the browser's session."""
+    table = schema.session
+    row = sessions.find(service.engine, browser.cookies[sessions.COOKIE])
+    assert row is not None
+    with writing(service.engine) as connection:
+        connection.execute(
+            update(table)
+            .where(table.c.id_hash == row.id_hash)
+            .values({name: table.c[name] - passed for name, passed in seconds.items()})
+        )
+
+
+def test_a_session_ends_in_which_nothing_was_asked_for_days(
+    shared_service: ServiceProcess, user: User
+) -> None:
+    used, idle = (browser_of(shared_service, user.name) for _ in range(2))
+    week = 7 * 86400.0
+    age(shared_service, used, created_at=2 * week, last_seen_at=week - 3600)
+    age(shared_service, idle, created_at=week, last_seen_at=week)
+    assert not is_in(shared_service, idle)
+    assert is_in(shared_service, used)
+    page = used.get(f"{shared_service.url}/account", timeout=30).text
+    assert page.count("Firefox 144, Linux") == 1
+
+
+def test_what_gives_rights_or_removes_for_good_needs_a_fresh_sign_in(
+    shared_service: ServiceProcess,
+) -> None:
+    workspace = f"w-{uuid.uuid4().hex[:8]}"
+    owner, other = (make_user(shared_service, {workspace: "owner"}) for _ in range(2))
+    browser, url = browser_of(shared_service, owner.name), shared_service.url
+    api, member = f"{url}/api/v1/workspaces/{workspace}", f"/members/{other.id}"
+    asked = device_login.begin(
+        shared_service.engine, host="x", scopes=["admin"], address="192.0.2.1"
+    )
+    invited = {"name": f"li-{uuid.uuid4().hex[:8]}", "role": "viewer"}
+
+    def by_page(path: str, form: dict[str, str]) -> requests.Response:
+        headers = {"Referer": f"{url}/settings/members"}
+        return browser.post(f"{url}{path}", data=form, headers=headers, timeout=30)
+
+    def by_api(method: str, path: str, body: object = None) -> requests.Response:
+        return browser.request(method, path, json=body, timeout=30)
+
+    acts: tuple[Callable[[], requests.Response], ...] = (
+        lambda: by_page("/settings/tokens", {"scope": "admin"}),
+        lambda: by_page("/settings/invitations", invited),
+        lambda: by_page(f"/settings{member}", {"role": "viewer"}),
+        lambda: by_page("/settings/retention", {"log": "1"}),
+        lambda: by_page("/activate", {"code": asked.user_code, "answer": "allow"}),
+        lambda: by_api("POST", f"{url}/api/v1/tokens", {"label": "x", "scopes": ["admin"]}),
+        lambda: by_api("POST", f"{api}/invitations", invited),
+        lambda: by_api("PUT", f"{api}{member}", {"role": "viewer"}),
+        lambda: by_api("DELETE", f"{api}{member}"),
+        lambda: by_api("PUT", f"{url}/api/v1/retention", {"days": {}}),
+    )
+    age(shared_service, browser, created_at=2 * 3600.0)
+    for act in acts:
+        refused = act()
+        assert refused.status_code == 403
+        assert "signed in within the last hour" in refused.text
+    assert f'value="{owner.name}"' in acts[1]().text  # and whose password it takes
+    assert 'name="next" value="/settings/members"' in acts[1]().text
+    assert tokens.list_in(shared_service.engine, workspace) == []
+    assert users.roles_of(shared_service.engine, other.id) == {workspace: "owner"}
+    # What gives no one anything is done, and so is all the rest after another sign-in.
+    assert by_page("/settings/tokens", {"scope": "read"}).ok
+    form = {"name": owner.name, "password": PASSWORD}
+    assert browser.post(f"{url}/sign-in", data=form, timeout=30).ok
+    for act in acts:
+        assert act().ok

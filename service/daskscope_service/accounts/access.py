@@ -23,6 +23,7 @@ from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
 from daskscope_service.db.engine import current_engine
 from daskscope_service.problems import Problem
+from daskscope_service.settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,7 +31,23 @@ R = TypeVar("R")
 #: What the roles may do, each all of those before it.
 _RANK = ("viewer", "member", "owner")
 
+#: Seconds after sign-in for which a session may do what :func:`check_fresh` guards.
+FRESH_SECONDS = 60 * 60.0
+
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class SignInAgain(Problem):
+    """Whoever asks signed in too long ago for this: someone else may have found their browser."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            403,
+            "For this you must have signed in within the last hour. Sign in again, or with a "
+            "fresh link, and repeat it.",
+            title="Sign in again",
+            reason="sign in again",
+        )
 
 
 def install(app: Flask, url: str) -> None:
@@ -140,10 +157,24 @@ def may_act(who: Session | Caller, least: Role) -> bool:
     return _RANK.index(who.role) >= _RANK.index(least)
 
 
+def check_fresh() -> None:
+    """Raise SignInAgain if the request comes from a session that is not fresh.
+
+    What gives others rights, or removes what does not come back, is not for who finds a browser
+    that was left signed in. A token of scope ``admin`` is there to do so.
+    """
+    session: Session | None = g.get("session")
+    if session is not None and session.created_at < time.time() - FRESH_SECONDS:
+        raise SignInAgain
+
+
 def current_session() -> Session | None:
     """Return the session of the request, in force; None if there is none."""
     session_id = request.cookies.get(sessions.COOKIE)
-    session = None if session_id is None else sessions.find(current_engine(), session_id)
+    session = None
+    if session_id is not None:
+        settings: Settings = current_app.config["SETTINGS"]
+        session = sessions.find(current_engine(), session_id, settings.session_idle)
     if session is not None:
         g.session = session
     return session

@@ -30,6 +30,7 @@ Action = Literal[
     "invited",
     "invitation taken back",
     "user made",
+    "user vouched for",
     "user removed",
     "user disabled",
     "user enabled",

@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from daskscope_service.accounts import audit, passwords, sessions, users
+from daskscope_service.accounts import audit, passwords, sessions, throttle, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.users import Role, UnfitName
@@ -246,11 +246,15 @@ def accept_as_new(
         There is a user of that name already: they accept it signed in.
     UnfitPassword
         See :func:`passwords.check`.
+    TooMany
+        Too many invitations of the workspace, or from this address, were to names that are taken:
+        who invites must not learn from it which accounts there are elsewhere.
     """
     found = find(engine, code)
     if found is None:
         return None
     passwords.check(password, found.name)
+    attempt = throttle.begin(engine, f"invitations of {found.workspace}", address)
     hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
     with writing(engine) as connection:
         row = connection.execute(
@@ -262,6 +266,7 @@ def accept_as_new(
             connection,
             name=found.name,
             password_hash=hashed,
+            made_in=found.workspace,
             actor=f"invitation {found.id}",
             address=address,
         ).id
@@ -281,7 +286,9 @@ def accept_as_new(
             workspace=found.workspace,
             address=address,
         )
-        return sessions.start(connection, workspace=found.workspace, user=made, agent=agent)
+        started = sessions.start(connection, workspace=found.workspace, user=made, agent=agent)
+    throttle.withdraw(engine, attempt)
+    return started
 
 
 def _is_open() -> ColumnElement[bool]:

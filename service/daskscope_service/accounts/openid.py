@@ -74,8 +74,10 @@ class Provider:
         self._requests = threading.BoundedSemaphore(self.at_once)
         self._fetching = threading.Lock()
 
-    def address(self, *, state: str, nonce: str, verifier: str) -> str:
+    def address(self, *, state: str, nonce: str, verifier: str, again: bool = False) -> str:
         """Return the page of the provider to send the browser to.
+
+        ``again``: it asks who they are, also someone who is signed in there.
 
         Raises
         ------
@@ -88,6 +90,7 @@ class Provider:
                 state=state,
                 code_verifier=verifier,
                 nonce=nonce,
+                **({"prompt": "login"} if again else {}),
             )
         return str(url)
 

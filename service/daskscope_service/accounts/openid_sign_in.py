@@ -53,11 +53,18 @@ class Returned:
 
 
 def begin(
-    engine: Engine, provider: Provider, *, target: str, address: str, user_id: str | None = None
+    engine: Engine,
+    provider: Provider,
+    *,
+    target: str,
+    address: str,
+    user_id: str | None = None,
+    again: bool = False,
 ) -> Begun:
     """Send a browser at ``address`` to the provider; it wants to go to ``target`` afterwards.
 
-    With ``user_id``, a user who is signed in connects their account with the provider's.
+    With ``user_id``, a user who is signed in connects their account with the provider's. ``again``:
+    the provider shall ask them who they are, though they are signed in there.
 
     Raises
     ------
@@ -91,7 +98,7 @@ def begin(
         )
     try:
         # Only now: the provider may take its time, and who has used their places up asks nothing.
-        url = provider.address(state=state, nonce=nonce, verifier=verifier)
+        url = provider.address(state=state, nonce=nonce, verifier=verifier, again=again)
     except OpenIDError:
         with writing(engine) as connection:  # it is not theirs that the provider does not answer
             connection.execute(
@@ -252,7 +259,11 @@ def _make_user(connection: Connection, provider: Provider, person: Person, addre
     host = urlsplit(provider.issuer).hostname
     name = person.email if person.email_verified else None
     name = name or f"{person.subject[:100]} ({host})"
-    if users.by_name(connection, name, user.c.id) is not None:
+    taken = users.by_name(connection, name, user.c.made_in)
+    if taken is not None and taken.made_in is not None and person.email_verified:
+        # By whoever opened an invitation to that name, which must not keep out whose it is.
+        name = f"{name} ({host})"
+    elif taken is not None:
         raise NotLetIn(
             f"There is a user {name} already. If that is you, sign in with your password, and "
             "connect the two on the page of your account."

@@ -19,6 +19,7 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
+    func,
     insert,
     or_,
     select,
@@ -105,6 +106,7 @@ _IN_FORCE = (
         or_(table.c.token.is_(None), and_(token.c.id.is_not(None), token.c.revoked_at.is_(None))),
         or_(token.c.expires_at.is_(None), token.c.expires_at > bindparam("now")),
         table.c.expires_at > bindparam("now"),
+        func.coalesce(table.c.last_seen_at, table.c.created_at) > bindparam("seen_after"),
     )
 )
 
@@ -141,12 +143,15 @@ def start(
     return session_id
 
 
-def find(engine: Engine, session_id: str) -> Session | None:
-    """Return the session of this id; None if there is none, or it is over."""
+def find(engine: Engine, session_id: str, idle: float = SECONDS) -> Session | None:
+    """Return the session of this id; None if there is none, or it is over.
+
+    ``idle``: so many seconds after it was last seen, it is.
+    """
     now = time.time()
     statement = _IN_FORCE.where(table.c.id_hash == hash_of(session_id))
     with engine.connect() as connection:
-        row = connection.execute(statement, {"now": now}).first()
+        row = connection.execute(statement, {"now": now, "seen_after": now - idle}).first()
     if row is None:
         return None
     session = Session(*row)
@@ -154,13 +159,15 @@ def find(engine: Engine, session_id: str) -> Session | None:
     return session
 
 
-def list_of(engine: Engine, user: str) -> list[Session]:
-    """Return the sessions of the user of this id, the one seen last first."""
+def list_of(engine: Engine, user: str, idle: float = SECONDS) -> list[Session]:
+    """Return the sessions of the user of this id, the one seen last first. ``idle``: as above."""
+    now = time.time()
     statement = _IN_FORCE.where(table.c.user == user).order_by(
         table.c.last_seen_at.desc(), table.c.id_hash
     )
     with engine.connect() as connection:
-        return [Session(*row) for row in connection.execute(statement, {"now": time.time()})]
+        found = connection.execute(statement, {"now": now, "seen_after": now - idle})
+        return [Session(*row) for row in found]
 
 
 def switch(engine: Engine, session: Session, workspace: str) -> bool:

@@ -83,6 +83,11 @@ def succeeded(engine: Engine, attempt: Attempt) -> None:
     _take_back(engine, attempt.ids)
 
 
+def withdraw(engine: Engine, attempt: Attempt) -> None:
+    """Take back an attempt, and leave those before it."""
+    _take_back(engine, attempt.ids)
+
+
 def network(address: str) -> str:
     """Return what stands for ``address``: of IPv6 its network, all of which one person has."""
     try:

@@ -37,16 +37,21 @@ class UnfitName(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user without the password. Times are seconds since the epoch, UTC."""
+    """A user without the password. Times are seconds since the epoch, UTC.
+
+    ``made_in``: the workspace whose invitation made the account. Whoever opened that chose its
+    password, so that the name proves nothing to other workspaces; None once someone vouches for it.
+    """
 
     id: str
     name: str
     display_name: str
     created_at: float
     disabled_at: float | None
+    made_in: str | None = None
 
 
-_COLUMNS = (table.c.id, table.c.name, table.c.display_name, table.c.created_at, table.c.disabled_at)
+_COLUMNS = tuple(table.c[name] for name in User.__slots__)
 
 
 def create(
@@ -77,10 +82,13 @@ def add(
     name: str,
     password_hash: str,
     display_name: str = "",
+    made_in: str | None = None,
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> User:
     """Make a user in no workspace. ``password_hash`` is "" for one who signs in another way.
+
+    ``made_in``: as :class:`User` says.
 
     Raises
     ------
@@ -90,9 +98,9 @@ def add(
     name_key = key_of(name)
     if name_key is None:
         raise UnfitName(_UNFIT)
-    user = User(secrets.token_hex(8), name, display_name or name, time.time(), None)
-    columns = ("id", "name", "name_key", "display_name", "password_hash", "created_at")
-    values = (user.id, name, name_key, user.display_name, password_hash, user.created_at)
+    user = User(secrets.token_hex(8), name, display_name or name, time.time(), None, made_in)
+    columns = ("id", "name", "name_key", "display_name", "password_hash", "created_at", "made_in")
+    values = (user.id, name, name_key, user.display_name, password_hash, user.created_at, made_in)
     # One of two who come at the same moment gets in first, and the other finds no room.
     Upsert(connection.engine, table, key=("name_key",), columns=columns).run(connection, [values])
     if connection.execute(select(table.c.id).where(table.c.id == user.id)).first() is None:
@@ -155,6 +163,13 @@ def set_role(engine: Engine, user: User, workspace: str, role: Role) -> None:
     """
     with writing(engine) as connection:
         give_role(connection, user.id, workspace, role)
+
+
+def vouch_for(engine: Engine, user: User) -> None:
+    """Note that the account of ``user`` is that of whom its name says: see :class:`User`."""
+    with writing(engine) as connection:
+        connection.execute(update(table).where(table.c.id == user.id).values(made_in=None))
+        audit.write(connection, "user vouched for", detail=user.name)
 
 
 def take_role(engine: Engine, user: User, workspace: str) -> bool:
@@ -250,7 +265,10 @@ def set_password(
     if keep_session is not None:
         others = others.where(session.c.id_hash != keep_session)
     with writing(engine) as connection:
-        connection.execute(update(table).where(table.c.id == user.id).values(password_hash=hashed))
+        values: dict[str, Any] = {"password_hash": hashed}
+        if actor == audit.OPERATOR:
+            values["made_in"] = None  # who set the password before is out
+        connection.execute(update(table).where(table.c.id == user.id).values(values))
         connection.execute(others)
         audit.write(connection, "password changed", actor=actor, detail=user.name, address=address)
 

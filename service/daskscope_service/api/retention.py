@@ -10,7 +10,7 @@ from flask import Blueprint, current_app, g, request
 from msgspec import UNSET, Meta, UnsetType
 
 from daskscope import answers as types
-from daskscope_service.accounts.access import require, require_role
+from daskscope_service.accounts.access import check_fresh, require, require_role
 from daskscope_service.api.operation import answers
 from daskscope_service.db.engine import current_engine
 from daskscope_service.problems import Problem
@@ -61,6 +61,7 @@ def put_retention(body: RetentionRequest) -> Item:
 
     What is older by then goes with the next round, and does not come back.
     """
+    check_fresh()
     said = msgspec.to_builtins(body.days)
     own = {kind: None if days is None else int(days) for kind, days in said.items()}
     try:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from daskscope import answers as types
 from daskscope_service.accounts import tokens, users
-from daskscope_service.accounts.access import require_role
+from daskscope_service.accounts.access import check_fresh, require_role
 from daskscope_service.accounts.caller import Caller, NotGranted, make_token
 from daskscope_service.accounts.tokens import LONGEST_LABEL, USUAL, Scope
 from daskscope_service.api.operation import answers
@@ -55,6 +55,8 @@ def list_tokens() -> Item:
 def create_token(body: TokenRequest) -> Item:
     """Make a token, and answer with its secret, this once."""
     engine = current_engine()
+    if "admin" in body.scopes:
+        check_fresh()
     try:
         text = make_token(
             engine,

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from daskscope import answers as types
 from daskscope_service.accounts import members, users
-from daskscope_service.accounts.access import require_role
+from daskscope_service.accounts.access import check_fresh, require_role
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.members import LastOwner, TooManyOpen
 from daskscope_service.accounts.users import Role, UnfitName
@@ -98,6 +98,7 @@ def list_invitations(workspace: str) -> Item:
 def invite(workspace: str, body: InvitationRequest) -> Item:
     """Invite someone, and answer with the link to give to them, this once."""
     _check(workspace)
+    check_fresh()
     try:
         identifier, code = members.invite(current_engine(), g.caller, body.name, body.role)
     except UnfitName as error:
@@ -128,6 +129,7 @@ def _check(workspace: str) -> None:
 
 
 def _change(user_id: str, role: Role | None) -> None:
+    check_fresh()
     try:
         found = members.change(current_engine(), g.caller, user_id, role)
     except LastOwner:

@@ -78,6 +78,9 @@ user = Table(
     Column("password_hash", String, nullable=False),  # "": none, signs in by OpenID Connect
     Column("created_at", Float, nullable=False),
     Column("disabled_at", Float),
+    # The workspace whose invitation made it: the name is not proven to be theirs. None: whoever
+    # runs the service, or the provider, says that it is.
+    Column("made_in", String),
     UniqueConstraint("name_key"),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from flask import (
     Blueprint,
@@ -22,7 +22,7 @@ from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
 from daskscope_service.accounts.throttle import TooMany
 from daskscope_service.db.engine import current_engine
 from daskscope_service.pages.filters import exact
-from daskscope_service.problems import Problem
+from daskscope_service.problems import Problem, answer_problem, is_api
 from daskscope_service.settings import Settings
 
 blueprint = Blueprint("account", __name__)
@@ -161,12 +161,27 @@ def _end(id_hash: bytes | None) -> int:
     return sessions.end_of(current_engine(), user, name, id_hash, actor=name, address=_address())
 
 
-def sign_in_page(target: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
-    """Return the sign-in page; it leads to ``target``, and says what was ``wrong``."""
+def sign_in_again(problem: access.SignInAgain) -> ResponseReturnValue:
+    """Answer to what needs a fresh sign-in: with the sign-in page, which leads back."""
+    if is_api(request.path):
+        return answer_problem(problem)
+    before = urlsplit(request.referrer or "")
+    target = access.safe_next(before.path if before.netloc == request.host else None)
+    return sign_in_page(target, problem.status, problem.detail, again=g.session.user_name or "")
+
+
+def sign_in_page(
+    target: str, status: int = 200, wrong: str | None = None, *, again: str | None = None
+) -> tuple[str, int]:
+    """Return the sign-in page; it leads to ``target``, and says what was ``wrong``.
+
+    ``again``: the name of who is signed in, and is to show that they are there themselves.
+    """
     page = render_template(
         "sign_in.html",
         next=target,
         wrong=wrong,
+        again=again,
         by_token="token" in request.form,
         provider=provider_name(),
     )
@@ -179,7 +194,7 @@ def _account(status: int = 200, wrong: str | None = None) -> tuple[str, int]:
     page = render_template(
         "account.html",
         now=time.time(),
-        sessions=sessions.list_of(engine, user),
+        sessions=sessions.list_of(engine, user, settings.session_idle),
         has_password=users.has_password(engine, user),
         connected=openid_sign_in.is_connected(engine, settings.oidc_issuer, user),
         shortest=SHORTEST,

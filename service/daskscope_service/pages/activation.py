@@ -48,6 +48,8 @@ def answer() -> ResponseReturnValue:
         return _unknown(code)
     if said is None:
         return _page(asked=waiting)
+    if said == "allow" and "admin" in waiting.scopes:
+        access.check_fresh()
     asked = device_login.answer(
         current_engine(),
         code,

@@ -10,7 +10,8 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts import access, members, sessions
 from daskscope_service.accounts.members import LastOwner, TooManyOpen
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
-from daskscope_service.accounts.users import ROLES, Role, UnfitName, find
+from daskscope_service.accounts.throttle import TooMany
+from daskscope_service.accounts.users import ROLES, Role, UnfitName
 from daskscope_service.api.parameters import part, refuse_unknown
 from daskscope_service.db.engine import current_engine
 from daskscope_service.pages.account import begin_session, provider_name
@@ -35,6 +36,7 @@ def list_members() -> ResponseReturnValue:
 @access.acting_as("owner")
 def change_member(user_id: str) -> ResponseReturnValue:
     """Give a member another role, or take them out of the workspace."""
+    access.check_fresh()
     said = request.form.get("role", "")
     role = None if said == "none" else _role(said)
     try:
@@ -49,6 +51,7 @@ def change_member(user_id: str) -> ResponseReturnValue:
 @access.acting_as("owner")
 def invite() -> ResponseReturnValue:
     """Invite someone, and show the link to give to them, this once."""
+    access.check_fresh()
     name = request.form.get("name", "").strip()
     try:
         _, code = members.invite(current_engine(), g.caller, name, _role(request.form.get("role")))
@@ -102,7 +105,18 @@ def accept() -> ResponseReturnValue:
     except UnfitPassword as error:
         return _invitation(code, 400, f"The password was not taken: it {error}.")
     except UnfitName:
-        return _invitation(code, 409)
+        return _invitation(
+            code,
+            409,
+            "No account could be made with this name and password. Sign in if you have an account, "
+            "or ask for an invitation to another name.",
+        )
+    except TooMany as error:
+        raise Problem(
+            429,
+            f"Too many attempts to make an account. Try again in {-(-error.seconds // 60)} min.",
+            headers={"Retry-After": str(error.seconds)},
+        ) from None
     return _invitation(code) if session_id is None else begin_session(session_id, "/")
 
 
@@ -121,7 +135,6 @@ def _invitation(code: str, status: int = 200, wrong: str | None = None) -> tuple
         invitation=found,
         code=code,
         me=None if session is None else session.user_name,
-        known=find(current_engine(), found.name) is not None,
         shortest=SHORTEST,
         provider=provider_name(),
         wrong=wrong,

@@ -43,7 +43,7 @@ def begin() -> ResponseReturnValue:
     target = access.safe_next(request.args.get("next"))
     if not _is_meant():
         return sign_in_page(target, 403, "Another site led you here. Sign in here if you want to.")
-    return _away(target, user_id=None)
+    return _away(target, user_id=None, again="again" in request.args)
 
 
 @blueprint.get("/account/openid")
@@ -100,7 +100,7 @@ def _is_meant() -> bool:
     )
 
 
-def _away(target: str, *, user_id: str | None) -> ResponseReturnValue:
+def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseReturnValue:
     try:
         begun = openid_sign_in.begin(
             current_engine(),
@@ -108,6 +108,7 @@ def _away(target: str, *, user_id: str | None) -> ResponseReturnValue:
             target=target,
             address=request.remote_addr or "",
             user_id=user_id,
+            again=again,
         )
     except OpenIDError as error:
         logger.warning("sign-in by OpenID Connect failed: %s", error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flask import Blueprint, current_app, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as, may_act, signed_in
+from daskscope_service.accounts.access import acting_as, check_fresh, may_act, signed_in
 from daskscope_service.db.engine import current_engine
 from daskscope_service.insight.wording import number, plural, size
 from daskscope_service.pages.form import said
@@ -57,6 +57,7 @@ def retention() -> ResponseReturnValue:
 @acting_as("owner")
 def change() -> ResponseReturnValue:
     """Keep what the form says; ask first where something goes by it that would have stayed."""
+    check_fresh()
     engine = current_engine()
     fields = {kind.name: said(kind.name) for kind in KINDS}
     own: dict[str, int | None] = {}

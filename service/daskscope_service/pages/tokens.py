@@ -44,6 +44,8 @@ def create_token() -> ResponseReturnValue:
         return _page(400, wrong="A token needs a scope; choose what it may do.")
     if lifetime not in LIFETIMES:
         raise Problem(400, "The form has no such time after which a token expires.")
+    if "admin" in scopes:
+        access.check_fresh()
     try:
         made = make_token(
             current_engine(),
