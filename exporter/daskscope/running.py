@@ -10,9 +10,10 @@ import asyncio
 import atexit
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from distributed.scheduler import Scheduler
 
@@ -23,6 +24,7 @@ from daskscope.emit.destination import Destination
 from daskscope.emit.emitter import Emitter, disabled_by_environment
 from daskscope.emit.traces import sampling
 from daskscope.explanation import Explanation, explain
+from daskscope.kernel import before_kernel_ends
 from daskscope.observe.leaving import Leaving
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.observer import Observer
@@ -49,6 +51,8 @@ CLOSE_DEADLINE = 3.0
 SPOOL_AFTER = 2.0
 #: Seconds that it takes to count what was given up, and again to tell it.
 LAST_PATIENCE = 0.25
+#: Seconds for which a kernel that is about to end waits for its goodbye; it has two and a half.
+GOODBYE_DEADLINE = 1.0
 #: Seconds between two snapshots where one cannot hold all that has changed.
 PAUSE = 0.04
 #: Seconds between two looks for requests that take too long, and for what is to be sent again.
@@ -60,7 +64,8 @@ EXPLAIN_DEADLINE = 5.0
 class Running:
     """Observes ``scheduler`` until :meth:`close`, or until it ``is_installed`` there no more.
 
-    Made on the event loop; never waits. ``user`` and ``preloaded`` are as the observer's.
+    Made on the event loop; never waits. ``user`` and ``preloaded`` are as the observer's. ``close``
+    closes the plugin, which closes this.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Running:
         user: str,
         preloaded: bool,
         is_installed: Callable[[], bool],
+        close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
@@ -128,6 +134,7 @@ class Running:
         self._ticks = Timer(self._tick, TICK)
         # A script may end without closing its cluster.
         atexit.register(self._keep_before_exit)
+        self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close)))
         self._more: asyncio.TimerHandle | None = None
         # The beat that is being taken, and the last snapshot that was handed on.
         self._steps: Generator[None, None, Observed] | None = None
@@ -151,6 +158,16 @@ class Running:
             await until(self._profile.done, PROFILE_DEADLINE)
         self._end("stop")
         await until(self._done, ends - time.monotonic())
+
+    def _say_goodbye(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # In another thread, but for a kernel that runs the scheduler in its own: that cannot wait.
+        closing = asyncio.run_coroutine_threadsafe(close(), self._loop)
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._loop:
+            closing.result(GOODBYE_DEADLINE)
 
     def leave(self) -> None:
         """Tell what has changed, and end in the background: another observes the scheduler now."""

@@ -1,0 +1,93 @@
+"""How programs end that have a cluster in their process: as they did, and with a goodbye."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.exporter.conftest import TOKEN
+from tests.exporter.recorder import Recorder
+from tests.patience import stretched
+
+_BEGIN = """
+import code, os, signal, sys, time
+import daskscope
+from distributed import Client, LocalCluster
+
+def begin(name):
+    cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
+    client = Client(cluster)
+    daskscope.register(client, endpoint={url!r}, token={token!r}, interval="1s", name=name)
+    return client, client.map(abs, range(3))
+
+if __name__ == "__main__":
+"""
+
+#: How each ends, its exit status, and whether it says goodbye.
+ENDS: dict[str, tuple[str, int, bool]] = {
+    "end": ("held = begin('end')", 0, True),
+    "exit": ("held = begin('exit'); sys.exit(3)", 3, True),
+    "exception": ("held = begin('exception'); raise KeyError('nobody')", 1, True),
+    # As consoles of editors are made.
+    "console": ("code.InteractiveConsole(globals()).interact(banner='')", 0, True),
+    "handler": (
+        "signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number)); "
+        "held = begin('handler'); print('ready', flush=True); time.sleep(600)",
+        128 + signal.SIGTERM,
+        True,
+    ),
+    "signal": (
+        "held = begin('signal'); print('ready', flush=True); time.sleep(600)",
+        -signal.SIGTERM,
+        False,
+    ),
+    "exec": (
+        "held = begin('exec'); os.execv(sys.executable, [sys.executable, '-c', ''])",
+        0,
+        False,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_program_ends_as_it_would_and_says_goodbye_where_it_still_runs_python(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    programs: dict[str, subprocess.Popen[str]] = {}
+    try:
+        for name, (how, _, _) in ENDS.items():
+            script = tmp_path / f"program_{name}.py"
+            begin = _BEGIN.format(url=recorder.url, token=TOKEN)
+            script.write_text(f"{begin}    {how}\n")
+            programs[name] = subprocess.Popen(
+                [sys.executable, str(script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        for name in ("signal", "handler"):
+            output = programs[name].stdout
+            assert output is not None
+            assert output.readline() == "ready\n"
+            os.kill(programs[name].pid, signal.SIGTERM)
+        typed = "held = begin('console')\nexit()\n"
+        for name, program in programs.items():
+            program.communicate(typed if name == "console" else None, timeout=stretched(120.0))
+    finally:
+        for program in programs.values():
+            program.kill()
+    assert {name: program.returncode for name, program in programs.items()} == {
+        name: status for name, (_, status, _) in ENDS.items()
+    }
+    goodbyes = {beat.cluster.name for beat in recorder.beats if beat.phase == "stop"}
+    assert goodbyes == {name for name, (_, _, says_it) in ENDS.items() if says_it}
+    # All of them lived in the process of their client, which the service is told.
+    assert {beat.cluster.name for beat in recorder.beats} == set(ENDS)
+    assert all(beat.cluster.in_client for beat in recorder.beats)
