@@ -67,11 +67,18 @@ FRAMEWORKS = frozenset(
     {"asyncio", "bokeh", "concurrent", "dask", "distributed", "py", "tornado"}  # py.warnings
 )
 
+#: Modules whose types do nothing but say what they are where a text is made of them.
+WITH_TEXT = frozenset(
+    {"builtins", "datetime", "decimal", "fractions", "ipaddress", "numpy", "pathlib", "uuid"}
+)
+
 LEFT_OUT = "…"
 REFUSED = "[refused]"
 
 # Where our wrapper of logging's method holds itself, what it wraps, and who takes records.
 _TAP = "_daskscope_tap"
+# Where a record says, while it is looked at, which of several workers in a process has taken it.
+_TAKER = "_daskscope"
 
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([diouxXeEfFgGcrsa%])")
 # What dask.utils.format_bytes makes.
@@ -116,6 +123,8 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
                     take(record)
         finally:  # a thread may be interrupted any time, and logs on
             busy.now = False
+            # Whoever keeps the record, or writes all that it holds, finds nothing of ours in it.
+            record.__dict__.pop(_TAKER, None)
 
     tapped = call_handlers, original, takers
     setattr(call_handlers, _TAP, tapped)
@@ -178,10 +187,7 @@ def _clean(text: str, limit: int) -> str:
 
 
 def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
-    try:
-        text = record.getMessage()
-    except Exception:  # logging itself prints that to stderr
-        text = str(record.msg)
+    text = _made_text(record)
     args = record.args.values() if isinstance(record.args, dict) else record.args or ()
     # Often a message is made of the exception that is being handled.
     handled = record.exc_info[1] if isinstance(record.exc_info, tuple) else sys.exc_info()[1]
@@ -192,6 +198,30 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
                     for part in _texts_of(error):
                         text = text.replace(part, LEFT_OUT if exceptions else REFUSED)
     return text
+
+
+def _made_text(record: logging.LogRecord) -> str:
+    # A handler that has written the record has left its text there. To make it once more would run
+    # the user's code for it twice; and once where no handler wanted it.
+    made = record.__dict__.get("message")
+    if isinstance(made, str):
+        return made
+    args: Any = record.args
+    if isinstance(args, dict):
+        args = {name: _not_the_users(value) for name, value in args.items()}
+    elif args:
+        args = tuple(map(_not_the_users, args))
+    text = str(_not_the_users(record.msg))
+    try:
+        return text % args if args else text
+    except Exception:  # logging itself prints that to stderr
+        return text
+
+
+def _not_the_users(value: Any) -> Any:
+    kind = type(value)
+    known = kind.__module__.split(".", 1)[0] in WITH_TEXT or isinstance(value, BaseException)
+    return value if known else LEFT_OUT
 
 
 def _texts_of(error: BaseException) -> list[str]:
@@ -398,7 +428,7 @@ class WorkerLogs(WorkerPlugin):
             if state["worker"] is not self._worker:
                 return
             key = thread_state.key
-        elif Scheduler._instances or record.__dict__.setdefault("_daskscope", self) is not self:
+        elif Scheduler._instances or record.__dict__.setdefault(_TAKER, self) is not self:
             return
         described = self._records.describe(record, len(self._pending) < MAX_PENDING)
         if described is not None:

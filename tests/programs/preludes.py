@@ -1,0 +1,32 @@
+"""How programs begin: with a client that registers, or does not."""
+
+from __future__ import annotations
+
+_REGISTER = """
+import os, sys, warnings
+import logging as _logging
+from distributed import Client
+# What Dask says as connections break at the end is another thing each time.
+for _name in ("distributed", "asyncio", "tornado"):
+    _logging.getLogger(_name).setLevel(_logging.CRITICAL + 1)
+def register(client):
+    if os.environ.get("ENDPOINT"):
+        import daskscope
+        return daskscope.register(
+            client, endpoint=os.environ["ENDPOINT"], token="dsk_programs", interval="100ms"
+        )
+"""
+
+#: A cluster of threads: the scheduler with the plugin, the worker and the client are all in the
+#: program's own process, where they could do the most harm.
+LOCAL = (
+    _REGISTER
+    + """
+from distributed import LocalCluster
+cluster = LocalCluster(
+    processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0", silence_logs=False
+)
+client = Client(cluster)
+register(client)
+"""
+)

@@ -1,0 +1,163 @@
+"""Users' programs print, warn, raise and exit with daskscope as they do without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.exporter.recorder import Recorder
+from tests.programs import preludes, users
+from tests.service_process import free_port
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
+]
+
+PROGRAMS = {name: preludes.LOCAL + program for name, program in users.CODE.items()}
+#: Those that run once more with a service that answers.
+ANSWERED = list(PROGRAMS)[::10]
+
+# What differs from run to run.
+_VARYING = (
+    (re.compile(r"0x[0-9a-f]+"), "0x"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22,27}"), "ID"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "TOKEN"),
+    # Of a recursion without end, how deep it went.
+    (re.compile(r"repeated \d+ more times"), "repeated more times"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+"), "TIME"),
+)
+# What Dask itself says at one run and not at another, and the one warning that is ours to give.
+_MAY_DIFFER = re.compile(
+    r"^(TIME - distributed\.|daskscope: cannot reach the service|Future exception was never"
+    r"|future: <|Task exception was never)"
+)
+_OUR_FRAME = re.compile(
+    r'^  File "[^"]*[\\/]daskscope[\\/][^\n]*\n(?:(?:    [^\n]*\n))*', re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program has printed and warned of, and how it has ended."""
+
+    code: int
+    stdout: str
+    stderr: list[str]
+
+
+class Runner:
+    """Has programs run, in copies of a process that has Dask imported."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.programs.runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._lock = threading.Lock()
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def run(self, *requests: dict[str, Any]) -> dict[str, int]:
+        """Run them side by side. Return how each has ended, by its id."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            for request in requests:
+                self._process.stdin.write(json.dumps(request) + "\n")
+                self._process.stdin.flush()
+            ended = [json.loads(self._process.stdout.readline()) for _ in requests]
+        return {answer["id"]: answer["code"] for answer in ended}
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[Runner]:
+    runner = Runner()
+    yield runner
+    runner.stop()
+
+
+@pytest.fixture(scope="session")
+def refusing() -> str:
+    """The address of a service that is not there."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="session")
+def answering() -> Iterator[str]:
+    """The address of a service that is."""
+    with Recorder() as recorder:
+        yield recorder.url
+
+
+def outcome(code: int, folder: Path) -> Outcome:
+    texts = []
+    for name in ("stdout", "stderr"):
+        file = folder / name
+        text = file.read_text(errors="backslashreplace") if file.exists() else ""
+        text = text.replace(str(folder), "FOLDER")
+        for pattern, stands_for in _VARYING:
+            text = pattern.sub(stands_for, text)
+        texts.append(text)
+    stdout, stderr = texts
+    lines = _OUR_FRAME.sub("", stderr).splitlines()
+    # In any order: several threads say something.
+    return Outcome(code, stdout, sorted({line for line in lines if not _MAY_DIFFER.match(line)}))
+
+
+def compare(runner: Runner, program: str, tmp_path: Path, endpoint: str) -> None:
+    """Run a program without daskscope, and with it, and compare."""
+    folders = {ends: tmp_path / ends for ends in ("without", "with")}
+    requests = []
+    for which, folder in folders.items():
+        folder.mkdir()
+        file = folder / "program.py"
+        file.write_text(PROGRAMS[program])
+        environment = {
+            "ENDPOINT": endpoint if which == "with" else "",
+            "XDG_STATE_HOME": str(folder / "state"),
+        }
+        requests.append(
+            {
+                "id": which,
+                "folder": str(folder),
+                "program": str(file),
+                "environment": environment,
+            }
+        )
+    codes = runner.run(*requests)
+    without, with_it = (outcome(codes[which], folder) for which, folder in folders.items())
+    assert without.code != -signal.SIGKILL, "it does not end, not even without daskscope"
+    assert with_it == without
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_runs_as_without_daskscope(
+    runner: Runner, refusing: str, program: str, tmp_path: Path
+) -> None:
+    compare(runner, program, tmp_path, refusing)
+
+
+@pytest.mark.parametrize("program", ANSWERED)
+def test_it_runs_as_without_daskscope_where_the_service_answers(
+    runner: Runner, answering: str, program: str, tmp_path: Path
+) -> None:
+    compare(runner, program, tmp_path, answering)
