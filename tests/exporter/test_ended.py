@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from distributed import Client, Event, LocalCluster, wait
+from distributed import Client, LocalCluster, wait
 from distributed.core import Status
 
 from daskscope import protocol
@@ -25,12 +27,17 @@ def double(x: int) -> int:
     return 2 * x
 
 
+#: What the test and its tasks, which run in this process, tell each other. Who waits for an Event
+#: of Dask's is at work.
+SAID: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+
+
 def obey(number: int, name: str) -> int:
     """Return the number; or wait, or fail, as long as the test says so."""
-    Event(f"{name} {number} runs").set()
-    if Event(f"{name} holds").is_set():
-        Event(f"{name} goes on").wait()
-    if Event(f"{name} fails").is_set():
+    SAID[f"{name} {number} runs"].set()
+    if SAID[f"{name} holds"].is_set():
+        SAID[f"{name} goes on"].wait()
+    if SAID[f"{name} fails"].is_set():
         raise ValueError("as told")
     return number
 
@@ -69,9 +76,7 @@ def test_how_a_computation_ended_is_not_changed_by_results_that_are_lost_and_com
 ) -> None:
     register()
     name = "ended"
-    events = {
-        what: Event(f"{name} {what}", client=client) for what in ("holds", "goes on", "fails")
-    }
+    events = {what: SAID[f"{name} {what}"] for what in ("holds", "goes on", "fails")}
     finished = client.map(obey, range(4), name=name)
     wait(finished)
     erred = client.map(fail_if_odd, range(4))
@@ -84,9 +89,9 @@ def test_how_a_computation_ended_is_not_changed_by_results_that_are_lost_and_com
     (kept,) = client.get(graph, [("ingredient-doubled", 0)], sync=False)
     wait(kept)
     events["holds"].set()
-    Event(f"{name} 7 runs", client=client).clear()
+    SAID[f"{name} 7 runs"].clear()
     (given_up,) = client.get(graph, ["ingredient"], sync=False)
-    Event(f"{name} 7 runs", client=client).wait()
+    SAID[f"{name} 7 runs"].wait()
     given_up.release()
 
     def ended(count: int) -> dict[str, protocol.Computation] | None:
@@ -186,14 +191,14 @@ def test_who_has_a_failed_task_retried_and_gives_that_up_has_cancelled_it(
 ) -> None:
     register()
     name = "retried"
-    Event(f"{name} fails", client=client).set()
+    SAID[f"{name} fails"].set()
     future = client.submit(obey, 1, name)
     wait(future)
     erred = recorder.computation(lambda row: row.status == "erred")
-    Event(f"{name} holds", client=client).set()
+    SAID[f"{name} holds"].set()
     future.retry()
     recorder.wait_for(lambda: recorder.computations()[erred.id].status == "running", "it to go on")
     future.cancel()
     row = recorder.computation(lambda row: row.status == "cancelled")
     assert (row.id, row.erred, row.retried, row.cancelled) == (erred.id, 0, 1, 1)
-    Event(f"{name} goes on", client=client).set()
+    SAID[f"{name} goes on"].set()
