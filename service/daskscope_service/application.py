@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask
@@ -97,6 +97,9 @@ _NOTIFY_SECONDS = 5.0
 _PRUNE_SECONDS = 3600.0
 _SUM_SECONDS = 60.0
 
+#: Of an answer that says nothing else of how it may be kept: pages tell one user's data.
+_UNKEPT = ("Cache-Control", "private, no-store")
+
 _HEADERS = [
     # No inline script or style, nothing from elsewhere: text of users that slipped through as
     # HTML could still not run.
@@ -107,7 +110,13 @@ _HEADERS = [
     ),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
 ]
+
+#: Where users come by HTTPS: for a year, browsers try no other way.
+_HTTPS_ALONE = ("Strict-Transport-Security", "max-age=31536000")
 
 
 #: What programs talk to.
@@ -191,9 +200,14 @@ def create_app(settings: Settings) -> Flask:
     compression.install(app)
     install_problems(app)
     app.register_error_handler(access.SignInAgain, account.sign_in_again)
-    access.install(app, settings.url)
+    access.install(app, settings)
+    added = [*_HEADERS, _HTTPS_ALONE] if settings.secure else _HEADERS
+    forwarded = Forwarded(settings.trusted_proxies)
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
-        Forwarded(AtOnce(app.wsgi_app, memory, answers, instruments), settings.trusted_proxies)
+        forwarded.middleware(app.wsgi_app), added
+    )
+    app.extensions["daskscope.at_once"] = AtOnce(
+        forwarded, memory, answers, instruments, [_UNKEPT, *added]
     )
     for part in PROGRAMS:
         app.register_blueprint(part.blueprint)
@@ -233,11 +247,13 @@ def limits(settings: Settings) -> dict[str, int]:
     return {heartbeats.PATH: MAX_BEAT_BYTES, **otlp_paths}
 
 
-def _with_headers(answer: WSGIApplication) -> WSGIApplication:
+def _with_headers(answer: WSGIApplication, added: Sequence[tuple[str, str]]) -> WSGIApplication:
     # Not by Flask, which would look at each name and value of them in each answer.
     def answer_with(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
-            return start_response(status, headers + _HEADERS, *rest)
+            kept = any(name.lower() == "cache-control" for name, _ in headers)
+            unkept = [] if kept else [_UNKEPT]
+            return start_response(status, [*headers, *unkept, *added], *rest)
 
         return answer(environ, start)
 

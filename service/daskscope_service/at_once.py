@@ -1,74 +1,85 @@
 """Answers heartbeats before Flask sees them: every cluster sends one every few seconds.
 
-Flask, and all that is done for a request of any kind, take as long as everything that is done for a
-beat. So what its sender is to be told is told here, be the beat right or wrong. All else goes on to
-Flask, with the body: a token that was not shown lately or may not send, a body that is large or of
-unknown length, and what fails for a reason that only the log should have. That a part of it was
-done here before does no harm, as no beat does that comes twice.
+Flask, a thread, and all that is done for a request of any kind, take longer than everything that is
+done for a beat. So a right one is answered on the event loop. All else goes on to Flask, with the
+body: a token that was not shown lately or may not send, a beat that is large or wrong, and what
+fails for a reason that only the log should have. That a part of it was done here before does no
+harm, as no beat does that comes twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from http import HTTPStatus
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 from daskscope_service import problems, request_log
 from daskscope_service.accounts.tokens import Memory, Token
 from daskscope_service.api.heartbeats import PATH, Answers
-from daskscope_service.ingest.body import ENCODINGS, read
+from daskscope_service.forwarded import Forwarded
+from daskscope_service.ingest.body import ENCODINGS
 from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
-#: Bytes of the largest body that is taken here.
-_MOST = 64 * 1024
+    from _typeshed.wsgi import WSGIEnvironment
 
 #: What is wrong with the service, not with the beat: told without looking its token up.
 _OWN_TROUBLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
+#: A status, headers and a body.
+Answer = tuple[int, list[tuple[str, str]], bytes]
+
 
 class AtOnce:
-    """WSGI middleware before ``app``, inside what believes proxies."""
+    """Answers on an event loop what it can. ``headers``: added to each answer."""
 
     def __init__(
-        self, app: WSGIApplication, memory: Memory, answers: Answers, instruments: Instruments
+        self,
+        forwarded: Forwarded,
+        memory: Memory,
+        answers: Answers,
+        instruments: Instruments,
+        headers: Sequence[tuple[str, str]],
     ) -> None:
-        self._app = app
+        self._forwarded = forwarded
         self._memory = memory
         self._answers = answers
         self._instruments = instruments
+        self._headers = headers
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
+    async def answer(self, environ: WSGIEnvironment, body: bytes) -> Answer | None:
+        """Return the answer to a request that has arrived; None if Flask has to answer it."""
         began = time.perf_counter()
         token = self._sender(environ)
-        body = None if token is None else _receive(environ)
-        if token is None or body is None:
-            return self._app(environ, start_response)
+        if token is None:
+            return None
+        environ = environ.copy()  # Flask, if it is to answer, believes proxies by itself
+        self._forwarded.apply(environ)
         request_id = request_log.id_of(environ.get("HTTP_X_REQUEST_ID", ""))
         headers: list[tuple[str, str]] = []
         try:
             status, kind = HTTPStatus.OK, "application/json"
             encoding = environ.get("HTTP_CONTENT_ENCODING", "")
-            answer = self._answers.to(body, encoding, token.workspace, token.id)
+            content = await self._answers.soon(body, encoding, token.workspace, token.id)
+            if content is None:
+                return None
         except Problem as error:
-            if error.status not in _OWN_TROUBLE and not self._memory.in_force(token):
-                # Flask says what is wrong with the token: nothing else is its owner's business.
-                return self._by_flask(environ, start_response, body)
+            if error.status not in _OWN_TROUBLE:
+                # Flask says what is wrong, with the token first: else nothing is its owner's
+                # business.
+                return None
             status, kind = HTTPStatus(error.status), problems.CONTENT_TYPE
             headers += error.headers.items()
-            answer = problems.document(error, request_id)
+            content = problems.document(error, request_id)
         except Exception:  # whatever it is: Flask tries again, and tells of it
-            return self._by_flask(environ, start_response, body)
+            return None
         headers += [
             ("Content-Type", kind),
-            ("Content-Length", str(len(answer))),
+            ("Content-Length", str(len(content))),
             (request_log.HEADER, request_id),
+            *self._headers,
         ]
         request_log.tell(
             self._instruments,
@@ -80,14 +91,7 @@ class AtOnce:
             token=token.id,
             request_id=request_id,
         )
-        start_response(f"{status} {status.phrase}", headers)
-        return [answer]
-
-    def _by_flask(
-        self, environ: WSGIEnvironment, start_response: StartResponse, body: bytes
-    ) -> Iterable[bytes]:
-        environ["wsgi.input"] = BytesIO(body)  # it was read here
-        return self._app(environ, start_response)
+        return status, headers, content
 
     def _sender(self, environ: WSGIEnvironment) -> Token | None:
         """Return the token of a heartbeat, if it may send one and was shown a moment ago."""
@@ -101,14 +105,3 @@ class AtOnce:
         if token is None or token.state(now) != "active" or "ingest" not in token.scopes:
             return None
         return token
-
-
-def _receive(environ: WSGIEnvironment) -> bytes | None:
-    """Return the body; None if it is large, or of a length that is not told."""
-    length = environ.get("CONTENT_LENGTH", "")
-    if not (length.isascii() and length.isdigit()) or int(length) > _MOST:
-        return None
-    try:
-        return read(environ["wsgi.input"], int(length), int(length))
-    except Problem:  # it was not received: Flask says why
-        return None

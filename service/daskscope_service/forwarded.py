@@ -33,7 +33,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1
 
 
 class Forwarded:
-    """WSGI middleware: puts the user's address, scheme and host where the proxy's would be.
+    """Puts the user's address, scheme and host where the proxy's would be.
 
     Parameters
     ----------
@@ -41,19 +41,26 @@ class Forwarded:
         Addresses and networks of the proxies, as in the settings.
     """
 
-    def __init__(self, app: WSGIApplication, proxies: Sequence[str]) -> None:
-        self._app = app
+    def __init__(self, proxies: Sequence[str]) -> None:
         self._networks = [ipaddress.ip_network(proxy, strict=False) for proxy in proxies]
         self._is_proxy = functools.lru_cache(maxsize=1024)(self._look_up)
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
+    def middleware(self, app: WSGIApplication) -> WSGIApplication:
+        """Return ``app`` behind this."""
+
+        def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            self.apply(environ)
+            return app(environ, start_response)
+
+        return answer
+
+    def apply(self, environ: WSGIEnvironment) -> None:
+        """Change what ``environ`` says of who asks, and how."""
         if self._networks and self._is_proxy(environ.get("REMOTE_ADDR", "")):
             self._believe(environ)
         else:
             for name in _ONLY_FROM_PROXIES:
                 environ.pop(name, None)
-        return self._app(environ, start_response)
 
     def _believe(self, environ: WSGIEnvironment) -> None:
         # Each proxy adds at the end. Of the addresses, those of ours are passed by: the first other

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from daskscope_service import problems
+from daskscope_service.at_once import Answer
 from daskscope_service.problems import Problem
 from daskscope_service.reception import SMALL, GoneError, Reception, Refusal, drain
 
@@ -28,8 +29,6 @@ _MOST_REQUESTS = 2000
 
 #: Where no body is expected, and every answer is wanted at once.
 _ALIVE, _READY = "/healthz", "/readyz"
-
-_Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
 class Front:
@@ -44,6 +43,8 @@ class Front:
     may_send
         Tells whether a request of this ``Authorization`` may send a large body. It may ask the
         database.
+    at_once
+        Answers a request with a small body on the event loop, or returns None.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Front:
         threads: int,
         limits: Mapping[str, int],
         may_send: Callable[[str], bool],
+        at_once: Callable[[WSGIEnvironment, bytes], Awaitable[Answer | None]],
     ) -> None:
         self._app = app
+        self._at_once = at_once
         self._limits = limits
         self._may_send = may_send
         self._reception = Reception()
@@ -115,6 +118,11 @@ class Front:
             environ["wsgi.input"] = Refusal(problem)
             await _run(threads, self._app, environ, request, last=scope.http_version != "2")
             return
+        if length is not None and length <= SMALL:
+            answer = await self._at_once(environ, body)
+            if answer is not None:
+                request.response_bytes(*answer)
+                return
         environ["wsgi.input"] = io.BytesIO(body)
         if length is None:
             environ["CONTENT_LENGTH"] = str(len(body))
@@ -191,7 +199,7 @@ def _respond(app: WSGIApplication, environ: WSGIEnvironment, request: Any, last:
     request.response_bytes(status, headers, content)
 
 
-def _call(app: WSGIApplication, environ: WSGIEnvironment) -> _Answer:
+def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
     began: list[Any] = []
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:

@@ -57,7 +57,11 @@ class TextFormatter(logging.Formatter):
             f"{_time(record)} {record.levelname} {_short(record.name)}: "
             f"{_CONTROL.sub(_escape, record.getMessage() + fields)}"
         )
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        # Its text may be what users sent, line ends too: no line of it looks like one of the log.
+        below = self.formatException(record.exc_info).split("\n")
+        return "\n  ".join([line, *(_CONTROL.sub(_escape, one) for one in below)])
 
 
 class JsonFormatter(logging.Formatter):

@@ -190,6 +190,7 @@ def _load(settings: Settings) -> Any:
         app,
         threads=settings.threads,
         limits=limits(settings),
+        at_once=app.extensions["daskscope.at_once"].answer,
         may_send=app.extensions["daskscope.tokens"].may_send,
     )
 

@@ -379,6 +379,11 @@ class Settings:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return (self.public_url or f"{scheme}://{host}:{self.port}").rstrip("/")
 
+    @property
+    def secure(self) -> bool:
+        """Whether users reach the service by HTTPS."""
+        return self.url.startswith("https:")
+
     @classmethod
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, **overrides: Any

@@ -18,7 +18,7 @@ from daskscope.protocol import encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from tests.patience import wait_until
-from tests.service.beats import make_beat, make_cluster, make_code, post
+from tests.service.beats import make_beat, make_cluster, post
 from tests.service.test_logs import PROXIED, line_of
 from tests.service_process import ServiceProcess
 
@@ -100,14 +100,12 @@ def test_a_beat_is_answered_and_kept_the_same(
 
 def test_what_is_wrong_is_told_the_same(shared_service: ServiceProcess, token: str) -> None:
     beat = encode(make_beat())
-    code = make_code()
     wrong: list[tuple[bytes, dict[str, str]]] = [
         (b"", {}),
         (b"{", {}),
         (b'{"protocol": "1.0"}', {}),
         (beat.replace(b'"protocol":"1', b'"protocol":"9'), {}),
         (encode(make_beat(make_cluster(workspace="theirs"))), {}),
-        (encode(make_beat(code=(code,))).replace(code.hash.encode(), b"0" * 64), {}),
         (beat, {"Content_Encoding": "gzip"}),
         (gzip.compress(beat)[:-1], {"Content_Encoding": "gzip"}),
         (beat, {"Content_Encoding": "deflate"}),

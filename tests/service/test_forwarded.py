@@ -34,7 +34,8 @@ def seen(peer: str, headers: dict[str, str], *proxies: str) -> dict[str, Any]:
         inside.update(environ)
         return []
 
-    assert Forwarded(app, proxies)(environ, lambda *_: lambda _: None) == []
+    behind = Forwarded(proxies).middleware(app)
+    assert behind(environ, lambda *_: lambda _: None) == []
     return inside
 
 

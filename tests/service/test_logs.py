@@ -197,9 +197,14 @@ def test_a_line_stays_one_line() -> None:
 def test_a_traceback_follows_the_line() -> None:
     failed = record("failed")
     try:
-        raise ValueError("why")
+        raise ValueError(
+            "why\n2026-05-01 12:00:00.000Z INFO access: GET / status=200\u2028\r\x1b[31m"
+        )
     except ValueError:
         failed.exc_info = sys.exc_info()
-    first, second, *_ = TextFormatter().format(failed).splitlines()
+    text = TextFormatter().format(failed)
+    first, second, *rest = text.splitlines()
     assert first.endswith("failed")
-    assert second.startswith("Traceback")
+    assert second == "  Traceback (most recent call last):"
+    assert all(line.startswith("  ") for line in rest)  # none looks like a line of the log
+    assert "\x1b" not in text

@@ -22,7 +22,7 @@ from daskscope_service.accounts.sessions import Session
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
 from daskscope_service.db.engine import current_engine
-from daskscope_service.problems import Problem
+from daskscope_service.problems import Problem, is_api
 from daskscope_service.settings import Settings
 
 P = ParamSpec("P")
@@ -50,9 +50,24 @@ class SignInAgain(Problem):
         )
 
 
-def install(app: Flask, url: str) -> None:
-    """Refuse cross-site requests that change something. ``url``: where users reach the service."""
-    own_host = urlsplit(url).netloc
+def install(app: Flask, settings: Settings) -> None:
+    """Refuse requests for another host, and cross-site ones that change something."""
+    own_host = urlsplit(settings.url).netloc
+    expected = _without_usual_port(own_host) if settings.public_url else None
+
+    @app.before_request
+    def refuse_other_hosts() -> None:
+        # Programs may know the service by an address of its network, and show a token. What a
+        # browser shows by itself it shows to this host alone.
+        if is_api(request.path) and "Cookie" not in request.headers:
+            return
+        host = request.environ.get("HTTP_HOST", "")
+        if not host or "," in host:
+            raise Problem(400, "The request must have one Host header, and has none or several.")
+        if expected is not None and _without_usual_port(host) != expected:
+            raise Problem(
+                421, f"This is the service at {settings.url}, and nothing else: go there instead."
+            )
 
     @app.before_request
     def refuse_cross_site() -> None:
@@ -170,7 +185,7 @@ def check_fresh() -> None:
 
 def current_session() -> Session | None:
     """Return the session of the request, in force; None if there is none."""
-    session_id = request.cookies.get(sessions.COOKIE)
+    session_id = session_cookie()
     session = None
     if session_id is not None:
         settings: Settings = current_app.config["SETTINGS"]
@@ -178,6 +193,17 @@ def current_session() -> Session | None:
     if session is not None:
         g.session = session
     return session
+
+
+def session_cookie() -> str | None:
+    """Return the id of a session that the request shows; None if it shows none."""
+    return request.cookies.get(session_cookie_name())
+
+
+def session_cookie_name() -> str:
+    """Return what the cookie of a session is called here."""
+    settings: Settings = current_app.config["SETTINGS"]
+    return sessions.cookie_name(secure=settings.secure)
 
 
 def safe_next(target: str | None) -> str:
@@ -294,6 +320,10 @@ def _caller_of(session: Session) -> Caller:
         by_token=session.token is not None,
         address=request.remote_addr or "",
     )
+
+
+def _without_usual_port(host: str) -> str:
+    return host.lower().removesuffix(":443").removesuffix(":80")
 
 
 def _bearer() -> str | None:

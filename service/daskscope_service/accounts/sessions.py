@@ -34,6 +34,10 @@ from daskscope_service.db.schema import member, token, user
 from daskscope_service.db.schema import session as table
 
 COOKIE = "daskscope_session"
+
+#: Browsers take a cookie of such a name from this host alone, by HTTPS: none that another host of
+#: the domain has planted.
+_SECURE_COOKIE = f"__Host-{COOKIE}"
 SECONDS = 30 * 24 * 60 * 60
 
 #: ``last_seen_at`` is written at most this often, in seconds: a write per request costs too much.
@@ -230,10 +234,15 @@ def end_of(
     return ended
 
 
+def cookie_name(*, secure: bool) -> str:
+    """Return what the cookie of a session is called. ``secure``: users come by https."""
+    return _SECURE_COOKIE if secure else COOKIE
+
+
 def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:
     """Give the browser the session. ``secure``: users reach the service by https."""
     response.set_cookie(
-        COOKIE,
+        cookie_name(secure=secure),
         session_id,
         max_age=SECONDS,
         path="/",

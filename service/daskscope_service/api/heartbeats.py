@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -12,8 +13,9 @@ from daskscope_service.accounts.access import require_recently
 from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.commands.outbox import Outbox
 from daskscope_service.ingest.beat_schema import BEAT
-from daskscope_service.ingest.body import encoding_of, receive, unpacked
-from daskscope_service.ingest.heartbeat import BeatStore
+from daskscope_service.ingest.body import encoding_of, receive, unpacked, unpacked_small
+from daskscope_service.ingest.correction import Corrected
+from daskscope_service.ingest.heartbeat import SMALL_BYTES, BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.instruments import Instruments
@@ -54,6 +56,33 @@ class Answers:
         with self._writer.place(), unpacked(body, encoding, MAX_BEAT_BYTES) as text:
             now = time.time()
             stored, code_wanted = self._beats.keep(text, workspace, now, token)
+        return self._reply(stored, code_wanted, workspace, token, now)
+
+    async def soon(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes | None:
+        """Do as :meth:`to`, on an event loop; return None if the beat is too large for that."""
+        self._quotas.check(workspace)
+        text = unpacked_small(body, encoding, SMALL_BYTES)
+        if text is None:
+            return None
+        async with self._writer.place_soon():
+            now = time.time()
+            stored, code_wanted = await self._beats.keep_soon(text, workspace, now, token)
+        if self._outbox.knows(workspace):
+            return self._reply(stored, code_wanted, workspace, token, now)
+        # It asks the database, which takes as long as it takes.
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            None, self._reply, stored, code_wanted, workspace, token, now
+        )
+
+    def _reply(
+        self,
+        stored: Corrected,
+        code_wanted: tuple[str, ...],
+        workspace: str,
+        token: str,
+        now: float,
+    ) -> bytes:
         beat = stored.beat
         self._instruments.beats.inc()
         if stored.rows_left_out:

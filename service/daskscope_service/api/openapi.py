@@ -39,7 +39,8 @@ _SECURITY = {
         "type": "apiKey",
         "in": "cookie",
         "name": COOKIE,
-        "description": "of a person who has signed in on the pages",
+        "description": "of a person who has signed in on the pages; by HTTPS its name begins "
+        "with __Host-",
     },
 }
 

@@ -54,6 +54,11 @@ class Outbox:
             logger.warning("no commands were handed over: %s", error.orig)
             return ()
 
+    def knows(self, workspace: str) -> bool:
+        """Tell whether :meth:`take` need not ask the database about most clusters."""
+        at, clusters = self._addressed.get(workspace, (None, frozenset()))
+        return at is not None and not clusters and time.monotonic() - at < REMEMBERED
+
     def _recently_addressed(self, workspace: str) -> frozenset[str]:
         moment = time.monotonic()
         at, clusters = self._addressed.get(workspace, (None, frozenset()))

@@ -63,6 +63,21 @@ def unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
         yield text
 
 
+def unpacked_small(body: bytes, encoding: str, most: int) -> bytes | None:
+    """Return the ``body`` decompressed, or None if it has more than ``most`` bytes then.
+
+    Raises Problem as :func:`unpacked` does.
+    """
+    if len(body) > most:
+        return None
+    try:
+        return _gunzip(body, most) if encoding == "gzip" else body
+    except Problem as problem:
+        if problem.status == 413:
+            return None
+        raise
+
+
 def encoding_of(request: Request) -> str:
     """Return what ``request`` says of its body, one of ``ENCODINGS`` if it is understood."""
     return request.headers.get("Content-Encoding", "identity").strip().lower()

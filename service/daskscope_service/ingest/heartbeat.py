@@ -40,7 +40,7 @@ _HASHES_KEPT = 4096
 
 #: Beats of up to so many bytes are decoded by the writer, larger ones by the threads that bring
 #: them: no one should wait for those.
-_SMALL_BYTES = 64 * 1024
+SMALL_BYTES = 64 * 1024
 
 #: Seconds for which it is news that something went wrong.
 _NEWS = 86400.0
@@ -190,12 +190,26 @@ class BeatStore:
         delivery = _Delivery(text, workspace, token, now)
         make = partial(self._make, delivery)
         wanted: tuple[str, ...] = self._writer.write(
-            make if len(text) <= _SMALL_BYTES else make(), self._wanted, delivery, token=token
+            make if len(text) <= SMALL_BYTES else make(), self._wanted, delivery, token=token
         )
+        return self._kept(delivery, wanted)
+
+    async def keep_soon(
+        self, text: bytes, workspace: str, now: float, token: str
+    ) -> tuple[Corrected, tuple[str, ...]]:
+        """Do as :meth:`keep`, on an event loop. ``text`` has no more than ``SMALL_BYTES``."""
+        delivery = _Delivery(text, workspace, token, now)
+        make = partial(self._make, delivery)
+        wanted = await self._writer.write_soon(make, self._wanted, delivery, token=token)
+        return self._kept(delivery, wanted)
+
+    def _kept(
+        self, delivery: _Delivery, wanted: tuple[str, ...]
+    ) -> tuple[Corrected, tuple[str, ...]]:
         if delivery.usage:
             self._usage_due.written(delivery.usage)
         if delivery.labelled:
-            self._labels.written(delivery.beat, workspace)
+            self._labels.written(delivery.beat, delivery.workspace)
         return delivery.corrected, wanted
 
     def _make(self, delivery: _Delivery) -> dict[Upsert, list[tuple[Any, ...]]]:

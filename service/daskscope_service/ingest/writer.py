@@ -1,18 +1,22 @@
 """One thread writes all that comes in: batches that wait together are committed together.
 
-A request thread takes a place, decodes its body, hands its rows over and waits until they are
-committed. Only then does it acknowledge them. Of what is small and comes often, the writer makes
-the rows, too: one thread makes those of many in less time than a thread each.
+A request takes a place, decodes its body, hands its rows over and waits until they are committed.
+Only then are they acknowledged. Of what is small and comes often, the writer makes the rows, too:
+one thread makes those of many in less time than a thread each. Requests wait in threads of their
+own, or on an event loop, where a thousand wait at no cost: what ends in ``_soon`` is for those.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine
@@ -50,12 +54,25 @@ class Outdated(Exception):
     """Rows that may not be written any more: the token was revoked, or a statement says so."""
 
 
+#: What a request waits for. In a thread a lock is the cheapest event there is.
+Done = threading.Lock | asyncio.Future[None]
+
+
 class _Batch:
-    """Rows on their way, and what became of them once ``done`` is released."""
+    """Rows on their way, and what became of them once ``done``: a lock is released then, a future
+    has a result.
+    """
 
     __slots__ = ("_make", "answer", "ask", "done", "error", "rows", "token", "wanted")
 
-    def __init__(self, rows: Rows | Make, ask: Ask | None, wanted: Any, token: str | None) -> None:
+    def __init__(
+        self,
+        rows: Rows | Make,
+        ask: Ask | None,
+        wanted: Any,
+        token: str | None,
+        done: Done,
+    ) -> None:
         self._make = rows if callable(rows) else None
         self.rows: Rows = {} if callable(rows) else rows
         self.token = token
@@ -63,8 +80,7 @@ class _Batch:
         self.wanted = wanted
         self.answer: Any = None
         self.error: Exception | None = None
-        self.done = threading.Lock()  # a lock is the cheapest event there is
-        self.done.acquire()
+        self.done = done
 
     def made(self) -> bool:
         """Make the rows, where that was left to the writer; return whether they can be written."""
@@ -89,6 +105,8 @@ class Writer:
         self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(capacity):
             self._places.put(None)
+        # Those that wait for a place on an event loop.
+        self._hopeful: deque[asyncio.Future[None]] = deque()
         self._waiting: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="daskscope-writer", daemon=True)
@@ -105,22 +123,63 @@ class Writer:
         Problem
             429 if the queue is full, 503 if the service is stopping.
         """
-        if self._closed:
-            self._instruments.refused.labels("stopping").inc()
-            raise _unavailable("The service is stopping.")
+        self._check_open()
         try:
             self._places.get(timeout=_PATIENCE)
         except queue.Empty:
-            self._instruments.refused.labels("queue full").inc()
-            raise Problem(
-                429,
-                "More comes in than can be written; send this again in a moment.",
-                headers={"Retry-After": "1"},
-            ) from None
+            raise self._full() from None
         try:
             yield
         finally:
-            self._places.put(None)
+            self._give_back()
+
+    @asynccontextmanager
+    async def place_soon(self) -> AsyncIterator[None]:
+        """Do as :meth:`place`, on an event loop."""
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _PATIENCE
+        while not self._has_place():
+            self._hopeful.append(freed := loop.create_future())
+            if self._has_place():  # since it was looked at
+                freed.set_result(None)
+                break
+            try:
+                async with asyncio.timeout_at(until):
+                    await freed
+            except TimeoutError:
+                raise self._full() from None
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            self._instruments.refused.labels("stopping").inc()
+            raise _unavailable("The service is stopping.")
+
+    def _full(self) -> Problem:
+        self._instruments.refused.labels("queue full").inc()
+        return Problem(
+            429,
+            "More comes in than can be written; send this again in a moment.",
+            headers={"Retry-After": "1"},
+        )
+
+    def _has_place(self) -> bool:
+        try:
+            self._places.get_nowait()
+        except queue.Empty:
+            return False
+        return True
+
+    def _give_back(self) -> None:
+        self._places.put(None)
+        with contextlib.suppress(IndexError):  # no one waits there
+            while (freed := self._hopeful.popleft()).done():
+                pass
+            _tell(freed.get_loop(), [freed])
 
     def write(
         self,
@@ -147,9 +206,24 @@ class Writer:
         Outdated
             The token is not in force any more, or what writes the rows says so.
         """
-        batch = _Batch(rows, ask, wanted, token)
+        done = threading.Lock()
+        done.acquire()
+        batch = _Batch(rows, ask, wanted, token, done)
         self._waiting.put(batch)
-        batch.done.acquire()
+        done.acquire()
+        return self._outcome(batch)
+
+    async def write_soon(
+        self, make: Make, ask: Ask | None = None, wanted: Any = None, *, token: str | None = None
+    ) -> Any:
+        """Do as :meth:`write`, on an event loop."""
+        done = asyncio.get_running_loop().create_future()
+        batch = _Batch(make, ask, wanted, token, done)
+        self._waiting.put(batch)
+        await done
+        return self._outcome(batch)
+
+    def _outcome(self, batch: _Batch) -> Any:
         if batch.error is None:
             return batch.answer
         if isinstance(batch.error, KeyMissing):
@@ -177,8 +251,14 @@ class Writer:
         while True:
             group, last = self._take()
             self._write_group([batch for batch in group if batch.made()])
+            futures: list[asyncio.Future[None]] = []
             for batch in group:
-                batch.done.release()
+                if isinstance(batch.done, asyncio.Future):
+                    futures.append(batch.done)
+                else:
+                    batch.done.release()
+            if futures:  # all at once: a word to the loop for each would cost as much as the rest
+                _tell(futures[0].get_loop(), futures)
             if last:
                 return
 
@@ -235,6 +315,16 @@ class Writer:
             raise
         for upsert, rows in ordered:
             instruments.rows.labels(upsert.table.name).inc(len(rows))
+
+
+def _tell(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None]]) -> None:
+    def tell() -> None:
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+    with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waited
+        loop.call_soon_threadsafe(tell)
 
 
 def _answer(connection: Connection, group: list[_Batch]) -> None:

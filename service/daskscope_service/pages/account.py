@@ -89,7 +89,7 @@ def sign_in_by_form() -> ResponseReturnValue:
 @blueprint.post("/sign-out")
 def sign_out() -> ResponseReturnValue:
     """End the session."""
-    if session_id := request.cookies.get(sessions.COOKIE):
+    if session_id := access.session_cookie():
         sessions.sign_out(current_engine(), session_id, _address())
     return _signed_out()
 
@@ -214,19 +214,22 @@ def provider_name() -> str | None:
 def begin_session(session_id: str, target: str) -> ResponseReturnValue:
     """Give the browser the session in place of one that it had, and lead it to ``target``."""
     engine = current_engine()
-    if before := request.cookies.get(sessions.COOKIE):
+    if before := access.session_cookie():
         sessions.end(engine, before)
     if (invitation := members.code_in(target)) and members.find(engine, invitation) is None:
         target = "/"  # it was what let them in
     response = make_response(redirect(target, code=303))
     settings: Settings = current_app.config["SETTINGS"]
-    sessions.set_cookie(response, session_id, secure=settings.url.startswith("https:"))
+    sessions.set_cookie(response, session_id, secure=settings.secure)
     return response
 
 
 def _signed_out() -> Response:
     response = make_response(redirect("/sign-in", code=303))
-    response.delete_cookie(sessions.COOKIE, path="/")
+    settings: Settings = current_app.config["SETTINGS"]
+    name = access.session_cookie_name()
+    # By the rules of its name, also where it is taken away.
+    response.delete_cookie(name, path="/", secure=settings.secure, httponly=True, samesite="Lax")
     return response
 
 

@@ -128,7 +128,7 @@ def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseR
         path=_PATH,
         httponly=True,
         samesite="Lax",  # it comes along when the provider sends the browser back
-        secure=settings.url.startswith("https:"),
+        secure=settings.secure,
     )
     return response
 
