@@ -5,15 +5,12 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import durations
-
-#: Tests that share what takes long to make run in one process, in place of the file's.
-_GROUP_OF_PARAMETER = {"major": "influxdb"}
+from tests.groups import group_of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,23 +32,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of a group in one process, and begin with the group that takes longest."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item, config.rootpath)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the group of tests that takes longest."""
     taken = durations.read()
     # Sorting is stable: a group keeps the order in which pytest has put its tests.
-    items.sort(key=lambda item: durations.rank(_group(item, config.rootpath), taken))
+    items.sort(key=lambda item: durations.rank(group_of(item.nodeid), taken))
 
 
-def _group(item: pytest.Item, root: Path) -> str:
-    for parameter, name in _GROUP_OF_PARAMETER.items():
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            value = item.callspec.params.get(parameter)
-            if value is not None:
-                return f"{name}{value}"
-    return item.path.relative_to(root).as_posix()
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a group in one process."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return GroupScheduling(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

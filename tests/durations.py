@@ -1,8 +1,7 @@
 """How long each group of tests took when that was last recorded, in ``tests/durations.json``.
 
-A group is a file, or the tests that share one expensive part (``tests/conftest.py``). Groups start
-in the order of their time, the longest first, so that no process is left with a long one at the
-end. ``./dev test --durations`` records it anew.
+Groups (``tests/groups.py``) start in the order of their time, the longest first, so that no process
+is left with a long one at the end. ``./dev test --durations`` records it anew.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.groups import group_of
 
 FILE = Path(__file__).with_name("durations.json")
 
@@ -37,8 +38,7 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add one test's set-up, call or end."""
-        file, _, group = report.nodeid.partition("@")
-        self._seconds[group or file.partition("::")[0]] += report.duration  # type: ignore[assignment]
+        self._seconds[group_of(report.nodeid)] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
         """Write the file, one line for each group."""

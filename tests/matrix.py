@@ -193,7 +193,7 @@ def run_tests(python: Path, arguments: Sequence[str]) -> bool:
     """Run the exporter's tests; return whether they passed."""
     # As ``./dev test`` does it, side by side, and those that touch what others make.
     told = (
-        *("--numprocesses", "auto", "--maxprocesses", "4", "--dist", "loadgroup"),
+        *("--numprocesses", "auto", "--maxprocesses", "4", "--dist", "loadscope"),
         *("--no-loadscope-reorder", "--max-worker-restart", "0", "-m", "contract"),
         *arguments,
     )
