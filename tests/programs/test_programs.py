@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.exporter.recorder import Recorder
-from tests.programs import preludes, users
+from tests.programs import local, preludes, users
 from tests.service_process import free_port
 
 pytestmark = [
@@ -25,7 +25,16 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
 ]
 
-PROGRAMS = {name: preludes.LOCAL + program for name, program in users.CODE.items()}
+PROGRAMS = {
+    f"{kind}: {name}": prelude + program
+    for kind, prelude, programs in (
+        ("code", preludes.LOCAL, users.CODE),
+        ("tasks", preludes.LOCAL, users.TASKS),
+        ("process", preludes.LOCAL, users.PROCESS),
+        ("local", preludes.LOCAL, local.LOCAL),
+    )
+    for name, program in programs.items()
+}
 #: Those that run once more with a service that answers.
 ANSWERED = list(PROGRAMS)[::10]
 

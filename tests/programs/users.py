@@ -309,3 +309,140 @@ def f(x):
 print(f(-1))
 """,
 }
+
+#: In which what is submitted is odd.
+TASKS = {
+    "a partial": """
+import functools
+print(client.submit(functools.partial(pow, 2), 5).result())
+""",
+    "an object that is called": """
+class Add:
+    def __call__(self, x):
+        return x + 1
+print(client.submit(Add(), 1).result())
+""",
+    "an object whose repr raises": """
+class Odd:
+    def __call__(self, x):
+        return x + 1
+    def __repr__(self):
+        raise RuntimeError("no repr")
+print(client.submit(Odd(), 1, key="odd").result())
+""",
+    "an object that lacks everything": """
+class Odd:
+    def __call__(self, x):
+        return x + 1
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(name)
+try:
+    print(client.submit(Odd(), 1, key="lacks").result())
+except BaseException as error:
+    print(type(error), error)
+""",
+    "arguments that have no hash": """
+class Odd:
+    __hash__ = None
+    x = 1
+def f(o):
+    return o.x
+print(client.submit(f, Odd(), pure=False).result())
+""",
+    "arguments whose repr and hash raise": """
+class Odd:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+    def __hash__(self):
+        raise RuntimeError("no hash")
+    __str__ = __repr__
+print(client.submit(lambda o: type(o).__name__, Odd(), pure=False, key="unhashable").result())
+""",
+    "a function whose name is no text": """
+def f(x):
+    return x
+f.__qualname__ = "\\u2028" * 3
+f.__module__ = None
+print(client.submit(f, 1, key="nameless").result())
+""",
+    "a builtin, a type, a method": """
+print(client.gather([client.submit(len, "abc"), client.submit(int, "7"), client.submit("a".join, "xyz")]))
+""",
+}
+
+#: In which the process is odd.
+PROCESS = {
+    "a task's exception that nobody catches": """
+def fails():
+    raise ValueError("text of it")
+client.submit(fails).result()
+""",
+    "an exit code": """
+print(client.submit(abs, -1).result())
+sys.exit(7)
+""",
+    "an exit with a message": """
+client.submit(abs, -1).result()
+sys.exit("the message")
+""",
+    "an exit without cleaning up": """
+print(client.submit(abs, -1).result(), flush=True)
+os._exit(5)
+""",
+    "an interrupt": """
+client.submit(abs, -1).result()
+raise KeyboardInterrupt
+""",
+    "a hook for exceptions": """
+def hook(kind, error, traceback):
+    print("hook", kind.__name__, error)
+sys.excepthook = hook
+client.submit(lambda: 1 / 0).result()
+""",
+    "a hook for exceptions of threads": """
+import threading
+threading.excepthook = lambda args: print("hook", args.exc_type.__name__)
+thread = threading.Thread(target=lambda: client.submit(lambda: 1 / 0).result())
+thread.start(); thread.join()
+""",
+    "functions at exit, in their order": """
+import atexit
+atexit.register(print, "first")
+print(client.submit(abs, -1).result())
+atexit.register(print, "second")
+""",
+    "a function at exit that submits": """
+import atexit
+atexit.register(lambda: print(client.submit(abs, -1).result()))
+""",
+    "an asynchronous client": """
+import asyncio
+async def main():
+    async with Client(cluster.scheduler_address, asynchronous=True, set_as_default=False) as c:
+        registering = register(c)
+        if registering is not None:
+            await registering
+        print(await c.submit(abs, -1), await c.gather(c.map(abs, [-2, -3])))
+        task = asyncio.create_task(c.submit(lambda: 1 / 0).result())
+        print(repr((await asyncio.gather(task, return_exceptions=True))[0]))
+asyncio.run(main())
+""",
+    "an asynchronous call that is cancelled": """
+import asyncio
+from distributed import Event
+async def main():
+    async with Client(cluster.scheduler_address, asynchronous=True, set_as_default=False) as c:
+        registering = register(c)
+        if registering is not None:
+            await registering
+        future = c.submit(lambda: Event("late").wait(60), pure=False)
+        try:
+            await asyncio.wait_for(future.result(), 0.3)
+        except TimeoutError:
+            print("timed out")
+        await Event("late").set()
+asyncio.run(main())
+""",
+}
