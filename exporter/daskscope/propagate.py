@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 
 from distributed import Client
 from distributed.core import Status
@@ -12,18 +13,22 @@ from distributed.scheduler import Scheduler
 from opentelemetry import trace
 
 from daskscope import task_context
-from daskscope.task_context import carried
+from daskscope.containment import Contained
+from daskscope.task_context import Headers, carried
 
 #: How the names of the worker plugins begin.
 NAME = "daskscope-task-context"
 
 
-def send_context_with_graphs(client: Client) -> None:
+def send_context_with_graphs(client: Client, drops: MutableMapping[str, int]) -> None:
     """Send the context of OpenTelemetry's current span, if any, with what ``client`` submits.
 
-    ``traceparent`` among the user's own annotations goes before. It ends with the client.
+    ``traceparent`` among the user's own annotations goes before. It ends with the client. Where
+    the context cannot be read the graph goes without, and that is counted in ``drops``.
     """
-    task_context.send_context_with_graphs(client, trace.get_current_span)
+    nothing: Headers = {}
+    contain = partial(Contained(drops).around, otherwise=nothing)
+    task_context.send_context_with_graphs(client, trace.get_current_span, contain)
 
 
 def activate_in_tasks(scheduler: Scheduler, ready: Callable[[], None]) -> Callable[[], None]:

@@ -256,7 +256,7 @@ async def _register(
     heed_shutdowns(client)
     # Refused by one of the two is refused.
     if chosen.traces_transmit and "traces_transmit" not in differing:
-        send_context_with_graphs(client)
+        send_context_with_graphs(client, _errors)
     if chosen.code_transmit and "code_transmit" not in differing:
         # Where others' settings are in force, they may ask for more of it than this client's.
         alike = "code_context_lines" not in differing

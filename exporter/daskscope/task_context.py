@@ -12,7 +12,6 @@ import pickle
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import Any
@@ -31,40 +30,62 @@ STATE = "tracestate"
 CARRIED = "daskscope.traceparent"
 CARRIED_STATE = "daskscope.tracestate"
 
+#: Annotations that carry a context.
+Headers = dict[str, str]
 
-def send_context_with_graphs(client: Client, current_span: Callable[[], Any]) -> None:
+
+def send_context_with_graphs(
+    client: Client,
+    current_span: Callable[[], Any],
+    contained: Callable[[Callable[[], Headers]], Callable[[], Headers]],
+) -> None:
     """Send the context of the current span, if there is one, with what ``client`` submits.
 
-    ``traceparent`` among the user's own annotations goes before. It ends with the client.
+    ``traceparent`` among the user's own annotations goes before. It ends with the client. What
+    reads the context is passed through ``contained``: where it fails the graph goes without.
     """
     if getattr(vars(client).get("_graph_to_futures"), "of_daskscope", False):
         return
     # All ways to submit lead through this method, in the caller's own thread and context. The
     # client is not to hold itself: Dask closes it as soon as nobody else does.
     original = vars(client).get("_graph_to_futures") or weakref.WeakMethod(client._graph_to_futures)
+    headers = contained(lambda: _context_of(current_span))
 
     def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
         submit = original() if isinstance(original, weakref.WeakMethod) else original
         assert submit is not None
-        with _with_context_of(current_span):
+        found = headers()
+        if not found:
+            return submit(*args, **kwargs)
+        with annotate(**found):
             return submit(*args, **kwargs)
 
     _graph_to_futures.of_daskscope = True  # type: ignore[attr-defined]
     setattr(client, "_graph_to_futures", _graph_to_futures)  # noqa: B010
 
 
-def _with_context_of(current_span: Callable[[], Any]) -> Any:
-    try:
-        context = current_span().get_span_context()
-        if context.is_valid and ANNOTATION not in get_annotations():
-            header = f"00-{context.trace_id:032x}-{context.span_id:016x}"
-            headers = {CARRIED: f"{header}-{context.trace_flags & 1:02x}"}
-            if context.trace_state:
-                headers[CARRIED_STATE] = context.trace_state.to_header()
-            return annotate(**headers)
-    except Exception:  # noqa: S110  # whatever it is: a graph is sent without
-        pass
-    return nullcontext()
+def _context_of(current_span: Callable[[], Any]) -> Headers:
+    """Return the annotations that carry the context of the current span, if there is one."""
+    context = current_span().get_span_context()
+    if not context.is_valid or ANNOTATION in get_annotations():
+        return {}
+    header = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 1:02x}"
+    headers = {CARRIED: header}
+    if context.trace_state:
+        headers[CARRIED_STATE] = context.trace_state.to_header()
+    return headers
+
+
+def _or_nothing(function: Callable[[], Headers]) -> Callable[[], Headers]:
+    # As daskscope.containment, which a worker need not have. No handler of a signal runs in the
+    # thread of a task.
+    def contained() -> Headers:
+        try:
+            return function()
+        except Exception:
+            return {}
+
+    return contained
 
 
 def without_carried(message: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +158,7 @@ class TaskContext(WorkerPlugin):
         def client_with_context(*args: Any, **kwargs: Any) -> Client:
             client = get_client(*args, **kwargs)
             if self._active:
-                send_context_with_graphs(client, get_current_span)
+                send_context_with_graphs(client, get_current_span, _or_nothing)
             return client
 
         self._put(worker, "execute", execute_in_context)

@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
 from daskscope.containment import INTERNAL_ERROR, Contained
+from daskscope.propagate import send_context_with_graphs
 
 
 def fail(error: BaseException) -> None:
@@ -119,3 +121,30 @@ def test_a_contained_function_needs_no_more_of_the_stack_than_one_that_does_noth
         thread.start()
         thread.join()
     assert found[0] == found[1]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no such signal")
+@pytest.mark.parametrize(
+    ("raises", "sent"),
+    [(lambda: fail(ValueError()), True), (lambda: signal.raise_signal(signal.SIGUSR1), False)],
+)
+def test_a_graph_is_sent_without_a_context_that_cannot_be_read_but_not_past_a_timeout(
+    monkeypatch: pytest.MonkeyPatch, raises: Callable[[], None], sent: bool
+) -> None:
+    class Submits:
+        submitted = 0
+
+        def _graph_to_futures(self) -> None:
+            self.submitted += 1
+
+    monkeypatch.setattr(trace, "get_current_span", raises)
+    before = signal.signal(signal.SIGUSR1, handle)
+    client, drops = Submits(), Counter[str]()
+    send_context_with_graphs(client, drops)  # type: ignore[arg-type]
+    try:
+        client._graph_to_futures()
+    except TimeoutError:
+        assert not sent
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (client.submitted, drops[INTERNAL_ERROR]) == ((1, 1) if sent else (0, 0))

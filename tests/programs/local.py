@@ -59,4 +59,165 @@ logging.getLogger("users").warning("of %s", Arg())
 logging.getLogger("users").warning("too %s %s", 1)
 print("went on")
 """,
+    "a handler that raises": """
+import logging
+class Raises(logging.Handler):
+    def emit(self, record):
+        raise KeyError("of the handler")
+logging.getLogger("users").addHandler(Raises())
+try:
+    logging.getLogger("users").warning("x")
+except KeyError as error:
+    print(repr(error))
+""",
+    "logging.shutdown": """
+import logging
+logging.getLogger("users").addHandler(logging.StreamHandler(sys.stdout))
+logging.shutdown()
+logging.getLogger("users").warning("after")
+print(client.submit(abs, -1).result())
+""",
+    "warnings that are captured": """
+import logging
+logging.captureWarnings(True)
+logging.getLogger("py.warnings").addHandler(logging.StreamHandler(sys.stdout))
+logging.getLogger("py.warnings").handlers[0].setFormatter(logging.Formatter("%(name)s"))
+warnings.warn("mine")
+print(client.submit(abs, -1).result())
+""",
+    "a logger of its own kind": """
+import logging
+class Mine(logging.Logger):
+    def callHandlers(self, record):
+        print("calls", record.getMessage())
+        super().callHandlers(record)
+logging.setLoggerClass(Mine)
+logging.getLogger("users.own").warning("x")
+logging.setLoggerClass(logging.Logger)
+print(client.submit(abs, -1).result())
+""",
+    "logging patched": """
+import logging
+original = logging.Logger.callHandlers
+def patched(self, record):
+    if self.name == "users":
+        print("patched")
+    original(self, record)
+logging.Logger.callHandlers = patched
+logging.getLogger("users").warning("x")
+client.close(); cluster.close()
+logging.getLogger("users").warning("y")
+print(logging.Logger.callHandlers is patched)
+""",
+    "logging afterwards": """
+import logging
+client.close(); cluster.close()
+print(logging.Logger.callHandlers.__module__, logging.Logger.callHandlers.__qualname__)
+""",
+    "it ends without closing": """
+print(client.submit(abs, -1).result())
+""",
+    "it fails without closing": """
+client.submit(lambda: 1 / 0).result()
+""",
+    "it exits inside": """
+with cluster, client:
+    sys.exit(client.submit(abs, -9).result())
+""",
+    "functions at exit": """
+import atexit
+atexit.register(lambda: print(client.status, cluster.status.name))
+""",
+    "threads that are not daemons": """
+import threading
+print([t.name for t in threading.enumerate() if not t.daemon])
+""",
+    "it forks with multiprocessing": """
+import multiprocessing
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(abs, [-1, -2]))
+""",
+    "its tasks warn": """
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, category, file, line, *_: print(category.__name__, message)
+def f():
+    warnings.warn("of a task")
+    return 1
+print(client.submit(f).result())
+""",
+    "warnings as errors": """
+warnings.simplefilter("error")
+print(client.submit(abs, -1).result(), client.submit(lambda: 1 / 0).exception())
+client.close(); cluster.close()
+""",
+    "signals are as they were": """
+import signal
+print([(n, str(signal.getsignal(n))) for n in sorted(signal.valid_signals()) if callable(signal.getsignal(n))])
+""",
+    "hooks are as they were": """
+import threading
+print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__, sys.displayhook is sys.__displayhook__, sys.unraisablehook is sys.__unraisablehook__)
+print(sys.gettrace(), sys.getprofile(), sys.getrecursionlimit(), warnings.showwarning.__module__, len(warnings.filters) > 0)
+""",
+    "a folder that may not be written": """
+os.mkdir("fixed"); os.chdir("fixed"); os.chmod(".", 0o500)
+print(client.submit(abs, -1).result(), os.listdir("."))
+""",
+    "the cluster is closed first": """
+cluster.close()
+try:
+    client.submit(abs, -1).result(timeout=3)
+except BaseException as error:
+    print(type(error).__name__)
+""",
+    "a worker that restarts": """
+print(client.submit(abs, -1).result())
+cluster.scale(2)
+client.wait_for_workers(2, timeout=60)
+cluster.scale(1)
+print(client.submit(abs, -2).result())
+""",
+    "actors, clients in tasks": """
+from distributed import worker_client
+class A:
+    def f(self):
+        return 1
+def g():
+    with worker_client() as inner:
+        return inner.submit(abs, -5).result()
+print(client.submit(A, actor=True).result().f().result(), client.submit(g).result())
+""",
+}
+
+#: With the cluster made by an asynchronous program, in its own event loop.
+BARE = {
+    "an asynchronous cluster": """
+import asyncio
+from distributed import LocalCluster
+async def main():
+    async with LocalCluster(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0", asynchronous=True
+    ) as cluster, Client(cluster, asynchronous=True) as client:
+        registering = register(client)
+        if registering is not None:
+            await registering
+        print(await client.submit(abs, -1))
+        loop = asyncio.get_running_loop()
+        print(loop.get_debug(), len(asyncio.all_tasks()) > 0)
+asyncio.run(main())
+""",
+    "an event loop with a handler for exceptions": """
+import asyncio
+from distributed import LocalCluster
+async def main():
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: print("handler", context.get("message")))
+    async with LocalCluster(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0", asynchronous=True
+    ) as cluster, Client(cluster, asynchronous=True) as client:
+        registering = register(client)
+        if registering is not None:
+            await registering
+        print(await client.submit(abs, -1))
+asyncio.run(main())
+""",
 }

@@ -30,3 +30,6 @@ client = Client(cluster)
 register(client)
 """
 )
+
+#: Whatever the program does about it.
+BARE = _REGISTER

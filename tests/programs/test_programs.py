@@ -32,6 +32,7 @@ PROGRAMS = {
         ("tasks", preludes.LOCAL, users.TASKS),
         ("process", preludes.LOCAL, users.PROCESS),
         ("local", preludes.LOCAL, local.LOCAL),
+        ("asynchronous", preludes.BARE, local.BARE),
     )
     for name, program in programs.items()
 }
@@ -45,6 +46,7 @@ _VARYING = (
     (re.compile(r"\b[0-9a-f]{32}\b"), "TOKEN"),
     # Of a recursion without end, how deep it went.
     (re.compile(r"repeated \d+ more times"), "repeated more times"),
+    (re.compile(r"\(pid=\d+\)"), "(pid)"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+"), "TIME"),
 )

@@ -370,6 +370,328 @@ print(client.submit(f, 1, key="nameless").result())
     "a builtin, a type, a method": """
 print(client.gather([client.submit(len, "abc"), client.submit(int, "7"), client.submit("a".join, "xyz")]))
 """,
+    "a lambda with the world in it": """
+big = {str(i): i for i in range(1000)}
+print(client.submit(lambda k=3: big[str(k)]).result())
+""",
+    "keys of all kinds": """
+keys = [("a", 1), ("b", ("c", 2.5)), "x" * 3000, "with\\nlines", "", "\\u2028", b"bytes".decode()]
+for key in keys:
+    print(client.submit(abs, -1, key=key).result())
+for key in (None.__class__, {}, b"bytes"):
+    try:
+        print(client.submit(abs, -1, key=key).result())
+    except BaseException as error:
+        print(type(error).__name__, str(error)[:80])
+""",
+    "annotations": """
+import dask
+from distributed import get_worker
+def seen():
+    worker = get_worker()
+    key = worker.get_current_task()
+    return sorted((worker.state.tasks[key].annotations or {}).items())
+with dask.annotate(priority=3, mine="x"):
+    print(client.submit(seen, pure=False, retries=2).result())
+print(client.submit(seen, pure=False).result(), dask.get_annotations())
+""",
+    "annotations of our own name": """
+import dask
+for value in (7, None, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", ["x"]):
+    with dask.annotate(traceparent=value, tracestate=value):
+        print(client.submit(abs, -1, pure=False).result())
+""",
+    "annotations in a task": """
+import dask
+print(client.submit(lambda: dict(dask.get_annotations()), pure=False).result())
+""",
+    "a graph by hand": """
+print(client.get({"x": 1, "y": (abs, -2), "z": (sum, ["x", "y"])}, ["z", "y"]))
+""",
+    "delayed": """
+import dask
+@dask.delayed
+def f(x):
+    return x + 1
+print(dask.compute(f(1), f(f(2))), f(3).compute())
+""",
+    "a bag": """
+import dask.bag as db
+print(db.from_sequence(range(10), npartitions=3).map(lambda x: x * x).sum().compute())
+""",
+    "persist": """
+import dask
+x = dask.delayed(abs)(-3).persist()
+print(x.compute(), type(x).__name__)
+""",
+    "map, gather and what failed": """
+fs = client.map(lambda x: 1 / x, [1, 0, 2])
+print(client.gather(fs, errors="skip"), [f.status for f in fs])
+print(repr(fs[1].exception()), [frame.name for frame in __import__("traceback").extract_tb(fs[1].traceback())])
+""",
+    "retries": """
+import os, tempfile
+path = os.path.join(os.getcwd(), "tries")
+def f(path):
+    with open(path, "a") as file:
+        file.write("x")
+    with open(path) as file:
+        n = len(file.read())
+    if n < 3:
+        raise ValueError(n)
+    return n
+print(client.submit(f, path, retries=5).result())
+""",
+    "a task that is cancelled": """
+import time
+from distributed import Event
+f = client.submit(lambda: Event("never").wait(30), pure=False)
+f.cancel()
+try:
+    f.result(timeout=10)
+except BaseException as error:
+    print(type(error).__name__)
+print(f.status)
+Event("never").set()
+""",
+    "an exception of the user's": """
+class Mine(Exception):
+    def __init__(self, a, b):
+        super().__init__(a)
+        self.b = b
+    def __reduce__(self):
+        return Mine, (self.args[0], self.b)
+def f():
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        raise Mine("text", 7) from error
+error = client.submit(f).exception()
+print(type(error).__name__, error, error.b, repr(error.__cause__))
+""",
+    "an exception whose text raises": """
+class Mine(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+    __repr__ = __str__
+def f():
+    raise Mine()
+try:
+    client.submit(f).result(timeout=20)
+except BaseException as error:
+    print(type(error).__name__)
+""",
+    "what cannot be pickled": """
+import threading
+try:
+    client.submit(lambda lock: 1, threading.Lock())
+except BaseException as error:
+    print(type(error), str(error).splitlines()[0][:60])
+""",
+    "a pickle that warns, and counts its frames": """
+import sys, warnings
+class Odd:
+    def __reduce__(self):
+        warnings.warn("pickled", UserWarning, stacklevel=2)
+        return int, (1,)
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, category, file, line, *_: print(category.__name__, message)
+print(client.submit(abs, Odd(), pure=False).result())
+""",
+    "a large graph": """
+import warnings
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, category, file, line, *_: print(category.__name__, str(message)[:30], file.rsplit("/", 1)[-1])
+print(client.submit(len, b"x" * 11_000_000).result())
+""",
+    "nested clients": """
+from distributed import get_client
+def f(x):
+    with get_client() as inner:
+        return inner.submit(abs, x).result()
+print(client.submit(f, -1).result())
+""",
+    "a worker's client": """
+from distributed import worker_client
+def f(x):
+    with worker_client() as inner:
+        return sum(inner.gather(inner.map(abs, [x, x])))
+print(client.submit(f, -2).result())
+""",
+    "an actor": """
+class Counter:
+    n = 0
+    def add(self):
+        self.n += 1
+        return self.n
+    def fails(self):
+        raise ValueError("of an actor")
+counter = client.submit(Counter, actor=True).result()
+print(counter.add().result(), counter.add().result(), counter.n)
+try:
+    counter.fails().result()
+except ValueError as error:
+    print(error)
+""",
+    "client.run": """
+def f(dask_worker):
+    return type(dask_worker).__name__
+def fails():
+    raise ValueError("of run")
+print(list(client.run(f).values()))
+try:
+    client.run(fails)
+except ValueError as error:
+    print(error)
+print(client.run_on_scheduler(lambda dask_scheduler: type(dask_scheduler).__name__))
+""",
+    "a plugin of the user's": """
+from distributed import WorkerPlugin
+class Mine(WorkerPlugin):
+    name = "mine"
+    def setup(self, worker):
+        worker.mine = 7
+client.register_plugin(Mine())
+print(list(client.run(lambda dask_worker: dask_worker.mine).values()))
+client.unregister_worker_plugin("mine")
+""",
+    "events": """
+client.log_event("mine", {"a": 1})
+client.log_event(["mine", "other"], "text")
+print([event for _, event in client.get_events("mine")])
+print(sorted(topic for topic in client.get_events() if topic in ("mine", "other", "daskscope")))
+""",
+    "a variable, a queue, a lock, a data set": """
+from distributed import Lock, Queue, Variable
+Variable("v").set(1); print(Variable("v").get())
+Queue("q").put(2); print(Queue("q").get())
+with Lock("l"):
+    print("held")
+client.publish_dataset(d=[1, 2]); print(client.get_dataset("d")); client.unpublish_dataset("d")
+""",
+    "a setting in a context": """
+import dask
+with dask.config.set({"distributed.diagnostics.computations.ignore-modules": "text", "a.b": 1}):
+    print(client.submit(abs, -1).result(), dask.config.get("a.b"))
+with dask.config.set({"distributed.diagnostics.computations": None}):
+    try:
+        print(client.submit(abs, -2).result())
+    except Exception as error:
+        print(type(error).__name__)
+print(dask.config.get("distributed.diagnostics.computations.nframes"))
+""",
+    "context variables": """
+import contextvars
+v = contextvars.ContextVar("v", default=0)
+def f():
+    v.set(1)
+    return client.submit(abs, -1).result()
+context = contextvars.copy_context()
+print(context.run(f), v.get(), context[v], [variable.name for variable in contextvars.copy_context() if "daskscope" in variable.name])
+""",
+    "a client of its own kind": """
+class Mine(Client):
+    calls = 0
+    def _graph_to_futures(self, *args, **kwargs):
+        Mine.calls += 1
+        return super()._graph_to_futures(*args, **kwargs)
+with Mine(cluster.scheduler_address, set_as_default=False) as other:
+    register(other)
+    print(other.submit(abs, -1).result(), Mine.calls)
+""",
+    "a client that is wrapped": """
+original = client._graph_to_futures
+def wrapped(*args, **kwargs):
+    print("submits")
+    return original(*args, **kwargs)
+client._graph_to_futures = wrapped
+register(client)
+print(client.submit(abs, -1).result())
+""",
+    "a client that is closed": """
+client.close()
+try:
+    client.submit(abs, -1)
+except BaseException as error:
+    print(type(error).__name__, str(error)[:40])
+print(client.status)
+""",
+    "a client that nobody holds": """
+import gc, weakref
+ref = weakref.ref(client)
+print(client.submit(abs, -1).result())
+""",
+    "two clients": """
+with Client(cluster.scheduler_address, set_as_default=False) as other:
+    register(other)
+    print(client.submit(abs, -1).result(), other.submit(abs, -2).result())
+print(client.submit(abs, -3).result())
+""",
+    "the result of a future in a callback": """
+import threading
+done = threading.Event(); seen = []
+f = client.submit(abs, -1)
+f.add_done_callback(lambda f: (seen.append(f.status), done.set()))
+done.wait(30); print(seen)
+""",
+    "as they complete": """
+from distributed import as_completed
+print(sorted(f.result() for f in as_completed(client.map(abs, range(-5, 0)))))
+""",
+    "prints and warnings from tasks": """
+import warnings
+from distributed import print as tell, warn
+def f():
+    tell("from a task"); warn("of a task")
+    return 1
+print(client.submit(f, pure=False).result())
+""",
+    "log records of tasks, as a handler keeps them": """
+def setup():
+    import logging
+    class Keeps(logging.Handler):
+        kept = []
+        def emit(self, record):
+            self.kept.append(record)
+    logger = logging.getLogger("users"); logger.keeps = Keeps(); logger.addHandler(logger.keeps)
+    logger.propagate = False
+class Arg:
+    n = 0
+    def __str__(self):
+        Arg.n += 1
+        return "arg"
+def f():
+    import logging
+    logging.getLogger("users").warning("of %s", Arg())
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        logging.getLogger("users").exception("it fails")
+def seen():
+    import logging
+    logger = logging.getLogger("users")
+    logger.removeHandler(logger.keeps)
+    return [sorted(key for key in record.__dict__ if key.startswith(("_", "dask"))) for record in logger.keeps.kept]
+client.run(setup)
+client.submit(f, pure=False).result()
+print(list(client.run(seen).values()))
+""",
+    "a handler in a worker that raises": """
+def f():
+    import logging
+    class Raises(logging.Handler):
+        def emit(self, record):
+            raise KeyError("of a handler")
+    logger = logging.getLogger("raises")
+    handler = Raises(); logger.addHandler(handler)
+    try:
+        logger.warning("text")
+    except KeyError as error:
+        return repr(error)
+    finally:
+        logger.removeHandler(handler)
+print(client.submit(f, pure=False).result())
+""",
 }
 
 #: In which the process is odd.
@@ -417,6 +739,22 @@ atexit.register(print, "second")
 import atexit
 atexit.register(lambda: print(client.submit(abs, -1).result()))
 """,
+    "warnings as errors": """
+warnings.simplefilter("error")
+print(client.submit(abs, -1).result())
+""",
+    "threads that submit": """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(8) as pool:
+    print(sum(pool.map(lambda x: client.submit(abs, x).result(), range(-40, 0))))
+""",
+    "a thread with a small stack": """
+import threading
+threading.stack_size(256 * 1024)
+out = []
+thread = threading.Thread(target=lambda: out.append(client.submit(abs, -1).result()))
+thread.start(); thread.join(); print(out)
+""",
     "an asynchronous client": """
 import asyncio
 async def main():
@@ -444,5 +782,85 @@ async def main():
             print("timed out")
         await Event("late").set()
 asyncio.run(main())
+""",
+    "processes of multiprocessing, forked": """
+import multiprocessing
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(pool.map(abs, [-1, -2]))
+print(client.submit(abs, -1).result())
+""",
+    "a subprocess": """
+import subprocess
+client.submit(abs, -1).result()
+print(subprocess.run([sys.executable, "-I", "-S", "-c", "print(7)"], capture_output=True, text=True).stdout)
+""",
+    "no standard error": """
+sys.stderr = None
+print(client.submit(abs, -1).result())
+""",
+    "no standard output": """
+client.submit(abs, -1).result()
+sys.stdout.close(); os.close(1)
+""",
+    "no standard files at all": """
+for n in (0, 1, 2):
+    os.close(n)
+sys.exit(client.submit(abs, -9).result())
+""",
+    "no home": """
+os.environ.pop("HOME", None)
+register(client)
+print(client.submit(abs, -1).result())
+""",
+    "a home that there is not": """
+os.environ["HOME"] = os.environ["XDG_STATE_HOME"] = "/nowhere/at/all"
+register(client)
+print(client.submit(abs, -1).result())
+""",
+    "few open files": """
+import resource
+client.submit(abs, 1).result()
+taken = []
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+try:
+    while True:
+        taken.append(open(os.devnull))
+except OSError:
+    pass
+future = client.submit(abs, -1)
+for file in taken:
+    file.close()
+print(future.result())
+""",
+    "what is in its globals": """
+client.submit(abs, -1).result()
+print(sorted(name for name in globals() if name not in ("annotations",)))
+""",
+    "what it was interrupted in": """
+try:
+    try:
+        raise ValueError("first")
+    except ValueError:
+        client.submit(abs, -1).result()
+        raise KeyError("second")
+except KeyError as error:
+    print(repr(error.__context__), sys.exc_info()[0].__name__)
+print(sys.exc_info())
+""",
+    "no garbage collector": """
+import gc
+gc.disable()
+print(client.submit(abs, -1).result(), gc.isenabled())
+""",
+    "a hook for what cannot be raised": """
+sys.unraisablehook = lambda what: print("unraisable", what.exc_type)
+for n in range(20):
+    client.submit(abs, n).result()
+""",
+    "chance": """
+import random
+random.seed(3)
+client.submit(abs, -1).result()
+print(random.random())
 """,
 }
