@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import requests
 
+from daskscope.protocol import Prices
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -207,7 +208,7 @@ def test_a_head_is_answered_like_a_get_without_its_body(reader: Reader) -> None:
 
 
 def test_a_cluster_with_everything_is_told_whole(reader: Reader) -> None:
-    beat = full_beat(make_cluster("S1"))
+    beat = full_beat(make_cluster("S1", prices=Prices("USD", {"thread": 0.06})))
     assert post(reader.service.url, reader.token, beat).ok
     cluster = reader.get("clusters/S1")
     assert cluster["scheduler"] == {"cpu": 0.4, "memory": 2**28, "lag": 0.01}
@@ -220,6 +221,6 @@ def test_a_cluster_with_everything_is_told_whole(reader: Reader) -> None:
 
 
 def test_a_number_that_is_called_like_a_time_and_is_none_is_told(reader: Reader) -> None:
-    reader.beat(computations=(make_computation(seconds={"read_at": 1e15}),))
+    reader.beat(computations=(make_computation(seconds={"read_at": 1e12}),))
     (computation,) = reader.get("computations")["items"]
-    assert computation["seconds"] == {"read_at": 1e15}
+    assert computation["seconds"] == {"read_at": 1e12}

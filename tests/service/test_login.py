@@ -72,6 +72,11 @@ def poll(service: ServiceProcess, code: str, grant_type: str = GRANT) -> request
     return requests.post(f"{service.url}/api/v1/login/token", data=form, timeout=30)
 
 
+def look_up(service: ServiceProcess, browser: requests.Session, code: str) -> requests.Response:
+    """Go on from the page that the address of a code opens, to who asks."""
+    return browser.post(f"{service.url}/activate", data={"code": code}, timeout=30)
+
+
 def say(
     service: ServiceProcess,
     browser: requests.Session,
@@ -111,6 +116,7 @@ def test_a_program_gets_a_token_once_a_user_allows_it(
 
     page = browser.get(begun["verification_uri_complete"], timeout=30)
     assert begun["user_code"] in page.text
+    page = look_up(shared_service, browser, begun["user_code"])
     assert "laptop &lt;b&gt;" in page.text
     assert workspace in page.text
     assert "Allowed" in say(shared_service, browser, begun["user_code"].lower()).text
@@ -172,7 +178,7 @@ def test_who_is_asked_for_scope_admin_is_told_what_that_allows(
 ) -> None:
     begun = begin(shared_service, scope="admin read")
     browser = person(shared_service, workspace, role)
-    page = browser.get(begun["verification_uri_complete"], timeout=30).text
+    page = look_up(shared_service, browser, begun["user_code"]).text
     warning = page.partition('class="alert"')[2].partition("</p>")[0]
     assert told in warning
     assert ("members, tokens" in warning) == (role == "owner")
@@ -188,7 +194,7 @@ def test_who_is_asked_for_scope_admin_is_told_what_that_allows(
 def test_a_viewer_gives_no_scope_admin_away(shared_service: ServiceProcess, workspace: str) -> None:
     begun = begin(shared_service, scope="admin read")
     browser = person(shared_service, workspace, "viewer")
-    page = browser.get(begun["verification_uri_complete"], timeout=30).text
+    page = look_up(shared_service, browser, begun["user_code"]).text
     assert 'class="alert"' not in page
     assert "as a viewer you cannot give it more" in page
     say(shared_service, browser, begun["user_code"])

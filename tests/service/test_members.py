@@ -368,7 +368,7 @@ def test_the_workspaces_page_tells_what_it_has_and_how_to_connect(
         page = browser.get(f"{shared_service.url}/settings/workspace", timeout=30).text
         return " ".join(re.sub("<[^>]*>", " ", page).split())
 
-    assert "Members 1 Tokens to report with 0 Clusters kept 0 Make a cluster report" in told()
+    assert "Members 1 Tokens to report with 0 Clusters kept 0 Quotas" in told()
     token = shared_service.token(["ingest"], workspace)
     assert post(shared_service.url, token, make_beat()).ok
     text = told()
