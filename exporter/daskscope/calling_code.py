@@ -36,7 +36,7 @@ MAX_PLACES = 100
 #: at again.
 MAX_FUNCTIONS = 500
 #: Bytes of a file that is read: nobody has written a longer one by hand.
-MAX_FILE = 4 << 20
+MAX_FILE = 8 << 20
 #: Calls, one inside the other, that there has to be room for to read a file.
 FRAMES_TO_READ = 150
 

@@ -145,6 +145,8 @@ def test_series_are_few_and_add_up(client: Client, register: Register, recorder:
     assert groups[OTHER].completed == prefixes - MAX_GROUPS
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.own_cluster
 def test_of_tasks_with_very_many_prefixes_states_that_were_not_counted_are_left_out(
     client: Client, register: Register, recorder: Recorder

@@ -113,8 +113,14 @@ def test_fields_that_are_times_are_called_so_and_no_others(name: str) -> None:
         assert is_time == (field == "at" or field.endswith("_at")), f"{name}.{field}"
 
 
-#: What the answers leave out of what clusters send: keys that stand in the address.
-LEFT_OUT = {("Cluster", "workspace"), ("TaskGroup", "computation"), ("Failure", "computation")}
+#: What the answers leave out of what clusters send: keys that stand in the address, and what a
+#: status is made of.
+LEFT_OUT = {
+    ("Cluster", "workspace"),
+    ("TaskGroup", "computation"),
+    ("Failure", "computation"),
+    ("Cluster", "in_client"),
+}
 #: What is told of a computation, and not by its cluster alone.
 MORE_STATES = {("Computation", "status")}
 

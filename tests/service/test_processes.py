@@ -149,14 +149,14 @@ def beat_of(cluster: Any, seq: int) -> Heartbeat:
 
 
 def stored(service: ServiceProcess, workspace: str) -> dict[str, Any]:
-    """Return all rows of the workspace but for when the service heard of them."""
+    """Return all rows of the workspace but for when and with which token they came."""
     found = {}
     for name in ("cluster", "computation", "task_group", "failure", "event"):
         table = schema.metadata.tables[name]
         columns = [
             column
             for column in table.columns
-            if column.name not in ("workspace", "first_seen_at", "last_seen_at")
+            if column.name not in ("workspace", "first_seen_at", "last_seen_at", "token")
         ]
         query = select(*columns).where(table.c.workspace == workspace)
         with service.engine.connect() as connection:
