@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -55,6 +55,25 @@ def pytest_configure(config: pytest.Config) -> None:
     """Record what tests take, where that is asked for, in the process that hears of all."""
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(durations.Recorder())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[Any, Any, Any]:
+    """Let the report of a test with texts that are no UTF-8 be sent to the process that prints it.
+
+    A report that cannot be sent ends the run.
+    """
+    return _utf8((yield))
+
+
+def _utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_utf8(key): _utf8(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_utf8, value))
+    return value
 
 
 _crashed = pytest.StashKey[bool]()
