@@ -235,8 +235,8 @@ class Settings:
     quota_clusters: int = _setting(
         1_000_000,
         "DASKSCOPE_QUOTA_CLUSTERS",
-        "Clusters that a workspace may have stored; beats of further ones are told to come again "
-        "later (429). 0: any number.",
+        "Clusters that a workspace may have stored; beats of further ones are refused for "
+        "now (429). 0: any number.",
     )
     quota_series: int = _setting(
         10_000_000,
@@ -247,8 +247,8 @@ class Settings:
     quota_bytes: int = _setting(
         1024**4,
         "DASKSCOPE_QUOTA_BYTES",
-        "About how many bytes a workspace may take in the database; beyond it, all that is sent to "
-        "it is told to come again later (429). 0: any number.",
+        "About how many bytes a workspace may take in the database; beyond it, what is sent to it "
+        "is refused for now (429). 0: any number.",
     )
     silent_after: float = _setting(
         60.0,

@@ -97,7 +97,7 @@ def wrong_with(address: str) -> str | None:
         )
     if found[1] not in PARAMETERS:
         return (
-            f"{found[1]}:// is not a service that can be told. Those are: "
+            f"{found[1]}:// is not a kind of address that notifications can go to. Those are: "
             f"{', '.join(sorted(PARAMETERS))}."
         )
     allowed = PARAMETERS[found[1]]
