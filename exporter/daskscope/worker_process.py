@@ -61,7 +61,7 @@ class WorkerProcess(WorkerPlugin):
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = sum(operation in CALLS for operation in worker._comms.values())
             return self._read_at, self._cpu, calls
-        except Exception:
+        except Exception:  # within Dask's own heartbeat, which must go on; None: not measured
             return None
 
 

@@ -204,7 +204,7 @@ def test_a_text_is_never_longer_than_it_may_be(text: str, limit: int) -> None:
     ],
 )
 def test_no_text_takes_long(piece: str) -> None:
-    """As long as what is searched at most; ``./dev bench`` says how it grows with the length."""
+    """A quadratic search of as much as is searched at most would meet the time limit of a test."""
     for code in (False, True):
         assert Scrubber().scrub(piece * (2 * LIMIT // len(piece)), LIMIT, code=code)
 
