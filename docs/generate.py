@@ -100,7 +100,7 @@ export DASK_DASKSCOPE__TOKEN=dsk_…
 ## In Python
 
 Lists of plain dicts, newest first, with aware datetimes; as many as there are, unless `limit` says
-otherwise. They are typed: `daskscope.answers` has the fields of each.
+otherwise. They are typed: `daskscope.api_types` has the fields of each.
 
 ```python
 import pandas as pd
@@ -288,7 +288,7 @@ def api() -> str:
     problems = described["components"]["responses"]
     return _GENERATED.format(
         source="docs/generate.py, or what it reads of service/daskscope_service/api and "
-        "exporter/daskscope/answers.py"
+        "exporter/daskscope/api_types.py"
     ) + _API.format(
         description=described["info"]["description"],
         operations=_table(("operation", "scope", "what it does"), operations),

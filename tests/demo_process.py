@@ -14,7 +14,7 @@ from typing import Self
 #: Seconds that it may take to end; it promises five.
 _PATIENCE = 20
 
-_DEMO = "from daskscope_service.cli import main; main()"
+_DEMO = "from daskscope_service.cli.main import main; main()"
 
 
 class DemoProcess:

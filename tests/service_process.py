@@ -144,7 +144,13 @@ class ServiceProcess:
         if not self.database_url and not self._empty:
             sqlite_template.copy_to(self.data_dir)
         options = {"port": self.port, **self._settings}
-        command = [sys.executable, "-m", "daskscope_service.cli", "serve", *self.database_options]
+        command = [
+            sys.executable,
+            "-m",
+            "daskscope_service.cli",
+            "serve",
+            *self.database_options,
+        ]
         # Settings of the developer's own shell have no business here.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
         for name, value in options.items():

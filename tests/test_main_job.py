@@ -205,7 +205,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
 #: The demo with work that drops an object which takes long to go; a future may be one.
 DROPS = """
 import sys, time
-from daskscope_service.cli import main
+from daskscope_service.cli.main import main
 from daskscope_service.demo import workload
 
 class Dropped:

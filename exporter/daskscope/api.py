@@ -16,10 +16,10 @@ from urllib.parse import quote
 import requests
 from dask.utils import parse_timedelta
 
-from daskscope import no_answer
-from daskscope.answers import Cluster, Computation, Event, ExceptionGroup, ShutdownCommand
+from daskscope.api_types import Cluster, Computation, Event, ExceptionGroup, ShutdownCommand
 from daskscope.config import settings
-from daskscope.connection import Session, proxy_in_clear, watched
+from daskscope.delivery import http_errors
+from daskscope.delivery.http import Session, proxy_in_clear, watched
 from daskscope.errors import (
     AccessDenied,
     ConfigurationError,
@@ -56,7 +56,7 @@ def list_clusters(
     Each has ``id``, ``name``, ``kind``, ``user``, ``host``, ``status`` (running, stopped, lost or
     ended), ``started_at``, ``stopped_at``, ``workers``, ``threads``, ``memory_used``,
     ``memory_limit``, ``worker_seconds`` by state, ``url`` and more:
-    :class:`daskscope.answers.Cluster` has them all.
+    :class:`daskscope.api_types.Cluster` has them all.
     ``limit`` is how many there are at most; None for all.
 
     Raises
@@ -84,8 +84,8 @@ def list_computations(
 
     Each has ``id``, ``cluster``, ``user``, ``status`` (running, finished, erred, cancelled, lost),
     ``started_at``, ``stopped_at``, ``duration``, ``tasks``, ``states``, ``seconds`` by action and
-    more: :class:`daskscope.answers.Computation` has them all. Raises as :func:`list_clusters`, and
-    NotFound for a cluster that is not there.
+    more: :class:`daskscope.api_types.Computation` has them all. Raises as :func:`list_clusters`,
+    and NotFound for a cluster that is not there.
     """
     path = "computations"
     if cluster_id is not None:
@@ -221,7 +221,7 @@ class _Service:
         try:
             response = self._session.request(method, url, timeout=TIMEOUT, **sent)
         except Exception as error:  # whatever it is, there is no answer
-            kind, why = no_answer.why(error)
+            kind, why = http_errors.why(error)
             if kind in ("header", "file"):
                 raise ConfigurationError(why) from error
             raise ServiceUnreachable(

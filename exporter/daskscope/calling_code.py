@@ -21,7 +21,7 @@ import tokenize
 import zipimport
 from collections.abc import MutableMapping
 from copy import copy
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import dask.config
@@ -39,6 +39,9 @@ MAX_FUNCTIONS = 500
 MAX_FILE = 8 << 20
 #: Calls, one inside the other, that there has to be room for to read a file.
 FRAMES_TO_READ = 150
+#: The file of all that is compiled from a text. From Python 3.13 on linecache has the text of
+#: ``python -c`` by this name, which is wrong for any other text.
+_OF_A_TEXT = "<string>"
 
 _OURS = re.compile(r"daskscope(\.|$)")
 
@@ -237,6 +240,8 @@ def _lines(frame: FrameType) -> list[str]:
     """Return the lines of the file that ``frame`` runs, of a notebook's cell, or the like."""
     file = frame.f_code.co_filename
     kept = linecache.cache.get(file)
+    if file == _OF_A_TEXT and not _is_of_main(frame):
+        return _cell()
     if kept is not None and len(kept) == 4 and kept[1] is None:
         return list(kept[2])  # Of no file: a notebook's cell.
     if file.startswith("<") and file.endswith(">"):
@@ -254,6 +259,11 @@ def _lines(frame: FrameType) -> list[str]:
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     return lines
+
+
+def _is_of_main(frame: FrameType) -> bool:
+    main = sys.modules.get("__main__")
+    return type(main) is ModuleType and main.__dict__ is frame.f_globals
 
 
 def _zipped(frame: FrameType) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from distributed import Client
 
+from daskscope.client_wheel import NAME, own_wheel
 from daskscope.errors import NotOnScheduler
-from daskscope.own_wheel import NAME, own_wheel
 from daskscope.scrubbing import Scrubber
 from daskscope.version import __version__
 

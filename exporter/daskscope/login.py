@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 import requests
 
-from daskscope import config_file, no_answer
+from daskscope import config_file
 from daskscope.config import settings
-from daskscope.connection import Session, watched
+from daskscope.delivery import http_errors
+from daskscope.delivery.http import Session, watched
 from daskscope.errors import AccessDenied, ConfigurationError, ServiceError, ServiceUnreachable
 from daskscope.version import __version__
 
@@ -209,7 +210,7 @@ def _post(session: Session, url: str, form: dict[str, str]) -> requests.Response
     try:
         return session.post(url, data=form, timeout=_TIMEOUT)
     except Exception as error:
-        _, why = no_answer.why(error, "--url, or daskscope.endpoint,")
+        _, why = http_errors.why(error, "--url, or daskscope.endpoint,")
         host = "{0.scheme}://{0.netloc}".format(urlsplit(url))
         raise ServiceUnreachable(f"cannot reach the service at {host}: {why}") from None
 

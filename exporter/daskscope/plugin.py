@@ -19,10 +19,10 @@ from distributed.scheduler import Scheduler
 
 from daskscope.config import Settings, by_name, of_client
 from daskscope.errors import ConfigurationError
-from daskscope.explanation import Explanation
+from daskscope.explain.report import Explanation
 from daskscope.observe.environment import read_once
-from daskscope.observe.refusals import refused_by
-from daskscope.running import Running, until
+from daskscope.observe.opt_outs import refused_by
+from daskscope.session import Running, until
 from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")

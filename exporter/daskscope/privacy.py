@@ -16,14 +16,14 @@ from daskscope import messages, protocol
 from daskscope.config import Settings
 from daskscope.cutting import without_middle
 from daskscope.observe.call_tree import MAX_SOURCE_LINE
-from daskscope.observe.causes import Causes
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
+from daskscope.observe.exception_chain import Causes
 from daskscope.observe.exception_types import OWN_WORDS
 from daskscope.observe.failures import RawFailure
 from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
-from daskscope.observe.refusals import Refusals
+from daskscope.observe.opt_outs import Refusals
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.scrubbing import (
     Scrubber,

@@ -32,20 +32,18 @@ from daskscope_service.api import (
     traces,
     workspaces,
 )
-from daskscope_service.at_once import AtOnce
-from daskscope_service.commands.outbox import Outbox
-from daskscope_service.commands.patrol import patrol
+from daskscope_service.commands.command_queue import Outbox
+from daskscope_service.commands.policy_enforcer import patrol
 from daskscope_service.db import key_register
 from daskscope_service.db.engine import alone, open_database
-from daskscope_service.forwarded import Forwarded
+from daskscope_service.fast_ingest import AtOnce
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.quotas import SECONDS as QUOTA_SECONDS
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.instruments import Instruments
-from daskscope_service.notify.rounds import Notifier, prune
+from daskscope_service.notify.notifier import Notifier, prune
 from daskscope_service.notify.sending import Sender
 from daskscope_service.notify.trial import Trials
 from daskscope_service.pages import (
@@ -53,39 +51,41 @@ from daskscope_service.pages import (
     activation,
     cluster_charts,
     cluster_list,
-    idle,
+    csv_downloads,
+    events_and_logs,
     members,
     notifications,
     openid,
     overview,
-    people,
     profile,
-    records,
     report,
     report_api,
     shutdown,
-    tables,
+    usage,
     views,
     workspace,
 )
 from daskscope_service.pages import audit as audit_page
+from daskscope_service.pages import policies as idle
 from daskscope_service.pages import prices as prices_page
 from daskscope_service.pages import retention as retention_page
 from daskscope_service.pages import tokens as tokens_page
+from daskscope_service.periodic import Rounds
 from daskscope_service.problems import install as install_problems
-from daskscope_service.reads.influx_logs import from_influxdb
-from daskscope_service.reads.logs import own_logs
+from daskscope_service.queries.influx_logs import from_influxdb
+from daskscope_service.queries.logs import own_logs
 from daskscope_service.retention.rounds import Remover
-from daskscope_service.rounds import Rounds
-from daskscope_service.series.embedded import EmbeddedSeries
-from daskscope_service.series.influx import InfluxSeries
-from daskscope_service.series.influx_logs import InfluxLogs
-from daskscope_service.series.influx_spans import InfluxSpans
-from daskscope_service.series.influxql import InfluxQL
-from daskscope_service.series.reach import own_clusters
-from daskscope_service.series.spans import EmbeddedSpans
+from daskscope_service.service_metrics import Instruments
 from daskscope_service.settings import Settings
-from daskscope_service.summing import sum_up
+from daskscope_service.telemetry.embedded import EmbeddedSeries
+from daskscope_service.telemetry.influx import InfluxSeries
+from daskscope_service.telemetry.influx_logs import InfluxLogs
+from daskscope_service.telemetry.influx_spans import InfluxSpans
+from daskscope_service.telemetry.influxql import InfluxQL
+from daskscope_service.telemetry.spans import EmbeddedSpans
+from daskscope_service.telemetry.workspace_access import own_clusters
+from daskscope_service.trusted_proxy import Forwarded
+from daskscope_service.usage_totals import sum_up
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -129,8 +129,8 @@ PROGRAMS = (
 #: What people see.
 PAGES = (
     *(account, activation, openid, tokens_page, members, prices_page, retention_page),
-    *(overview, cluster_list, cluster_charts, views, people, shutdown, idle, notifications),
-    *(profile, records, report, tables, audit_page, workspace),
+    *(overview, cluster_list, cluster_charts, views, usage, shutdown, idle, notifications),
+    *(profile, events_and_logs, report, csv_downloads, audit_page, workspace),
 )
 
 

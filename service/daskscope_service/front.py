@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from daskscope_service import problems
-from daskscope_service.at_once import Answer
+from daskscope_service.fast_ingest import Answer
 from daskscope_service.problems import Problem
 from daskscope_service.reception import SMALL, GoneError, Reception, Refusal, drain
 

@@ -13,11 +13,11 @@ import time
 
 from flask import Flask, Response, g, request
 
-from daskscope_service.instruments import Instruments
+from daskscope_service.service_metrics import Instruments
 
 logger = logging.getLogger("daskscope_service.access")
 
-#: Where a request's id is told, and may come from: :mod:`daskscope_service.forwarded` lets only
+#: Where a request's id is told, and may come from: :mod:`daskscope_service.trusted_proxy` lets only
 #: proxies send it.
 HEADER = "X-Request-ID"
 

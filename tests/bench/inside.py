@@ -13,9 +13,9 @@ from distributed.scheduler import Scheduler
 from distributed.worker import Worker
 
 from daskscope.background import Background
-from daskscope.emit.backlog import Backlog
+from daskscope.otlp.backlog import Backlog
 from daskscope.plugin import NAME
-from daskscope.running import Running
+from daskscope.session import Running
 
 
 def weigh_beats(dask_scheduler: Scheduler) -> None:

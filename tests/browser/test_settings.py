@@ -14,7 +14,7 @@ from sqlalchemy import insert
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.retention import kinds
+from daskscope_service.retention import policy
 from tests.browser.watch import Site, Watched, watched
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service.people import PASSWORD, make_user
@@ -87,11 +87,11 @@ def test_an_owner_sets_retention_and_is_asked_before_anything_goes(
     picture(window, gallery, "settings-retention-sure")
     page.get_by_role("link", name="Leave it as it was").click()
     expect(logs).to_have_value("")
-    assert kinds.periods_set(site.service.engine, workspace) == {}
+    assert policy.periods_set(site.service.engine, workspace) == {}
     logs.fill("forever")
     page.get_by_role("button", name="Keep it so").click()
     expect(logs).to_have_value("forever")
-    assert kinds.periods_set(site.service.engine, workspace) == {"logs": None}
+    assert policy.periods_set(site.service.engine, workspace) == {"logs": None}
     assert window.trouble == []
 
 

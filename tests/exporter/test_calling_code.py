@@ -283,6 +283,18 @@ def test_code_of_a_bare_namespace_is_read_or_not_known(
     assert code_read(source, str(file), names)[-1].filename == str(file)
 
 
+def test_the_text_of_the_command_line_is_not_taken_for_that_of_other_texts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As Python 3.13 does for ``python -c``.
+    command = (8, None, ["import that\n"], "<string>")
+    monkeypatch.setitem(linecache.cache, "<string>", command)
+    assert code_read(HERE, "<string>", {"__name__": "rules"}) == ()
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    names = sys.modules["__main__"].__dict__
+    assert code_read(HERE, "<string>", names)[-1].code == "import that\n"
+
+
 @pytest.mark.parametrize(
     "edited",
     [

@@ -12,7 +12,7 @@ import pytest
 import requests
 from distributed import Client
 
-from daskscope.connection import MAX_ASKED, asked_to_wait
+from daskscope.delivery.http import MAX_ASKED, asked_to_wait
 from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder

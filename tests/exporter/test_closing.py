@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 import daskscope
 from daskscope.plugin import NAME
-from daskscope.running import CLOSE_DEADLINE
+from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import inc

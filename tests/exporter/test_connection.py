@@ -16,8 +16,8 @@ import pytest
 import requests
 import trustme
 
-from daskscope import no_answer
-from daskscope.connection import Session, asked_to_wait, watched
+from daskscope.delivery import http_errors
+from daskscope.delivery.http import Session, asked_to_wait, watched
 from tests.exporter.recorder import Recorder
 
 Talk = Callable[[socket.socket], None]
@@ -49,7 +49,7 @@ def trouble(url: str) -> str:
     with watched(Session(overdue=60)) as session:
         with pytest.raises(requests.RequestException) as error:
             session.post(url, data=b"x", timeout=20)
-    return no_answer.why(error.value)[1]
+    return http_errors.why(error.value)[1]
 
 
 # --- TLS ------------------------------------------------------------------------------------------

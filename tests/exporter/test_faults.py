@@ -22,14 +22,16 @@ import trustme
 from distributed import Client
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from daskscope import connection, running
+from daskscope import session as running
 from daskscope.background import Background
-from daskscope.emit import delivery, exporters
+from daskscope.delivery import http as connection
+from daskscope.delivery import queue as pending
+from daskscope.delivery import sender
 from daskscope.observe.weight import weight
+from daskscope.otlp import exporters, retry
 from daskscope.plugin import NAME
 from daskscope.privacy import Privacy
-from daskscope.report import pending, sender
-from daskscope.running import CLOSE_DEADLINE
+from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Misbehaviour, Recorder
 from tests.patience import PATIENCE
@@ -446,7 +448,7 @@ def test_what_a_collector_takes_at_the_second_try_is_not_warned_of(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
-    monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.1)
     asked: set[str] = set()
 
     def refuse_once(path: str) -> Misbehaviour:

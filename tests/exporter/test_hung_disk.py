@@ -17,8 +17,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from daskscope import names
+from daskscope.delivery import spool, spool_worker
 from daskscope.plugin import NAME
-from daskscope.report import keeper, spool
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE
@@ -53,7 +53,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    monkeypatch.setattr(keeper, "OVERDUE", 0.1)
+    monkeypatch.setattr(spool_worker, "OVERDUE", 0.1)
     disk = Disk(monkeypatch)
     yield disk
     disk.answers.set()
@@ -74,7 +74,7 @@ def _well(path: str) -> None:
 def _beats_go_on(recorder: Recorder, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     """Wait for the warning, and for more beats than would come if each waited for the disk."""
     assert disk.reached.wait(PATIENCE)
-    enough = len(recorder.beats) + 3 * PATIENCE / keeper.PATIENCE
+    enough = len(recorder.beats) + 3 * PATIENCE / spool_worker.PATIENCE
     recorder.wait_for(lambda: len(recorder.beats) >= enough, "beats")
     recorder.wait_for(lambda: HANGS in caplog.text, "the warning")
     assert not disk.answers.is_set()
@@ -118,7 +118,7 @@ def test_beats_go_on_arriving_while_it_is_read_and_what_is_in_it_comes_later(
         tmp_path, endpoint=recorder.url, token=TOKEN, max_bytes=1 << 20, drops=Counter()
     )
     cluster = replace(beat.cluster, id="left")
-    left.append(keeper.body_of(replace(beat, cluster=cluster)))
+    left.append(spool_worker.body_of(replace(beat, cluster=cluster)))
     left.close()
 
     disk.hangs_at(READ)
@@ -257,7 +257,7 @@ def test_a_cluster_closes(
     caplog: pytest.LogCaptureFixture,
     what: tuple[Any, str],
 ) -> None:
-    monkeypatch.setattr(keeper, "OVERDUE", 3600.0)
+    monkeypatch.setattr(spool_worker, "OVERDUE", 3600.0)
     disk.hangs_at(what)
     recorder.misbehave = _away if what is WRITE else _well
     register(spool__directory=str(tmp_path))
@@ -279,7 +279,7 @@ def test_what_is_in_files_that_cannot_be_let_go_of_is_there_for_the_next_plugin(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(keeper, "OVERDUE", 3600.0)
+    monkeypatch.setattr(spool_worker, "OVERDUE", 3600.0)
     disk.hangs_at(RELEASE)
     recorder.misbehave = _away
     register(spool__directory=str(tmp_path))
@@ -304,7 +304,7 @@ import threading
 import time
 
 import daskscope
-from daskscope.report import spool
+from daskscope.delivery import spool
 from distributed import Client, LocalCluster
 
 reached = threading.Event()

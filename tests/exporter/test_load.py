@@ -12,7 +12,7 @@ from tornado.ioloop import PeriodicCallback
 
 from daskscope.observe import load
 from daskscope.observe.load import Load
-from daskscope.observe.ticks import Ticks
+from daskscope.observe.loop_tick_hook import Ticks
 
 TICK = 0.02
 HOUR = 3600.0

@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 
 import daskscope
 from daskscope import names
-from daskscope.observe import arrivals, failures, naming
+from daskscope.observe import failures, graph_intake, naming
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.groups import Group
 from daskscope.observe.loops import Loops
@@ -120,8 +120,8 @@ def _raise(*_: Any, **__: Any) -> Any:
         (naming, "_name"),
         (naming, "_named_after"),
         (naming, "_called"),
-        (arrivals, "caller_of"),
-        (arrivals.Arrivals, "_note_spans"),
+        (graph_intake, "caller_of"),
+        (graph_intake.Arrivals, "_note_spans"),
         (CodeOfGraphs, "frames"),
         (Loops, "find"),
         (Loops, "remember"),

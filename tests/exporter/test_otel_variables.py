@@ -256,7 +256,7 @@ def test_an_interval_that_passes_while_it_starts_is_no_trouble(
             time.sleep(0.2)  # so much else to do
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr("daskscope.emit.metrics.MeterProvider", Slow)
+    monkeypatch.setattr("daskscope.otlp.metrics.MeterProvider", Slow)
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "10")
     register()
     recorder.wait_for(lambda: recorder.points(names.WORKER_COUNT), "metrics")

@@ -27,9 +27,9 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from daskscope.connection import proxy_in_clear
+from daskscope.delivery.http import proxy_in_clear
 from daskscope.plugin import NAME
-from daskscope.running import CLOSE_DEADLINE
+from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE

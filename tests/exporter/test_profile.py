@@ -21,7 +21,7 @@ from distributed import Client, Event, LocalCluster, wait
 from distributed.metrics import time
 
 from daskscope import protocol
-from daskscope import running as running_module
+from daskscope import session as running_module
 from daskscope.observe import call_tree
 from daskscope.observe import profile as profile_module
 from daskscope.observe.call_tree import CallTree

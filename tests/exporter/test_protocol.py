@@ -10,7 +10,7 @@ import pytest
 
 from daskscope import protocol
 from daskscope.config import settings
-from daskscope.observe.refusals import Refusals
+from daskscope.observe.opt_outs import Refusals
 from daskscope.privacy import Privacy
 from tests.service.beats import make_beat, make_cluster
 

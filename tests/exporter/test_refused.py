@@ -22,7 +22,7 @@ import dask.config
 import pytest
 from distributed import Client
 
-from daskscope.report.spool import read_records
+from daskscope.delivery.spool import read_records
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE

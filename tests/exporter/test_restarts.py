@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from daskscope import names
-from daskscope.report.spool import read_records
+from daskscope.delivery.spool import read_records
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder

@@ -10,11 +10,11 @@ import pytest
 
 from daskscope import protocol
 from daskscope.config import settings
-from daskscope.observe.causes import Cause, Causes
 from daskscope.observe.events import RawEvent
+from daskscope.observe.exception_chain import Cause, Causes
 from daskscope.observe.failures import RawFailure
 from daskscope.observe.logs import LogRecord
-from daskscope.observe.refusals import Refusals
+from daskscope.observe.opt_outs import Refusals
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.privacy import Cleared, Privacy
 from daskscope.scrubbing import SCRUBBED

@@ -20,7 +20,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import WorkerState
 
 from daskscope import protocol
-from daskscope.observe.others import FRISKY
+from daskscope.observe.other_plugins import FRISKY
 from daskscope.observe.worker_cpu import SILENT, WINDOW, WorkersCpu
 from daskscope.worker_process import METRIC
 from tests.exporter.conftest import Register

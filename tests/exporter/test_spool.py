@@ -24,9 +24,9 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 import daskscope
-from daskscope import connection
-from daskscope.report import spool as spool_module
-from daskscope.report.spool import Spool, directory, read_records
+from daskscope.delivery import http
+from daskscope.delivery import spool as spool_module
+from daskscope.delivery.spool import Spool, directory, read_records
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
@@ -505,7 +505,7 @@ def test_an_outage_loses_no_row_not_even_those_that_memory_cannot_hold(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_PAUSE", 0.2)
+    monkeypatch.setattr(http, "MAX_PAUSE", 0.2)
     register(spool__directory=str(tmp_path), otlp__enabled=False, events__allow=["mine"])
     recorder.misbehave = lambda path: 503
     for burst in range(12):

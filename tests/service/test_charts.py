@@ -12,11 +12,11 @@ import pytest
 import requests
 
 from daskscope import names
-from daskscope_service.insight.staying import why_running
+from daskscope_service.insight.why_running import why_running
 from daskscope_service.pages.chart_svg import marks_picture, picture
 from daskscope_service.pages.charts import Chart, Drawn, Plot, Source
 from daskscope_service.pages.period import Period
-from daskscope_service.reads.marks import MOST_MARKS, Mark
+from daskscope_service.queries.chart_annotations import MOST_MARKS, Mark
 from tests.seed_series import series
 from tests.seed_writer import SeedWriter
 from tests.service_process import ServiceProcess

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import daskscope
-from daskscope import answers, api
+from daskscope import api, api_types
 from daskscope_service.accounts import tokens
 from tests.service.beats import (
     full_beat,
@@ -37,10 +37,10 @@ CLUSTER = "Scheduler-client"
 OTHER = "Scheduler-client-2"
 
 LISTS: dict[str, tuple[Callable[..., list[Any]], Any]] = {
-    "clusters": (daskscope.list_clusters, answers.Cluster),
-    "computations": (daskscope.list_computations, answers.Computation),
-    "exceptions": (daskscope.list_exceptions, answers.ExceptionGroup),
-    "events": (daskscope.list_events, answers.Event),
+    "clusters": (daskscope.list_clusters, api_types.Cluster),
+    "computations": (daskscope.list_computations, api_types.Computation),
+    "exceptions": (daskscope.list_exceptions, api_types.ExceptionGroup),
+    "events": (daskscope.list_events, api_types.Event),
 }
 
 

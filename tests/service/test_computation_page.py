@@ -21,7 +21,7 @@ from daskscope_service.pages.computation import MOST_GROUPS
 from daskscope_service.pages.histogram import STEP, histograms
 from daskscope_service.pages.waterfall import MOST_GROUPS as MOST_DRAWN
 from daskscope_service.pages.waterfall import MOST_RUNS, waterfall
-from daskscope_service.series.spans import Span, Trace
+from daskscope_service.telemetry.spans import Span, Trace
 from tests.seed_series import series
 from tests.seed_spans import spans
 from tests.seed_writer import SeedWriter

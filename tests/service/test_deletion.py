@@ -24,12 +24,12 @@ from sqlalchemy import select
 from daskscope import names
 from daskscope.protocol import CodeFrame, Heartbeat
 from daskscope_service.db import schema
-from daskscope_service.db.belonging import TABLES, Whose
+from daskscope_service.db.data_ownership import TABLES, Whose
 from daskscope_service.db.keys import FILE
 from daskscope_service.export.files import JsonLines
 from daskscope_service.export.rows import NAMES, Choice, parts
 from daskscope_service.retention import deletion
-from daskscope_service.retention.pace import Pace
+from daskscope_service.retention.throttle import Pace
 from tests.service.beats import (
     full_beat,
     make_beat,

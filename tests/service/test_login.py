@@ -26,8 +26,8 @@ from daskscope.errors import (
     ServiceError,
     ServiceUnreachable,
 )
-from daskscope_service.accounts import device_login, throttle, tokens, users
-from daskscope_service.accounts.throttle import TooMany
+from daskscope_service.accounts import device_login, login_rate_limit, tokens, users
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.users import Role
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -310,7 +310,7 @@ def test_codes_cannot_be_guessed_one_after_the_other(
 ) -> None:
     browser = person(shared_service, workspace)
     right = begin(shared_service)["user_code"]
-    for _ in range(throttle.FOR_NAME):
+    for _ in range(login_rate_limit.FOR_NAME):
         assert say(shared_service, browser, "BBBB-BBBB").status_code == 404
     refused = say(shared_service, browser, right)
     assert refused.status_code == 429

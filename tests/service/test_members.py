@@ -12,7 +12,7 @@ import pytest
 import requests
 from sqlalchemy import Engine, insert, select, update
 
-from daskscope_service.accounts import members, throttle, users
+from daskscope_service.accounts import login_rate_limit, members, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.members import LastOwner
 from daskscope_service.accounts.users import Role, User
@@ -134,10 +134,10 @@ def test_owners_cannot_find_out_one_by_one_who_has_an_account(
     _, browser = person(shared_service, workspace, "owner")
     victim = make_user(shared_service, {f"{workspace}-2": "member"})
     statuses = []
-    for _ in range(throttle.FOR_NAME + 1):
+    for _ in range(login_rate_limit.FOR_NAME + 1):
         said = invite(shared_service, browser, workspace, name=victim.name)
         statuses.append(accept(said["url"], requests.Session(), password=PASSWORD).status_code)
-    assert statuses == [409] * throttle.FOR_NAME + [429]
+    assert statuses == [409] * login_rate_limit.FOR_NAME + [429]
     with writing(shared_service.engine) as connection:  # others come from this address too
         connection.execute(schema.sign_in_attempt.delete())
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from daskscope import answers, protocol
+from daskscope import api_types, protocol
 from daskscope_service.api.openapi import document
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db.engine import upgrade_database
@@ -101,7 +101,7 @@ def test_every_reference_of_the_document_leads_somewhere(described: Described) -
 
 TYPES = {
     name: kind
-    for name, kind in vars(answers).items()
+    for name, kind in vars(api_types).items()
     if typing.is_typeddict(kind) and not name.startswith("_")
 }
 
@@ -129,7 +129,7 @@ MORE_STATES = {("Computation", "status")}
 def test_what_clusters_send_is_told_by_the_same_names_and_types(name: str) -> None:
     told = typing.get_type_hints(TYPES[name])
     if name == "Profile":
-        told = typing.get_type_hints(answers.ProfileDetail)
+        told = typing.get_type_hints(api_types.ProfileDetail)
     for field, kind in typing.get_type_hints(getattr(protocol, name)).items():
         if (name, field) in LEFT_OUT:
             continue
@@ -142,7 +142,7 @@ def shape(kind: Any) -> str:
     """Return a type as text, alike for what is alike on the wire."""
     text = str(kind) if typing.get_args(kind) else kind.__name__
     for old, new in (
-        (r"daskscope\.(protocol|answers)\.", ""),
+        (r"daskscope\.(protocol|api_types)\.", ""),
         (r"datetime(\.datetime)?", "float"),
         (r"tuple\[(.*), \.\.\.\]", r"list[\1]"),
         (r"^typing\.Optional\[(.*)\]$", r"\1 | None"),

@@ -18,7 +18,7 @@ from daskscope_service.insight.spending import (
     total,
 )
 from daskscope_service.insight.wording import hours, percent
-from daskscope_service.pages.columns import columns
+from daskscope_service.pages.day_bars import columns
 
 CLUSTER: dict[str, Any] = {
     "id": "Scheduler-1",

@@ -14,7 +14,7 @@ from daskscope_service import pages
 from daskscope_service.pages.bars import state_bar
 from daskscope_service.pages.filters import ago, breakable, install, middle
 from daskscope_service.pages.graph import MOST_NODES, layout
-from daskscope_service.series.store import Line, rate
+from daskscope_service.telemetry.store import Line, rate
 
 VENDOR = Path(str(pages.__file__)).parent / "static" / "vendor"
 

@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import Engine, func, insert, select
 
 from daskscope_service.db import points, schema
-from daskscope_service.db.belonging import Whose
+from daskscope_service.db.data_ownership import Whose
 from daskscope_service.db.engine import open_database, upgrade_database, writing
 from daskscope_service.db.statements import Upsert
 from daskscope_service.export.rows import Choice, parts
 from daskscope_service.retention import deletion
-from daskscope_service.retention.pace import Pace
-from daskscope_service.series.embedded import EmbeddedSeries
+from daskscope_service.retention.throttle import Pace
 from daskscope_service.settings import Settings
+from daskscope_service.telemetry.embedded import EmbeddedSeries
 
 EVERY = 10_000
 KINDS = ("gauge", "counter")

@@ -11,7 +11,7 @@ import requests
 
 from daskscope.protocol import Cluster
 from daskscope_service.accounts import audit
-from daskscope_service.commands.patrol import patrol
+from daskscope_service.commands.policy_enforcer import patrol
 from daskscope_service.insight.idle_policy import local_time
 from tests.patience import wait_until
 from tests.service.beats import make_cluster, make_status

@@ -17,18 +17,18 @@ from daskscope.errors import ConfigurationError
 from daskscope.protocol import CodeFrame, Heartbeat, decode_reply, encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
-from daskscope_service.db.belonging import TABLES, failure_notice
+from daskscope_service.db.data_ownership import TABLES, failure_notice
 from daskscope_service.db.engine import writing
-from daskscope_service.db.generation import NO_WORKSPACE
 from daskscope_service.db.lease import Lease
+from daskscope_service.db.series_generation import NO_WORKSPACE
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.instruments import Instruments
-from daskscope_service.retention import kinds
-from daskscope_service.retention.ageing import age
-from daskscope_service.retention.pace import Pace, Stopped
+from daskscope_service.retention import policy
+from daskscope_service.retention.expiry import age
 from daskscope_service.retention.rounds import WORK, run_round
+from daskscope_service.retention.throttle import Pace, Stopped
+from daskscope_service.service_metrics import Instruments
 from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_beat, make_cluster, make_code, make_computation
 from tests.service.beats import post as post_beat
@@ -167,9 +167,9 @@ def test_other_workspaces_keep_theirs(engine: Engine) -> None:
 
 def test_what_was_set_counts_and_what_is_for_ever_stays(engine: Engine) -> None:
     fill(engine, NOW)
-    kinds.set_period(engine, "default", "logs", 3)
-    kinds.set_period(engine, "default", "events", None)
-    kinds.set_period(engine, "default", "clusters", None)
+    policy.set_period(engine, "default", "logs", 3)
+    policy.set_period(engine, "default", "events", None)
+    policy.set_period(engine, "default", "clusters", None)
     assert set(gone_after(engine, NOW + 4 * DAY)) == {"log_record"}
     gone_after(engine, NOW + 10_000 * DAY)
     left = {name for name, number in counts(engine).items() if number}
@@ -236,16 +236,16 @@ def test_code_that_is_named_while_it_is_removed_is_asked_for_again(engine: Engin
 
 def test_finer_points_are_never_kept_for_longer_than_coarser_ones(engine: Engine) -> None:
     with pytest.raises(ConfigurationError, match="set series-5min first"):
-        kinds.set_period(engine, "default", "series-full", 61)
+        policy.set_period(engine, "default", "series-full", 61)
     for days in (0, 10**30):
         with pytest.raises(ConfigurationError, match="1 to 36500, or forever"):
-            kinds.set_period(engine, "default", "logs", days)
+            policy.set_period(engine, "default", "logs", days)
     for kind in ("series-full", "series-5min", "series"):
-        kinds.set_period(engine, "default", kind, 5)
+        policy.set_period(engine, "default", kind, 5)
     with pytest.raises(ConfigurationError, match=r"series-5min \(60 days\)"):
-        kinds.unset_period(engine, "default", "series-5min")
-    assert kinds.periods(engine, "default")["series-5min"] == 5
-    assert kinds.periods(engine, "finance")["series-5min"] == 60
+        policy.unset_period(engine, "default", "series-5min")
+    assert policy.periods(engine, "default")["series-5min"] == 5
+    assert policy.periods(engine, "finance")["series-5min"] == 60
 
 
 def test_only_one_of_all_processes_removes_at_a_time(engine: Engine) -> None:
@@ -315,7 +315,7 @@ def test_the_commands_show_set_and_run(service: ServiceProcess) -> None:
     done = daskscope("retention", "set", "logs", 9, *where)
     assert done.stdout == "default keeps logs: 9 days\n", done.stderr
     done = daskscope("retention", "show", "--json", *where)
-    assert json.loads(done.stdout) == {kind.name: kind.days for kind in kinds.KINDS} | {"logs": 9}
+    assert json.loads(done.stdout) == {kind.name: kind.days for kind in policy.KINDS} | {"logs": 9}
     done = daskscope("retention", "run", *where)
     assert "default: 1 rows of log_record removed" in done.stdout
     done = daskscope("retention", "set", "logs", "default", *where)
@@ -343,7 +343,7 @@ def test_what_cannot_be_set_is_refused_with_what_can(local_service: ServiceProce
 def test_the_help_and_the_docs_state_the_defaults() -> None:
     text = daskscope("retention", "--help").stdout
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-    for kind in kinds.KINDS:
+    for kind in policy.KINDS:
         assert f"{kind.name:<14}{kind.days:>3}" in text, kind
         assert f"| `{kind.name}` | {kind.days} |" in page, kind
 

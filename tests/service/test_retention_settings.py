@@ -11,12 +11,12 @@ import pytest
 import requests
 from sqlalchemy import Engine, func, insert, select, update
 
-from daskscope import answers
+from daskscope import api_types
 from daskscope_service.accounts import audit
 from daskscope_service.api.retention import KeptDays
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.retention import kinds
+from daskscope_service.retention import policy
 from daskscope_service.retention.forecast import MOST_COUNTED, forecast
 from daskscope_service.retention.rounds import next_round
 from tests.service.people import browser_of, make_user
@@ -61,7 +61,7 @@ def place(shared_service: ServiceProcess) -> Place:
 
 def test_the_api_sets_all_kinds_at_once_and_the_audit_log_tells_what_changed(place: Place) -> None:
     first = place.viewer.get(place.api, timeout=30).json()
-    assert [one["days"] for one in first["kinds"]] == [kind.days for kind in kinds.KINDS]
+    assert [one["days"] for one in first["kinds"]] == [kind.days for kind in policy.KINDS]
     assert first["next_at"] is not None
     days: dict[str, Any] = {"logs": 14, "clusters": None, "series-full": 90, "series-5min": 90}
     assert place.owner.put(place.api, json={"days": days}, timeout=30).ok
@@ -153,7 +153,7 @@ def test_the_forecast_is_what_a_round_then_removes(engine: Engine) -> None:
     fill(engine, NOW)
     at = NOW + 200 * DAY
     with engine.connect() as connection:
-        told = forecast(connection, "default", kinds.periods(engine, "default"), at)
+        told = forecast(connection, "default", policy.periods(engine, "default"), at)
     assert {kind: one.rows for kind, one in told.items()} == {
         "clusters": 0,
         "computations": 1,
@@ -170,7 +170,7 @@ def test_the_forecast_is_what_a_round_then_removes(engine: Engine) -> None:
     gone = gone_after(engine, at)
     assert gone["worker_loss"] + gone["failure"] == 2
     with engine.connect() as connection:
-        told = forecast(connection, "default", kinds.periods(engine, "default"), at)
+        told = forecast(connection, "default", policy.periods(engine, "default"), at)
     assert {one.rows for one in told.values()} == {0}
 
 
@@ -221,7 +221,7 @@ def test_the_forecast_looks_at_some_of_many_clusters_days_for_their_points(engin
 def test_the_forecast_tells_nothing_of_other_workspaces(engine: Engine) -> None:
     fill(engine, NOW)
     with engine.connect() as connection:
-        told = forecast(connection, "finance", kinds.periods(engine, "finance"), NOW + 999 * DAY)
+        told = forecast(connection, "finance", policy.periods(engine, "finance"), NOW + 999 * DAY)
     assert {one.rows for one in told.values()} == {0}
 
 
@@ -236,5 +236,5 @@ def test_the_next_round_is_told(engine: Engine) -> None:
 
 
 def test_the_kinds_of_the_contract_are_those_that_are_kept() -> None:
-    names = [kind.name for kind in kinds.KINDS]
-    assert list(get_args(answers.KeptKind)) == list(KeptDays.__struct_encode_fields__) == names
+    names = [kind.name for kind in policy.KINDS]
+    assert list(get_args(api_types.KeptKind)) == list(KeptDays.__struct_encode_fields__) == names

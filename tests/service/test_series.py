@@ -9,8 +9,8 @@ from sqlalchemy import Engine, insert
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.series.embedded import EmbeddedSeries
-from daskscope_service.series.store import MOST_AVERAGED, Line
+from daskscope_service.telemetry.embedded import EmbeddedSeries
+from daskscope_service.telemetry.store import MOST_AVERAGED, Line
 
 #: A point every ten seconds for two hours, but for a quarter of an hour; its value is its number.
 EVERY, BEGAN, COUNT = 10_000, 1_700_000_000_000, 720

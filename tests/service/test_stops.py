@@ -157,7 +157,14 @@ def test_killed_at_random_moments_it_loses_nothing_and_keeps_nothing_twice(
 
 
 def test_killed_while_it_starts_it_leaves_no_process_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "daskscope_service.cli", "serve", "--data-dir", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "daskscope_service.cli",
+        "serve",
+        "--data-dir",
+        str(tmp_path),
+    ]
     service = subprocess.Popen(
         [*command, "--port", str(free_port())], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

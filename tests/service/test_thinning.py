@@ -16,11 +16,11 @@ from sqlalchemy import Engine, insert, select
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
-from daskscope_service.retention.pace import Pace, Step
 from daskscope_service.retention.removal import remove_series
 from daskscope_service.retention.thinning import Point, coarser, thin
-from daskscope_service.series.embedded import EmbeddedSeries
-from daskscope_service.series.store import Line, rate
+from daskscope_service.retention.throttle import Pace, Step
+from daskscope_service.telemetry.embedded import EmbeddedSeries
+from daskscope_service.telemetry.store import Line, rate
 from tests.service.rows import POINTS
 from tests.service.test_otlp import metrics_request
 from tests.service_process import ServiceProcess

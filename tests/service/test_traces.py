@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from daskscope import names
 from daskscope_service.db import schema
-from daskscope_service.series.spans import EmbeddedSpans
+from daskscope_service.telemetry.spans import EmbeddedSpans
 from tests.seed_spans import spans
 from tests.seed_writer import SeedWriter
 from tests.service_process import ServiceProcess

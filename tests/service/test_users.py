@@ -11,8 +11,8 @@ import pytest
 import requests
 from sqlalchemy import Engine, select, text, update
 
-from daskscope_service.accounts import passwords, sessions, sign_in, throttle, users
-from daskscope_service.accounts.throttle import TooMany
+from daskscope_service.accounts import login_rate_limit, passwords, sessions, sign_in, users
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.db import schema
 from tests.service.people import PASSWORD, browser_of, is_in, make_user, try_to_sign_in
 from tests.service.test_command_line import daskscope
@@ -130,12 +130,12 @@ def test_a_wrong_name_and_a_wrong_password_are_answered_alike(
 
 def test_attempts_for_one_name_are_throttled_by_all_processes(service: ServiceProcess) -> None:
     user, other = (make_user(service, {"default": "owner"}) for _ in range(2))
-    for _ in range(throttle.FOR_NAME):
+    for _ in range(login_rate_limit.FOR_NAME):
         assert try_to_sign_in(service, user.name, "wrong").status_code == 403
     # The right password does not help, nor do other capitals, nor another address or process.
     refused = try_to_sign_in(service, user.name.upper())
     assert refused.status_code == 429
-    assert 0 < int(refused.headers["Retry-After"]) <= throttle.WINDOW + 1
+    assert 0 < int(refused.headers["Retry-After"]) <= login_rate_limit.WINDOW + 1
     assert "Try again at" in refused.text
     with pytest.raises(TooMany):
         sign_in.by_password(service.engine, user.name, PASSWORD, address="192.0.2.1")
@@ -143,46 +143,48 @@ def test_attempts_for_one_name_are_throttled_by_all_processes(service: ServicePr
 
     with service.engine.begin() as connection:  # time goes by
         attempt = schema.sign_in_attempt
-        connection.execute(update(attempt).values(at=attempt.c.at - throttle.WINDOW))
+        connection.execute(update(attempt).values(at=attempt.c.at - login_rate_limit.WINDOW))
     assert try_to_sign_in(service, user.name).status_code == 303
 
 
 def test_attempts_from_one_address_are_throttled_whatever_the_name(engine: Engine) -> None:
-    for number in range(throttle.FROM_ADDRESS):
-        throttle.begin(engine, f"name {number}", f"2001:db8:1:1::{number:x}")
+    for number in range(login_rate_limit.FROM_ADDRESS):
+        login_rate_limit.begin(engine, f"name {number}", f"2001:db8:1:1::{number:x}")
     with pytest.raises(TooMany):
-        throttle.begin(engine, "another", "2001:db8:1:1:ffff::1")  # the same network
-    throttle.begin(engine, "another", "2001:db8:1:2::1")
-    throttle.begin(engine, "another", "192.0.2.1")
+        login_rate_limit.begin(engine, "another", "2001:db8:1:1:ffff::1")  # the same network
+    login_rate_limit.begin(engine, "another", "2001:db8:1:2::1")
+    login_rate_limit.begin(engine, "another", "192.0.2.1")
 
 
 def test_of_many_attempts_at_once_no_more_pass(engine: Engine) -> None:
     def passes(_: int) -> bool:
         try:
-            throttle.begin(engine, "maria", "192.0.2.1")
+            login_rate_limit.begin(engine, "maria", "192.0.2.1")
         except TooMany:
             return False
         return True
 
     with ThreadPoolExecutor(8) as pool:
-        passed = sum(pool.map(passes, range(3 * throttle.FOR_NAME)))
-    assert passed <= throttle.FOR_NAME
-    while passed < throttle.FOR_NAME:  # of those at the same moment, all may have stood back
-        throttle.begin(engine, "maria", "192.0.2.1")
+        passed = sum(pool.map(passes, range(3 * login_rate_limit.FOR_NAME)))
+    assert passed <= login_rate_limit.FOR_NAME
+    while (
+        passed < login_rate_limit.FOR_NAME
+    ):  # of those at the same moment, all may have stood back
+        login_rate_limit.begin(engine, "maria", "192.0.2.1")
         passed += 1
     with pytest.raises(TooMany):
-        throttle.begin(engine, "maria", "192.0.2.1")
+        login_rate_limit.begin(engine, "maria", "192.0.2.1")
 
 
 def test_who_signs_in_has_all_attempts_again(engine: Engine) -> None:
-    for _ in range(throttle.FOR_NAME - 1):
-        throttle.begin(engine, "maria", "192.0.2.1")
-    throttle.succeeded(engine, throttle.begin(engine, "maria", "192.0.2.1"))
+    for _ in range(login_rate_limit.FOR_NAME - 1):
+        login_rate_limit.begin(engine, "maria", "192.0.2.1")
+    login_rate_limit.succeeded(engine, login_rate_limit.begin(engine, "maria", "192.0.2.1"))
     with engine.connect() as connection:
         kept = connection.execute(select(schema.sign_in_attempt.c.key_hash)).scalars().all()
-    assert len(kept) == throttle.FOR_NAME - 1  # those of the address
-    for _ in range(throttle.FOR_NAME):
-        throttle.begin(engine, "maria", "192.0.2.1")
+    assert len(kept) == login_rate_limit.FOR_NAME - 1  # those of the address
+    for _ in range(login_rate_limit.FOR_NAME):
+        login_rate_limit.begin(engine, "maria", "192.0.2.1")
 
 
 def test_a_name_that_was_tried_is_not_kept(service: ServiceProcess) -> None:

@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from daskscope import names
-from daskscope_service.series.influx import InfluxSeries
-from daskscope_service.series.influxql import InfluxQL
+from daskscope_service.telemetry.influx import InfluxSeries
+from daskscope_service.telemetry.influxql import InfluxQL
 from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import DATABASE, InfluxDB

@@ -9,8 +9,8 @@ import pytest
 import requests
 
 from daskscope import names
-from daskscope_service.series.influx_spans import InfluxSpans
-from daskscope_service.series.influxql import InfluxQL
+from daskscope_service.telemetry.influx_spans import InfluxSpans
+from daskscope_service.telemetry.influxql import InfluxQL
 from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import SPANS_DATABASE

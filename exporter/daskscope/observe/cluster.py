@@ -18,7 +18,7 @@ from daskscope.observe.environment import (
 )
 from daskscope.observe.idle import Idle, manager_of
 from daskscope.observe.load import Load
-from daskscope.observe.refusals import Refusals
+from daskscope.observe.opt_outs import Refusals
 from daskscope.observe.versions import Versions
 from daskscope.observe.workers import WorkerTotals
 

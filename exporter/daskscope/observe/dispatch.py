@@ -13,7 +13,7 @@ from typing import Any
 from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.containment import INTERNAL_ERROR
-from daskscope.observe.membership import Membership
+from daskscope.observe.group_index import Membership
 from daskscope.task_context import ANNOTATION
 
 # Scheduler's method that makes the message of a task for the worker that is to run it.

@@ -18,7 +18,7 @@ from distributed.metrics import time
 from daskscope import protocol
 from daskscope.containment import guarded
 from daskscope.observe.bounded import Bounded, Count
-from daskscope.observe.causes import Causes, causes_of
+from daskscope.observe.exception_chain import Causes, causes_of
 from daskscope.observe.exception_types import by_dask, type_of_failed
 from daskscope.observe.naming import without_key
 

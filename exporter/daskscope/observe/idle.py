@@ -16,7 +16,7 @@ from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import Scheduler, heartbeat_interval
 
 from daskscope.observe.calls import MEETINGS, Calls
-from daskscope.observe.others import Others
+from daskscope.observe.other_plugins import Others
 from daskscope.observe.worker_cpu import WorkersCpu
 
 #: Seconds that workers which were asked for, and do not come, keep a cluster from being idle: they

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
-from daskscope.observe.membership import Membership
+from daskscope.observe.group_index import Membership
 
 
 class NewTasks:

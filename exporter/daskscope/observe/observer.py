@@ -19,7 +19,6 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import guarded
 from daskscope.observe.activities import Activities
-from daskscope.observe.arrivals import Arrivals
 from daskscope.observe.cluster import Cluster
 from daskscope.observe.code import CodeOfGraphs
 from daskscope.observe.computations import MANY, Computations
@@ -27,19 +26,20 @@ from daskscope.observe.cost import Cost
 from daskscope.observe.dispatch import hand_on_contexts
 from daskscope.observe.events import Events
 from daskscope.observe.failures import FailedRun, Failures, read_failed_run
+from daskscope.observe.graph_intake import Arrivals
 from daskscope.observe.graphs import Graph, read_graph
+from daskscope.observe.group_index import Membership
 from daskscope.observe.idle import Idle
 from daskscope.observe.load import Load
 from daskscope.observe.logs import Logs
+from daskscope.observe.loop_tick_hook import Ticks
 from daskscope.observe.losses import Losses
-from daskscope.observe.membership import Membership
 from daskscope.observe.naming import Naming
+from daskscope.observe.opt_outs import Refusals
 from daskscope.observe.prefixes import Prefixes
 from daskscope.observe.profile import Profiles, Window
-from daskscope.observe.refusals import Refusals
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.observe.stream import Messages
-from daskscope.observe.ticks import Ticks
 from daskscope.observe.transitions import Transitions
 from daskscope.observe.users import Users
 from daskscope.observe.versions import Versions

@@ -18,8 +18,8 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
 from daskscope_service.accounts import audit, tokens
 from daskscope_service.accounts.caller import Caller, granted
+from daskscope_service.accounts.login_rate_limit import TooMany, network
 from daskscope_service.accounts.secret import hash_of, new_secret
-from daskscope_service.accounts.throttle import TooMany, network
 from daskscope_service.accounts.tokens import GRANTS, USUAL, Scope
 from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import device_login as table

@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from daskscope_service.accounts import audit, passwords, sessions, throttle, users
+from daskscope_service.accounts import audit, login_rate_limit, passwords, sessions, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.users import Role, UnfitName
@@ -254,7 +254,7 @@ def accept_as_new(
     if found is None:
         return None
     passwords.check(password, found.name)
-    attempt = throttle.begin(engine, f"invitations of {found.workspace}", address)
+    attempt = login_rate_limit.begin(engine, f"invitations of {found.workspace}", address)
     hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
     with writing(engine) as connection:
         row = connection.execute(
@@ -287,7 +287,7 @@ def accept_as_new(
             address=address,
         )
         started = sessions.start(connection, workspace=found.workspace, user=made, agent=agent)
-    throttle.withdraw(engine, attempt)
+    login_rate_limit.withdraw(engine, attempt)
     return started
 
 

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from daskscope_service.accounts import audit, members, sessions, users
+from daskscope_service.accounts.login_rate_limit import TooMany, network
 from daskscope_service.accounts.openid import OpenIDError, Person, Provider
 from daskscope_service.accounts.secret import hash_of, new_secret
-from daskscope_service.accounts.throttle import TooMany, network
 from daskscope_service.accounts.users import ROLES, Role
 from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import identity, openid_attempt, user

@@ -12,10 +12,10 @@ from sqlalchemy import Engine, delete, insert, select
 
 from daskscope_service.accounts import (
     audit,
+    login_rate_limit,
     members,
     passwords,
     sessions,
-    throttle,
     tokens,
     users,
 )
@@ -72,7 +72,7 @@ def by_password(
     NoWorkspace
         There is nothing that the user may see.
     """
-    attempt = throttle.begin(engine, users.key_of(name) or name, address)
+    attempt = login_rate_limit.begin(engine, users.key_of(name) or name, address)
     columns = (user.c.id, user.c.name, user.c.password_hash, user.c.disabled_at)
     with engine.connect() as connection:
         row = users.by_name(connection, name, *columns)
@@ -84,7 +84,7 @@ def by_password(
         why = "the user is disabled" if right else "wrong password"
         audit.refused(engine, row.name, why, address)
         return None
-    throttle.succeeded(engine, attempt)
+    login_rate_limit.succeeded(engine, attempt)
     with writing(engine) as connection:
         # A session that begins while the password is changed must not outlive the change.
         still = select(user.c.id).where(
@@ -127,7 +127,7 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
     if found is None:
         return False
     passwords.check(new, found.name)
-    attempt = throttle.begin(engine, users.key_of(found.name) or "", address)
+    attempt = login_rate_limit.begin(engine, users.key_of(found.name) or "", address)
     with engine.connect() as connection:
         stored = connection.execute(
             select(user.c.password_hash).where(user.c.id == found.id)
@@ -135,7 +135,7 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
     if not passwords.fits(old, stored or None):
         audit.refused(engine, found.name, "wrong old password", address)
         return False
-    throttle.succeeded(engine, attempt)
+    login_rate_limit.succeeded(engine, attempt)
     users.set_password(
         engine,
         found,

@@ -9,12 +9,12 @@ import msgspec
 from flask import Blueprint, g, request
 from msgspec import Meta
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.api.operation import answers
 from daskscope_service.db.engine import current_engine, writing
 from daskscope_service.notify.budgets import Budget, budget_of, set_budget
-from daskscope_service.reads.scope import Item
+from daskscope_service.queries.scope import Item
 
 blueprint = Blueprint("budget", __name__, url_prefix="/api/v1")
 

@@ -8,7 +8,7 @@ import msgspec
 from flask import Blueprint, g, request
 from msgspec import Meta
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.api.operation import answers
 from daskscope_service.api.parameters import LIST, selection
@@ -17,8 +17,8 @@ from daskscope_service.commands import shutdowns
 from daskscope_service.commands.shutdowns import NoCluster, NotPossible, Wish
 from daskscope_service.db.engine import current_engine, writing
 from daskscope_service.problems import Problem
-from daskscope_service.reads.scope import Item, reading
-from daskscope_service.reads.shutdowns import list_commands, one_command
+from daskscope_service.queries.scope import Item, reading
+from daskscope_service.queries.shutdowns import list_commands, one_command
 
 blueprint = Blueprint("commands", __name__, url_prefix="/api/v1")
 

@@ -13,7 +13,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import device_login
 from daskscope_service.accounts.device_login import NoToken
-from daskscope_service.accounts.throttle import TooMany
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.tokens import SCOPES, USUAL, Scope, id_of
 from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.db.engine import current_engine

@@ -22,8 +22,8 @@ from sqlalchemy.exc import DBAPIError
 
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
-from daskscope_service.instruments import NAMESPACE, Instruments
 from daskscope_service.problems import Problem
+from daskscope_service.service_metrics import NAMESPACE, Instruments
 from daskscope_service.settings import Settings
 
 blueprint = Blueprint("metrics", __name__)

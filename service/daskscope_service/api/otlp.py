@@ -28,8 +28,8 @@ from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
+from daskscope_service.service_metrics import Instruments
 
 blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
 

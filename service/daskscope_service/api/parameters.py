@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from flask import request
 
 from daskscope_service.problems import Problem
-from daskscope_service.reads.scope import MOST_ROWS, Position, Selection, decode_cursor
+from daskscope_service.queries.scope import MOST_ROWS, Position, Selection, decode_cursor
 
 Choice = TypeVar("Choice", bound=str)
 

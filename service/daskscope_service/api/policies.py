@@ -8,7 +8,7 @@ import msgspec
 from flask import Blueprint, g, request
 from msgspec import Meta
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.api.operation import answers
 from daskscope_service.api.parameters import LIST, selection
@@ -18,8 +18,8 @@ from daskscope_service.commands.policies import MOST_SECONDS, NameTaken, Unfit
 from daskscope_service.db.engine import current_engine, writing
 from daskscope_service.insight.idle_policy import Action, Policy
 from daskscope_service.problems import Problem
-from daskscope_service.reads.policies import list_decisions, list_policies, one_policy
-from daskscope_service.reads.scope import Item, reading
+from daskscope_service.queries.policies import list_decisions, list_policies, one_policy
+from daskscope_service.queries.scope import Item, reading
 
 blueprint = Blueprint("policies", __name__, url_prefix="/api/v1")
 

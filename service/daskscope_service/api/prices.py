@@ -8,12 +8,12 @@ import msgspec
 from flask import Blueprint, g, request
 from msgspec import Meta
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.accounts.prices import MOST, WorkspacePrices, prices_of, set_prices
 from daskscope_service.api.operation import answers
 from daskscope_service.db.engine import current_engine, writing
-from daskscope_service.reads.scope import Item
+from daskscope_service.queries.scope import Item
 
 blueprint = Blueprint("prices", __name__, url_prefix="/api/v1")
 

@@ -8,9 +8,9 @@ from typing import Any
 from flask import url_for
 
 from daskscope_service.problems import Problem
-from daskscope_service.reads.scope import Item, Page, encode_cursor
-from daskscope_service.series.store import Unavailable
+from daskscope_service.queries.scope import Item, Page, encode_cursor
 from daskscope_service.settings import Settings
+from daskscope_service.telemetry.store import Unavailable
 
 #: In seconds since the epoch: the first that ISO 8601 cannot tell, once it is rounded.
 _YEAR_10000 = 253_402_300_799

@@ -9,19 +9,19 @@ import msgspec
 from flask import Blueprint, current_app, g, request
 from msgspec import UNSET, Meta, UnsetType
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts.access import check_fresh, require, require_role
 from daskscope_service.api.operation import answers
 from daskscope_service.db.engine import current_engine
 from daskscope_service.problems import Problem
-from daskscope_service.reads.scope import Item
-from daskscope_service.retention import kinds
+from daskscope_service.queries.scope import Item
+from daskscope_service.retention import policy
 from daskscope_service.retention.rounds import next_round
 
 blueprint = Blueprint("retention", __name__, url_prefix="/api/v1")
 
 #: In JSON, 30.0 is a whole number as well.
-_Days = Annotated[float, Meta(ge=1, le=kinds.MOST_DAYS, multiple_of=1)] | None | UnsetType
+_Days = Annotated[float, Meta(ge=1, le=policy.MOST_DAYS, multiple_of=1)] | None | UnsetType
 
 
 class KeptDays(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
@@ -65,17 +65,17 @@ def put_retention(body: RetentionRequest) -> Item:
     said = msgspec.to_builtins(body.days)
     own = {kind: None if days is None else int(days) for kind, days in said.items()}
     try:
-        kinds.set_periods(
+        policy.set_periods(
             current_engine(), g.workspace, own, actor=g.actor, address=request.remote_addr
         )
-    except kinds.Unfit as error:
+    except policy.Unfit as error:
         raise Problem(409, f"{error}.", field=f"$.days.{error.kind}") from None
     return _retention()
 
 
 def _retention() -> Item:
     engine = current_engine()
-    kept, own = kinds.periods(engine, g.workspace), kinds.periods_set(engine, g.workspace)
+    kept, own = policy.periods(engine, g.workspace), policy.periods_set(engine, g.workspace)
     interval = current_app.config["SETTINGS"].retention_interval
     return {
         "kinds": [
@@ -86,7 +86,7 @@ def _retention() -> Item:
                 "own": kind.name in own,
                 "what": kind.help,
             }
-            for kind in kinds.KINDS
+            for kind in policy.KINDS
         ],
         "next_at": next_round(engine, interval, time.time()),
     }

@@ -9,7 +9,7 @@ import msgspec
 from flask import Blueprint, current_app, g, request
 from msgspec import Meta
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.api.operation import answers
 from daskscope_service.db.engine import current_engine, writing
@@ -19,7 +19,7 @@ from daskscope_service.notify.addresses import UnfitAddress, check
 from daskscope_service.notify.sending import NotSent
 from daskscope_service.notify.trial import Busy, Trials
 from daskscope_service.problems import Problem
-from daskscope_service.reads.scope import Item
+from daskscope_service.queries.scope import Item
 from daskscope_service.settings import Settings
 
 blueprint = Blueprint("targets", __name__, url_prefix="/api/v1")

@@ -7,14 +7,14 @@ from typing import Any
 
 from flask import Blueprint, current_app, g
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.api.operation import answers
 from daskscope_service.problems import Problem
-from daskscope_service.reads.computations import trace_id_of
-from daskscope_service.reads.scope import Item, reading
-from daskscope_service.series.spans import SpanReader, Trace
-from daskscope_service.series.store import Unavailable
+from daskscope_service.queries.computations import trace_id_of
+from daskscope_service.queries.scope import Item, reading
+from daskscope_service.telemetry.spans import SpanReader, Trace
+from daskscope_service.telemetry.store import Unavailable
 
 blueprint = Blueprint("traces", __name__, url_prefix="/api/v1")
 

@@ -9,7 +9,7 @@ import msgspec
 from flask import Blueprint, current_app, g
 from msgspec import Meta
 
-from daskscope import answers as types
+from daskscope import api_types as types
 from daskscope_service.accounts import members, users
 from daskscope_service.accounts.access import check_fresh, require_role
 from daskscope_service.accounts.caller import Caller
@@ -20,7 +20,7 @@ from daskscope_service.api.parameters import CURSOR, LIMIT, part
 from daskscope_service.api.representation import page_answer
 from daskscope_service.db.engine import current_engine
 from daskscope_service.problems import Problem
-from daskscope_service.reads.scope import Item, cut
+from daskscope_service.queries.scope import Item, cut
 from daskscope_service.settings import Settings
 
 blueprint = Blueprint("workspaces", __name__, url_prefix="/api/v1/workspaces")

@@ -1,4 +1,4 @@
-"""Idle policies of a workspace: kept, changed, removed. They are read in ``reads/policies``."""
+"""Idle policies of a workspace: kept, changed, removed. They are read in ``queries/policies``."""
 
 from __future__ import annotations
 

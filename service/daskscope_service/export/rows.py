@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from daskscope_service.db import points, schema
-from daskscope_service.db.belonging import TABLES, Whose, reading_order
+from daskscope_service.db.data_ownership import TABLES, Whose, reading_order
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.sealing import Unreadable
 from daskscope_service.retention.removal import series_in

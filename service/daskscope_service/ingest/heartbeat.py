@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, literal_c
 
 from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Correction, Heartbeat
 from daskscope_service.db import schema
-from daskscope_service.db.belonging import failure_notice
+from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Columns, Condition, Upsert

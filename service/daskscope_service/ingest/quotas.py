@@ -15,11 +15,11 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, Table, func, select
 
 from daskscope_service.db import schema
-from daskscope_service.db.belonging import TABLES
+from daskscope_service.db.data_ownership import TABLES
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.space import row_bytes
-from daskscope_service.instruments import Instruments
 from daskscope_service.problems import Problem
+from daskscope_service.service_metrics import Instruments
 from daskscope_service.settings import Settings, variable
 
 Kind = Literal["clusters", "series", "bytes"]

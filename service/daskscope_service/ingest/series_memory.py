@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from daskscope_service.db import generation, points, schema
+from daskscope_service.db import points, schema, series_generation
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Outdated
 
@@ -39,7 +39,7 @@ class SeriesMemory:
 
     def __init__(self, engine: Engine) -> None:
         with engine.connect() as connection:
-            self.points = _Points(engine, generation.current(connection))
+            self.points = _Points(engine, series_generation.current(connection))
         self.known: dict[Family, Ids] = {}
         self._bytes = 0
         self._made = time.monotonic()
@@ -72,9 +72,9 @@ class _Points(Upsert):
 
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write ``rows``. Raises Outdated if one is of a series that was removed."""
-        if rows and generation.hold(connection) != self._generation:
+        if rows and series_generation.hold(connection) != self._generation:
             self.generation_over = True
-            if not generation.all_there(connection, {row[0] for row in rows}):
+            if not series_generation.all_there(connection, {row[0] for row in rows}):
                 raise Outdated
         super().run(connection, rows)
         self._moving.after(connection, len(rows))

@@ -18,8 +18,8 @@ from flask import (
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, members, openid_sign_in, sessions, sign_in, users
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
-from daskscope_service.accounts.throttle import TooMany
 from daskscope_service.db.engine import current_engine
 from daskscope_service.pages.filters import exact
 from daskscope_service.problems import Problem, answer_problem, is_api

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 from flask import Blueprint, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts import access, device_login, throttle, users
+from daskscope_service.accounts import access, device_login, login_rate_limit, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.device_login import Asked
-from daskscope_service.accounts.throttle import TooMany
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.tokens import GRANTS, SCOPES, Scope
 from daskscope_service.db.engine import current_engine
 from daskscope_service.problems import Problem
@@ -81,7 +81,7 @@ def _asked(caller: Caller, code: str) -> Asked | None:
     """Return who asks with ``code``; a wrong one counts as a failed attempt to sign in."""
     engine = current_engine()
     try:
-        attempt = throttle.begin(engine, f"code of {caller.user or 'link'}", caller.address)
+        attempt = login_rate_limit.begin(engine, f"code of {caller.user or 'link'}", caller.address)
     except TooMany as error:
         raise Problem(
             429,
@@ -90,7 +90,7 @@ def _asked(caller: Caller, code: str) -> Asked | None:
         ) from None
     asked = device_login.find(engine, code)
     if asked is not None:
-        throttle.succeeded(engine, attempt)
+        login_rate_limit.succeeded(engine, attempt)
     return asked
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from daskscope_service.pages.charts import Drawn, Plot, words
 from daskscope_service.pages.filters import moment
 from daskscope_service.pages.period import Period
-from daskscope_service.reads.marks import Mark
+from daskscope_service.queries.chart_annotations import Mark
 
 WIDTH, HEIGHT = 1000, 180
 

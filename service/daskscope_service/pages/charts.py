@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from daskscope import names
 from daskscope_service.insight.wording import percent, size
 from daskscope_service.pages.period import Period
-from daskscope_service.series.store import Line, SeriesStore, rate
+from daskscope_service.telemetry.store import Line, SeriesStore, rate
 
 #: Points of a line, at most, on the page and for the script.
 PAGE_STEPS, SCRIPT_STEPS = 90, 160
@@ -145,7 +145,7 @@ class Plot:
     """A chart's lines on one row of ``times``, seconds since the Unix epoch.
 
     Where nothing was measured for long, there is a time at which all lines are None. ``sampled`` as
-    of :class:`~daskscope_service.series.store.Line`.
+    of :class:`~daskscope_service.telemetry.store.Line`.
     """
 
     chart: Chart
@@ -160,7 +160,7 @@ def read_plots(
     """Return the charts of a cluster, each line with about ``steps`` points at most.
 
     ``interval`` is how often the cluster measures, in seconds. Raises
-    :class:`~daskscope_service.series.store.Unavailable`.
+    :class:`~daskscope_service.telemetry.store.Unavailable`.
     """
 
     def lines(metrics: Iterable[str], since: float, step: float) -> dict[str, list[Line]]:

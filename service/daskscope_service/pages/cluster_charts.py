@@ -25,10 +25,10 @@ from daskscope_service.pages.chart_svg import (
 )
 from daskscope_service.pages.period import Link, Period, as_data, in_words, links, period_of
 from daskscope_service.problems import Problem
-from daskscope_service.reads.clusters import one_cluster
-from daskscope_service.reads.marks import MOST_MARKS, Marks, list_marks
-from daskscope_service.reads.scope import Item, Scope, reading
-from daskscope_service.series.store import MOST_AVERAGED, SeriesStore, Unavailable
+from daskscope_service.queries.chart_annotations import MOST_MARKS, Marks, list_marks
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.scope import Item, Scope, reading
+from daskscope_service.telemetry.store import MOST_AVERAGED, SeriesStore, Unavailable
 
 blueprint = Blueprint("charts", __name__)
 

@@ -13,8 +13,8 @@ from daskscope_service.api.parameters import ROWS_SHOWN, bad, one_of, selection
 from daskscope_service.pages.csv_table import Columns, csv_list
 from daskscope_service.pages.filters import address
 from daskscope_service.pages.first_run import first_run
-from daskscope_service.reads.cluster_filter import SORTS, STATUSES, Filter, find_clusters
-from daskscope_service.reads.scope import Item, Selection, reading
+from daskscope_service.queries.cluster_filter import SORTS, STATUSES, Filter, find_clusters
+from daskscope_service.queries.scope import Item, Selection, reading
 
 blueprint = Blueprint("cluster_list", __name__)
 

@@ -17,7 +17,7 @@ from flask import Response, g, request
 from daskscope_service.api.representation import represent
 from daskscope_service.pages.attachment import attach
 from daskscope_service.pages.filters import address
-from daskscope_service.reads.scope import (
+from daskscope_service.queries.scope import (
     MOST_ROWS,
     Item,
     Page,

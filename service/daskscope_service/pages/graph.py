@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from daskscope_service.insight.wording import duration, number, percent
 from daskscope_service.pages.filters import middle
-from daskscope_service.reads.scope import Item
+from daskscope_service.queries.scope import Item
 
 #: A drawing of more than these would show nothing.
 MOST_NODES = 60

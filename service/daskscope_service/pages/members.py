@@ -8,9 +8,9 @@ from flask import Blueprint, current_app, g, make_response, redirect, render_tem
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, members, sessions
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.members import LastOwner, TooManyOpen
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
-from daskscope_service.accounts.throttle import TooMany
 from daskscope_service.accounts.users import ROLES, Role, UnfitName
 from daskscope_service.api.parameters import part, refuse_unknown
 from daskscope_service.db.engine import current_engine

@@ -16,7 +16,7 @@ from daskscope_service.notify.addresses import UnfitAddress, check
 from daskscope_service.notify.budgets import Budget, budget_of, set_budget
 from daskscope_service.notify.sending import NotSent
 from daskscope_service.notify.trial import Busy, Trials
-from daskscope_service.pages.form import said
+from daskscope_service.pages.form_fields import said
 from daskscope_service.problems import Problem
 from daskscope_service.settings import Settings
 

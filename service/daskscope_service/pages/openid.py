@@ -8,9 +8,9 @@ from flask import Blueprint, current_app, g, make_response, redirect, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, openid_sign_in
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.openid import OpenIDError, Provider
 from daskscope_service.accounts.openid_sign_in import NotLetIn
-from daskscope_service.accounts.throttle import TooMany
 from daskscope_service.db.engine import current_engine
 from daskscope_service.pages.account import begin_session, sign_in_page
 from daskscope_service.problems import Problem

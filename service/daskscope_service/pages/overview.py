@@ -13,19 +13,19 @@ from daskscope_service.insight.attention import concerns
 from daskscope_service.insight.news import news
 from daskscope_service.insight.spending import by_period, total
 from daskscope_service.insight.time import all_together
-from daskscope_service.pages.columns import columns
+from daskscope_service.pages.day_bars import columns
 from daskscope_service.pages.first_run import first_run
-from daskscope_service.reads.computations import list_computations
-from daskscope_service.reads.failures import list_exceptions
-from daskscope_service.reads.overview import (
+from daskscope_service.queries.computations import list_computations
+from daskscope_service.queries.failures import list_exceptions
+from daskscope_service.queries.overview import (
     clusters_in_question,
     has_clusters,
     running_clusters,
     seen_before,
     went_wrong,
 )
-from daskscope_service.reads.scope import Selection, reading
-from daskscope_service.reads.usage import list_usage
+from daskscope_service.queries.scope import Selection, reading
+from daskscope_service.queries.usage import list_usage
 
 blueprint = Blueprint("overview", __name__)
 

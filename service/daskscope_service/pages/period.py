@@ -17,7 +17,7 @@ from flask import request
 from daskscope_service.api.parameters import bad, instant, one_of
 from daskscope_service.insight.verdict import last_known
 from daskscope_service.pages.filters import exact, iso
-from daskscope_service.reads.scope import Item
+from daskscope_service.queries.scope import Item
 
 #: Seconds back from the end, by the word in the address, and what the link says.
 SPANS: dict[str, tuple[float | None, str]] = {

@@ -18,9 +18,9 @@ from daskscope_service.accounts.prices import (
 )
 from daskscope_service.db.engine import current_engine, writing
 from daskscope_service.insight.spending import first_monday, price_lists, total_of
-from daskscope_service.pages.form import said
-from daskscope_service.reads.scope import reading
-from daskscope_service.reads.usage import list_usage
+from daskscope_service.pages.form_fields import said
+from daskscope_service.queries.scope import reading
+from daskscope_service.queries.usage import list_usage
 
 blueprint = Blueprint("prices_page", __name__)
 

@@ -25,10 +25,10 @@ from daskscope_service.insight.wording import duration
 from daskscope_service.pages.bars import Segment
 from daskscope_service.pages.csv_table import csv_answer
 from daskscope_service.pages.flame_graph import ORIGINS, flame_graph
-from daskscope_service.pages.form import tidied
-from daskscope_service.reads.clusters import one_cluster
-from daskscope_service.reads.profiles import Profiles, newest_profiles
-from daskscope_service.reads.scope import reading
+from daskscope_service.pages.form_fields import tidied
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.profiles import Profiles, newest_profiles
+from daskscope_service.queries.scope import reading
 
 blueprint = Blueprint("profile", __name__)
 

@@ -26,9 +26,9 @@ from daskscope_service.pages.attachment import attach
 from daskscope_service.pages.computation import computation_page
 from daskscope_service.pages.views import cluster_page
 from daskscope_service.problems import Problem
-from daskscope_service.reads.clusters import one_cluster
-from daskscope_service.reads.computations import one_computation
-from daskscope_service.reads.scope import Item, reading
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.computations import one_computation
+from daskscope_service.queries.scope import Item, reading
 
 blueprint = Blueprint("report", __name__)
 

@@ -11,10 +11,10 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import acting_as, check_fresh, may_act, signed_in
 from daskscope_service.db.engine import current_engine
 from daskscope_service.insight.wording import number, plural, size
-from daskscope_service.pages.form import said
-from daskscope_service.retention import kinds
+from daskscope_service.pages.form_fields import said
+from daskscope_service.retention import policy
 from daskscope_service.retention.forecast import Forecast, forecast
-from daskscope_service.retention.kinds import KINDS, Kind, Periods
+from daskscope_service.retention.policy import KINDS, Kind, Periods
 from daskscope_service.retention.rounds import next_round
 
 blueprint = Blueprint("retention_page", __name__)
@@ -49,7 +49,7 @@ class Row:
 @signed_in
 def retention() -> ResponseReturnValue:
     """Show for how long what is kept, and what goes next."""
-    own = kinds.periods_set(current_engine(), g.workspace)
+    own = policy.periods_set(current_engine(), g.workspace)
     return _page({kind: _EVER if days is None else str(days) for kind, days in own.items()})
 
 
@@ -65,40 +65,40 @@ def change() -> ResponseReturnValue:
     for kind, text in fields.items():
         if text.lower() == _EVER:
             own[kind] = None
-        elif text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= kinds.MOST_DAYS:
+        elif text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= policy.MOST_DAYS:
             own[kind] = int(text)
         elif text:
             wrong[kind] = (
-                f"Not a number of days: write 1 to {kinds.MOST_DAYS:,}, forever, or nothing for "
+                f"Not a number of days: write 1 to {policy.MOST_DAYS:,}, forever, or nothing for "
                 "the default."
             )
     if not wrong:
         try:
-            kinds.check(own, kinds.periods_set(engine, g.workspace))
-        except kinds.Unfit as error:
+            policy.check(own, policy.periods_set(engine, g.workspace))
+        except policy.Unfit as error:
             wrong[error.kind] = f"{str(error)[0].upper()}{str(error)[1:]}."
     if wrong:
         return _page(fields, wrong=wrong)
     if not request.form.get("sure") and (lost := _lost(own)):
         return render_template("retention_sure.html", fields=fields, lost=lost)
-    kinds.set_periods(engine, g.workspace, own, actor=g.actor, address=request.remote_addr)
+    policy.set_periods(engine, g.workspace, own, actor=g.actor, address=request.remote_addr)
     return redirect("/settings/retention", code=303)
 
 
 def _lost(own: Periods) -> list[str]:
     """Return in words what goes by ``own`` and not by what is set now."""
     engine = current_engine()
-    now = kinds.periods(engine, g.workspace)
+    now = policy.periods(engine, g.workspace)
     wanted = {kind.name: own.get(kind.name, kind.days) for kind in KINDS}
     shorter = {
         kind: days
         for kind, days in wanted.items()
-        if days is not None and days < (now[kind] or kinds.MOST_DAYS + 1)
+        if days is not None and days < (now[kind] or policy.MOST_DAYS + 1)
     }
     with engine.connect() as connection:
         goes = forecast(connection, g.workspace, wanted, time.time())
     return [
-        f"{amount(kind, goes[kind])}: older than {kinds.in_words(days)}"
+        f"{amount(kind, goes[kind])}: older than {policy.in_words(days)}"
         for kind, days in shorter.items()
         if goes[kind].rows
     ]
@@ -106,7 +106,7 @@ def _lost(own: Periods) -> list[str]:
 
 def _page(fields: dict[str, str], wrong: dict[str, str] | None = None) -> tuple[str, int]:
     engine, now = current_engine(), time.time()
-    kept, own = kinds.periods(engine, g.workspace), kinds.periods_set(engine, g.workspace)
+    kept, own = policy.periods(engine, g.workspace), policy.periods_set(engine, g.workspace)
     next_at = next_round(engine, current_app.config["SETTINGS"].retention_interval, now)
     with engine.connect() as connection:
         goes = forecast(connection, g.workspace, kept, now if next_at is None else next_at)
@@ -118,7 +118,7 @@ def _page(fields: dict[str, str], wrong: dict[str, str] | None = None) -> tuple[
             Row(
                 kind,
                 fields.get(kind.name, ""),
-                kinds.in_words(kept[kind.name]),
+                policy.in_words(kept[kind.name]),
                 kind.name in own,
                 _goes(kind.name, kept[kind.name], goes[kind.name]),
                 (wrong or {}).get(kind.name),
@@ -135,8 +135,8 @@ def _goes(kind: str, days: int | None, goes: Forecast) -> str:
     if days is None:
         return "Nothing goes."
     if not goes.rows:
-        return f"Nothing is older than {kinds.in_words(days)}."
-    return f"Older than {kinds.in_words(days)}: {amount(kind, goes)}."
+        return f"Nothing is older than {policy.in_words(days)}."
+    return f"Older than {policy.in_words(days)}: {amount(kind, goes)}."
 
 
 def amount(kind: str, goes: Forecast) -> str:

@@ -10,8 +10,8 @@ from daskscope_service.commands import shutdowns
 from daskscope_service.commands.shutdowns import NoCluster, NotPossible, Wish
 from daskscope_service.db.engine import current_engine, writing
 from daskscope_service.problems import Problem
-from daskscope_service.reads.clusters import one_cluster
-from daskscope_service.reads.scope import reading
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.scope import reading
 
 blueprint = Blueprint("shutdown", __name__)
 

@@ -10,23 +10,23 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
 from daskscope_service.api.parameters import ROWS_SHOWN, selection
-from daskscope_service.insight.staying import why_running
 from daskscope_service.insight.time import all_together, seconds_of
+from daskscope_service.insight.why_running import why_running
 from daskscope_service.pages import filters
 from daskscope_service.pages.bars import state_bar, time_bar
 from daskscope_service.pages.cluster_charts import over_time
 from daskscope_service.pages.computation import computation_page
 from daskscope_service.pages.source import sources
 from daskscope_service.problems import Problem
-from daskscope_service.reads.activities import list_activities
-from daskscope_service.reads.clusters import one_cluster
-from daskscope_service.reads.computations import frames_of, list_computations
-from daskscope_service.reads.events import count_worker_losses, list_events, list_worker_losses
-from daskscope_service.reads.failures import list_exceptions, one_exception
-from daskscope_service.reads.policies import decisions_on, policies_for
-from daskscope_service.reads.profiles import has_profiles
-from daskscope_service.reads.scope import Selection, encode_cursor, reading
-from daskscope_service.reads.shutdowns import shutdowns_of
+from daskscope_service.queries.activities import list_activities
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.computations import frames_of, list_computations
+from daskscope_service.queries.events import count_worker_losses, list_events, list_worker_losses
+from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.policies import decisions_on, policies_for
+from daskscope_service.queries.profiles import has_profiles
+from daskscope_service.queries.scope import Selection, encode_cursor, reading
+from daskscope_service.queries.shutdowns import shutdowns_of
 
 blueprint = Blueprint(
     "pages",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from daskscope import names
 from daskscope_service.insight.wording import duration
 from daskscope_service.pages.graph import state_of
-from daskscope_service.reads.scope import Item
-from daskscope_service.series.spans import Span, Trace
+from daskscope_service.queries.scope import Item
+from daskscope_service.telemetry.spans import Span, Trace
 
 #: Groups and task runs that are drawn at most: more would be too long to look at, and to send.
 MOST_GROUPS = 60

@@ -11,7 +11,7 @@ from daskscope_service.api.parameters import refuse_unknown
 from daskscope_service.db.engine import current_engine
 from daskscope_service.db.schema import cluster, workspace
 from daskscope_service.pages.first_run import steps
-from daskscope_service.reads.scope import reading
+from daskscope_service.queries.scope import reading
 
 blueprint = Blueprint("workspace_page", __name__)
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, bindparam, delete, tuple_, update
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import code, computation
-from daskscope_service.retention.pace import Pace, Step
+from daskscope_service.retention.throttle import Pace, Step
 
 _ONE = (code.c.workspace == bindparam("of"), code.c.hash == bindparam("one"))
 

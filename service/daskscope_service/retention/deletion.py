@@ -12,10 +12,9 @@ from sqlalchemy import Engine, Table, func, select, tuple_
 
 from daskscope_service.accounts import audit
 from daskscope_service.db import points, schema
-from daskscope_service.db.belonging import TABLES, Whose, keys, needed, reading_order
+from daskscope_service.db.data_ownership import TABLES, Whose, keys, needed, reading_order
 from daskscope_service.db.engine import writing
 from daskscope_service.retention.code import remove_unused_code
-from daskscope_service.retention.pace import Pace, Step
 from daskscope_service.retention.removal import (
     remove,
     remove_keys,
@@ -23,6 +22,7 @@ from daskscope_service.retention.removal import (
     remove_series,
     series_in,
 )
+from daskscope_service.retention.throttle import Pace, Step
 
 #: Rows that are looked at together, to tell whose they are.
 _ROWS = 1000

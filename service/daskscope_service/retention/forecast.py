@@ -31,8 +31,8 @@ from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.space import row_bytes
 from daskscope_service.db.statements import Lookup
-from daskscope_service.retention.ageing import old_computations
-from daskscope_service.retention.kinds import Periods
+from daskscope_service.retention.expiry import old_computations
+from daskscope_service.retention.policy import Periods
 from daskscope_service.retention.removal import keys_of
 
 _DAY = 86_400.0

@@ -21,11 +21,11 @@ from sqlalchemy import (
     select,
 )
 
-from daskscope_service.db import generation, schema, usage_sums
-from daskscope_service.db.belonging import failure_notice
+from daskscope_service.db import schema, series_generation, usage_sums
+from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.deadlock import writing_again
 from daskscope_service.db.rows import select_in
-from daskscope_service.retention.pace import Pace, Step
+from daskscope_service.retention.throttle import Pace, Step
 
 #: Series that are looked at together: databases bound the number of parameters.
 _SERIES_AT_ONCE = 500
@@ -133,7 +133,7 @@ def remove_series(
             return
 
     def removed(connection: Connection) -> int:
-        generation.begin_next(connection)  # from here on, no one writes points
+        series_generation.begin_next(connection)  # from here on, no one writes points
         ids = connection.execute(chosen).scalars().all()
         for point in _POINTS:
             connection.execute(delete(point).where(point.c.series.in_(ids)))

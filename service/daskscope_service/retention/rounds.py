@@ -15,10 +15,10 @@ from sqlalchemy import Engine
 
 from daskscope_service.db.lease import Lease
 from daskscope_service.db.space import give_back, unused_pages
-from daskscope_service.instruments import Instruments
-from daskscope_service.retention.ageing import age, workspaces
-from daskscope_service.retention.pace import Pace, Step, Stopped
-from daskscope_service.rounds import SomeFailed, in_each
+from daskscope_service.periodic import SomeFailed, in_each
+from daskscope_service.retention.expiry import age, workspaces
+from daskscope_service.retention.throttle import Pace, Step, Stopped
+from daskscope_service.service_metrics import Instruments
 
 #: What the lease is called.
 WORK = "retention"

@@ -1,0 +1,108 @@
+"""What keeps a beat from being delivered, in words that say what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import requests
+
+from daskscope import protocol
+from daskscope.delivery import http_errors
+from daskscope.delivery.http import proxy_in_clear
+from daskscope.version import __version__
+
+#: What sending the same again would not change.
+NEVER = (400, 413, 415, 422)
+#: The field that is at fault where versions do not go together.
+VERSION = "$.protocol"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something was not delivered: ``text`` says what to do, too, and ``then`` what becomes of
+    it.
+    """
+
+    kind: str
+    text: str
+    then: str = "what was seen is kept and sent again"
+
+
+def refused(endpoint: str, response: requests.Response) -> Problem:
+    """Return why an answer does not acknowledge a beat."""
+    status, detail = response.status_code, _detail(response)
+    service = f"the service at {endpoint}"
+    proxy = proxy_in_clear(endpoint)
+    if proxy is not None:
+        service += f", or the proxy {proxy} before it (see HTTP_PROXY and NO_PROXY),"
+    if status in (401, 403):
+        text = (
+            f"{service} refuses the token ({detail}); make one with "
+            "`daskscope token create` and set daskscope.token or DASK_DASKSCOPE__TOKEN"
+        )
+    elif status == 413:
+        text = (
+            f"{service} finds beats too large, however little is in them "
+            f"(413, {detail}); is there a proxy in between? Each takes up to "
+            f"{protocol.MAX_BEAT_BYTES >> 20} MiB"
+        )
+    elif status in NEVER and (field := _field(response)) not in (None, VERSION):
+        return Problem(
+            "refused part",
+            f"{service} refuses a part of what was sent, {field} ({status}, {detail})",
+            then="that part is left out and counted as a refused row, and the rest is sent",
+        )
+    elif status in NEVER:
+        text = (
+            f"{service} does not understand this version of daskscope, "
+            f"{__version__} ({detail}); install the same version on both sides"
+        )
+    elif response.is_redirect:
+        text = (
+            f"{endpoint} answers that the service is elsewhere; set daskscope.endpoint to "
+            "where it is"
+        )
+    elif response.ok:
+        text = f"{endpoint} answers, but is not a daskscope service; check daskscope.endpoint"
+    else:
+        text = f"{service} answered {status} ({detail}); its own log says why"
+    return Problem(str(status), text)
+
+
+def corrected(correction: protocol.Correction) -> str:
+    """Return what the service did with a part of a beat that it could not store as it was."""
+    done = "left out" if correction.left_out else "stored the nearest value that it can for"
+    return f"{done} {correction.field}: {correction.why}"
+
+
+def unreachable(endpoint: str, error: Exception) -> Problem:
+    """Return why there was no answer."""
+    kind, why = http_errors.why(error)
+    return Problem(kind, f"cannot reach the service at {endpoint}: {why}")
+
+
+def unexpected(endpoint: str, error: Exception) -> Problem:
+    """Return what to say of an error that nobody has thought of."""
+    return Problem(
+        "internal",
+        f"delivering to {endpoint} came to {type(error).__name__}, a fault of daskscope "
+        f"{__version__} itself; please report it, with what answers at that address",
+    )
+
+
+def _field(response: requests.Response) -> str | None:
+    """Return which field of a beat is at fault, a JSON path, if a problem document says so."""
+    try:
+        field = response.json().get("field")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return field[: protocol.MAX_NAME] if isinstance(field, str) and field else None
+
+
+def _detail(response: requests.Response) -> str:
+    """Return what a problem document says, or the bare status."""
+    try:
+        problem = response.json()
+        return str(problem.get("detail") or problem.get("title"))[:300]
+    except (ValueError, AttributeError, RecursionError):
+        return f"HTTP {response.status_code}"

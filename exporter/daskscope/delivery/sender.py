@@ -1,0 +1,289 @@
+"""Heartbeats: sent until they are acknowledged, with one warning when they are not."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import requests
+
+from daskscope import protocol
+from daskscope.config import Settings
+from daskscope.delivery.http import MAX_ASKED, Session, asked_to_wait, pause
+from daskscope.delivery.problems import NEVER, Problem, corrected, refused, unexpected, unreachable
+from daskscope.delivery.queue import Pending
+from daskscope.delivery.spool import Spool, directory
+from daskscope.delivery.spool_worker import Keeper, body_of
+from daskscope.privacy import Cleared
+from daskscope.version import __version__
+
+logger = logging.getLogger("daskscope")
+
+#: Seconds: to connect, and to wait for an answer.
+TIMEOUT = (3.0, 10.0)
+#: The smallest share of the usual number of rows that a beat is cut down to when it is refused.
+SMALLEST_SHARE = 0.01
+#: The share that the next beat is cut down to after one that did not arrive: it may not either.
+PROBING_SHARE = 0.05
+#: Seconds that the last beat may take: whoever closes a cluster is waiting.
+LAST_TIMEOUT = (1.0, 2.0)
+
+# The wall clock as it was, counted on without its jumps.
+_STARTED_AT = time.time() - time.monotonic()
+
+
+class Sender:
+    """Sends cleared snapshots to the service: :meth:`send` in a thread of its own.
+
+    ``first_answer`` is set once it is known whether the first beat was taken; ``problem`` says
+    what is wrong and what to do, or is None while all is well. ``obey`` gets the commands of the
+    service's answers, in the thread that sends. What is not taken is handed to ``keeper``, which
+    the owner closes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        drops: Counter[str],
+        obey: Callable[[tuple[protocol.Command, ...]], None] = lambda commands: None,
+    ) -> None:
+        self._settings = settings
+        self._drops = drops
+        self._obey = obey
+        # Held for what is in memory, never for a request or a file: a disk may hang, too.
+        self._lock = threading.Lock()
+        # A plugin that is registered anew on the same scheduler must count on above the last one.
+        self._pending = Pending(int((_STARTED_AT + time.monotonic()) * 1000), drops)
+        spool = Spool(
+            directory(settings.spool_directory),
+            endpoint=settings.endpoint,
+            token=settings.token,
+            max_bytes=settings.spool_max_bytes,
+            drops=drops,
+        )
+        self.keeper = Keeper(spool, self._pending, self._lock, drops)
+        self._session = Session(overdue=2 * sum(TIMEOUT))
+        self._session.headers.update(
+            {
+                "Authorization": f"Bearer {settings.token}",
+                "Content-Type": "application/json",
+                "Content-Encoding": "gzip",
+                "User-Agent": f"daskscope/{__version__}",
+            }
+        )
+        self._unheard = False
+        self._given_up = False
+        self._drops_told: dict[str, int] | None = None
+        self._look_for_others = True
+        self._not_before = 0.0
+        self._again_at: float | None = None
+        self._share = 1.0
+        self._failed_in_a_row = 0
+        self._warned_of: set[str] = set()
+        self.failures: Counter[str] = Counter()
+        self.first_answer = threading.Event()
+        self.problem: str | None = None
+        self.url: str | None = None
+        self.interval_wanted = 0.0
+
+    # --- from any thread --------------------------------------------------------------------------
+
+    def add(self, snapshot: Cleared) -> None:
+        """Take in what is to be sent. Never waits for the service."""
+        with self._lock:
+            self._pending.add(snapshot)
+            self._unheard = True
+
+    def tell_drops(self) -> bool:
+        """Have it told what was dropped since the last beat. Return whether to send for it."""
+        with self._lock:
+            if self._drops_told in (None, dict(self._drops)):
+                return False
+            self._unheard = True
+        if self.is_well():
+            return True
+        self.keeper.keep()
+        return False
+
+    def is_due(self) -> bool:
+        """Return, once after each failure, whether what was not delivered is to be sent again: the
+        next beat may be an hour away.
+        """
+        if self._again_at is None or time.monotonic() < self._again_at:
+            return False
+        self._again_at = None
+        self._unheard = True
+        return True
+
+    def is_well(self) -> bool:
+        """Return whether the service took the last beat."""
+        return self.first_answer.is_set() and self.problem is None
+
+    def waiting(self) -> int:
+        """Return how many rows have not been acknowledged."""
+        return len(self._pending)
+
+    def end_overdue(self) -> None:
+        """End a request that takes too long, and warn of a disk that does."""
+        self._session.end_overdue()
+        self.keeper.warn_if_overdue()
+
+    def give_up(self) -> None:
+        """End the request that is under way, and send no other: there is no time left."""
+        self._given_up = True
+        self._session.end()
+
+    # --- from the thread that sends ---------------------------------------------------------------
+
+    def send(self, _: object = None) -> None:
+        """Send what waits; what cannot be sent now waits for the next call."""
+        if self._given_up or not self._unheard:
+            return  # it went with an earlier one, or is kept
+        delivered = self._pending.ended or time.monotonic() >= self._not_before
+        try:
+            if delivered:
+                delivered = self._deliver_all()
+            if delivered:
+                self._deliver_spool()
+        except Exception as error:  # whatever it is, what was not acknowledged is not lost by it
+            self._drops["internal error"] += 1
+            delivered = self._failed(unexpected(self._settings.endpoint, error))
+        if not delivered:
+            self.keeper.keep()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._session.close()
+
+    def _deliver_all(self) -> bool:
+        """Deliver what waits. Return whether all of it was."""
+        while True:
+            with self._lock:
+                self._unheard = False
+                beat = self._pending.beat(time.time(), self._share)
+                self._drops_told = beat.drops
+            if not self._deliver(beat):
+                return False
+            if not self._pending.rows_wait():
+                return True
+
+    def _deliver_spool(self) -> None:
+        """Deliver what is in files, until there is something new to send."""
+        self.keeper.clear()
+        if self._look_for_others:
+            self._look_for_others = False
+            self.keeper.claim()
+        while not self._unheard and not self._pending.ended:
+            body = self.keeper.next()
+            if body is None or not self._deliver_spooled(body):
+                return
+
+    def _deliver_spooled(self, body: bytes) -> bool:
+        response = self._post(body)
+        if isinstance(response, Problem):
+            return self._failed(response)
+        if response.status_code in NEVER:
+            self._drops["refused beat"] += 1
+        elif not response.ok or _reply(response, Counter()) is None:
+            return self._refused(response)
+        # Commands in that answer are for a cluster that has gone.
+        self.keeper.taken()
+        return True
+
+    def _deliver(self, beat: protocol.Heartbeat) -> bool:
+        """Send one beat. Return whether to go on with the next at once."""
+        response = self._post(body_of(beat))
+        if isinstance(response, Problem):
+            return self._failed(response)
+        reply = _reply(response, self._drops)
+        if reply is not None:
+            with self._lock:
+                self._pending.acknowledge(beat, reply.code_wanted)
+            self._delivered(reply)
+            if reply.commands:
+                self._obey(reply.commands)
+            return True
+        if response.status_code in NEVER:
+            if self._share > SMALLEST_SHARE and self._pending.rows_wait():
+                # Too large, or one row among many is at fault: the fewer go along, the fewer are
+                # lost.
+                self._share /= 4
+                return True
+            # Sending it again would change nothing, and would keep all that follows waiting.
+            with self._lock:
+                self._pending.refuse(beat)
+        return self._refused(response)
+
+    def _post(self, body: bytes) -> requests.Response | Problem:
+        """Return the answer, or why there is none."""
+        endpoint = self._settings.endpoint
+        try:
+            return self._session.post(
+                f"{endpoint}/api/v1/heartbeats",
+                data=body,
+                timeout=LAST_TIMEOUT if self._pending.ended else TIMEOUT,
+                allow_redirects=False,  # the token is for this address
+            )
+        except Exception as error:  # whatever it is, nothing was delivered
+            return unreachable(endpoint, error)
+
+    def _refused(self, response: requests.Response) -> bool:
+        problem = refused(self._settings.endpoint, response)
+        return self._failed(problem, asked_to_wait(response))
+
+    def _delivered(self, reply: protocol.Reply) -> None:
+        if self.problem is not None:
+            logger.info("daskscope: delivering to %s again", self._settings.endpoint)
+        self.problem = None
+        self._failed_in_a_row = 0
+        self._not_before, self._again_at = 0.0, None
+        self._share = min(2 * self._share, 1.0)
+        self._tell_corrections(reply)
+        self.url = reply.url
+        self.interval_wanted = min(reply.interval, MAX_ASKED)
+        self.first_answer.set()
+
+    def _tell_corrections(self, reply: protocol.Reply) -> None:
+        if reply.rows_left_out:
+            self._drops["refused row"] += reply.rows_left_out
+        if reply.corrections and "correction" not in self._warned_of:
+            self._warned_of.add("correction")
+            logger.warning(
+                "daskscope: the service at %s %s. The rest is stored. "
+                "This is the only warning of its kind.",
+                self._settings.endpoint,
+                corrected(reply.corrections[0]),
+            )
+
+    def _failed(self, problem: Problem, asked: float = 0.0) -> bool:
+        self.failures["heartbeats"] += 1
+        self._failed_in_a_row += 1
+        self._share = min(self._share, PROBING_SHARE)
+        # Others may not outlive a service that is away.
+        self._look_for_others = True
+        self._not_before = self._again_at = time.monotonic() + max(
+            asked, pause(self._settings.interval, self._failed_in_a_row)
+        )
+        if problem.kind not in self._warned_of:
+            self._warned_of.add(problem.kind)
+            logger.warning(
+                "daskscope: %s%s The cluster runs on; %s. This is the only warning of its kind.",
+                problem.text,
+                "" if problem.text.endswith("?") else ".",
+                problem.then,
+            )
+        self.problem = problem.text
+        self.first_answer.set()
+        return False
+
+
+def _reply(response: requests.Response, drops: Counter[str]) -> protocol.Reply | None:
+    if not response.ok:
+        return None
+    try:
+        return protocol.decode_reply(response.content, drops)
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""What would be sent, switch by switch, made by sending it nowhere."""

@@ -1,0 +1,145 @@
+"""Sends a snapshot to nowhere, the way that every other goes, to see what would be sent of it.
+
+It goes through ``privacy`` to a beat and to OpenTelemetry's exporters, up to a transport that keeps
+what it is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+from requests.adapters import BaseAdapter
+
+from daskscope import protocol
+from daskscope.config import Settings
+from daskscope.delivery.queue import Pending
+from daskscope.explain.decode import READERS
+from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.snapshot import Observed
+from daskscope.otlp.emitter import Emitter, disabled_by_environment
+from daskscope.otlp.environment import Destination, Signal
+from daskscope.privacy import Privacy
+from daskscope.scrubbing import SCRUBBED, Scrubber
+
+
+@dataclass(frozen=True)
+class OwnNumbers:
+    """What a plugin counts of its own sending: requests that failed, by what was sent, and what
+    waits in each queue.
+    """
+
+    send_failures: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
+class Rehearsal:
+    """What is sent of a snapshot with some settings and clients' refusals, and of the plugin's
+    ``own`` numbers.
+
+    ``told`` is the content by the way it goes (``heartbeat``, ``metrics``, ``traces``, ``logs``),
+    and ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all bodies
+    together, before and after they are compressed as the settings say; ``scrubbed`` is how many
+    secrets were taken out.
+    """
+
+    def __init__(
+        self, settings: Settings, observed: Observed, own: OwnNumbers, refusals: Refusals
+    ) -> None:
+        cluster = dataclasses.replace(observed.cluster, tags=settings.tags, prices=settings.prices)
+        observed = dataclasses.replace(observed, cluster=cluster)
+        cleared = Privacy(settings, refusals, Counter()).clear(observed)
+        pending = Pending(0, Counter(observed.drops))
+        pending.add(cleared)
+        # That one holds the code, too, which the service asks for where it lacks it.
+        body = protocol.encode(pending.beat_to_spool(observed.status.at))
+        bodies = {"heartbeat": [_Body(body, len(gzip.compress(body, 5)))]}
+        addresses = {"heartbeat": f"{settings.endpoint}/api/v1/heartbeats"}
+        if settings.otlp_enabled and not disabled_by_environment():
+            destination = _Nowhere(settings)
+            emitter = Emitter(
+                settings,
+                destination,
+                lambda: own.send_failures,
+                lambda: own.waiting,
+                lambda: True,
+                Counter(),
+            )
+            emitter.emit(cleared)
+            emitter.shutdown()
+            for signal, kept in destination.kept.items():
+                if kept.bodies:
+                    # Metrics are read at the first snapshot, and once more at the end.
+                    bodies[signal] = kept.bodies[:1] if signal == "metrics" else kept.bodies
+                    addresses[signal] = destination.address(signal)
+        every = [one for many in bodies.values() for one in many]
+        self.bytes = sum(len(one.content) for one in every)
+        self.gzip = sum(one.as_sent for one in every)
+        self.scrubbed = sum(one.content.count(SCRUBBED.encode()) for one in every)
+        # An address may hold credentials.
+        scrubber = Scrubber()
+        ways = [way for way in READERS if way in bodies]
+        self.destinations = {way: scrubber.scrub(addresses[way], protocol.MAX_TEXT) for way in ways}
+        self.told = {way: READERS[way]([one.content for one in bodies[way]]) for way in ways}
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The content of one request, and how many bytes it has when it is sent."""
+
+    content: bytes
+    as_sent: int
+
+
+class _Nowhere(Destination):
+    """Where nothing arrives: what would be sent over HTTP is kept, by signal.
+
+    What goes over gRPC has the same content.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.kept: dict[Signal, _KeepingSession] = {}
+
+    def exporter(self, signal: Signal) -> Any:
+        session = self.kept[signal] = _KeepingSession()
+        return self._over_http(signal, session=session)
+
+
+class _KeepingSession(requests.Session):
+    """Sends nothing, and keeps the bodies of requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: list[_Body] = []
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, _Keep(self))
+
+
+class _Keep(BaseAdapter):
+    def __init__(self, session: _KeepingSession) -> None:
+        super().__init__()
+        self._session = session
+
+    def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
+        body = request.body
+        assert isinstance(body, bytes)
+        as_sent = len(body)
+        encoding = request.headers.get("Content-Encoding")
+        if encoding == "gzip":
+            body = gzip.decompress(body)
+        elif encoding == "deflate":
+            body = zlib.decompress(body)
+        self._session.bodies.append(_Body(body, as_sent))
+        response = requests.Response()
+        response.status_code = 200
+        return response
+
+    def close(self) -> None:
+        pass

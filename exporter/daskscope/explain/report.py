@@ -1,0 +1,284 @@
+"""What would be sent from a cluster, switch by switch: not described, but made.
+
+One snapshot is sent to nowhere with the settings in force, and again with each switch turned off:
+what differs is what the switch sends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from daskscope.config import Settings
+from daskscope.explain.decode import MADE_ANEW
+from daskscope.explain.dry_run import OwnNumbers, Rehearsal
+from daskscope.explain.latest_rows import MAX_ROWS
+from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.snapshot import Observed
+from daskscope.scrubbing import shortened
+
+#: Each switch, as in ``daskscope.yaml``, and its field of the settings when it is off.
+SWITCHES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("computation.code.transmit", {"code_transmit": False}),
+    ("computation.exceptions.transmit", {"exceptions_transmit": False}),
+    ("events.allow", {"events_allow": ()}),
+    ("profile.transmit", {"profile_transmit": False}),
+    ("logs.transmit", {"logs_transmit": False}),
+    ("traces.transmit", {"traces_transmit": False}),
+    ("otlp.enabled", {"otlp_enabled": False}),
+    ("tags", {"tags": {}}),
+    ("prices", {"prices": None}),
+)
+
+#: Characters of a setting's value in the overview.
+MAX_VALUE = 40
+
+#: What a part is called that no switch leaves out.
+ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one switch sends. Sizes in bytes: of the bodies, and of the same compressed.
+
+    ``sends`` holds just that, by the way it goes (``heartbeat``, ``metrics``, ``traces``,
+    ``logs``). It is empty where the switch is off, and where there is nothing of the kind now. A
+    part may be in two parts: logs go over OTLP, so both switches leave them out.
+    """
+
+    setting: str
+    value: Any
+    sends: dict[str, Any]
+    bytes: int
+    gzip: int
+
+    @property
+    def on(self) -> bool:
+        """Return whether the switch is on."""
+        return bool(self.value)
+
+    def shown(self, width: int | None = None) -> str:
+        """Return its value for people, no longer than ``width``; ``off`` if it is."""
+        if self.setting == ALWAYS:
+            return ""
+        if not self.on:
+            return "off"
+        text = json.dumps(self.value, default=dataclasses.asdict, ensure_ascii=False)
+        return text if width is None else shortened(text, width)
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What is sent from a cluster, as :func:`daskscope.explain` found it.
+
+    ``problem`` says why there is none: then nothing is sent. ``destinations`` are the addresses by
+    the way it goes, ``busy_by`` says what the cluster is at, so why it is not closed as idle,
+    ``bytes`` and ``gzip`` are the sizes of all bodies together, ``scrubbed`` is how many secrets
+    were taken out. Printed, it shows all of it; its repr is an overview.
+    """
+
+    problem: str | None = None
+    cluster: str = ""
+    cluster_id: str = ""
+    at: datetime | None = None
+    interval: float = 0.0
+    destinations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    busy_by: tuple[str, ...] = ()
+    bytes: int = 0
+    gzip: int = 0
+    scrubbed: int = 0
+    parts: tuple[Part, ...] = ()
+
+    def __getitem__(self, setting: str) -> Part:
+        return next(part for part in self.parts if part.setting == setting)
+
+    def __repr__(self) -> str:
+        if self.problem is not None:
+            return self.overview()
+        return (
+            f"{self.overview()}\n\n"
+            'print() shows all of it; ["events.allow"].sends is what one setting sends.'
+        )
+
+    def __str__(self) -> str:
+        if self.problem is not None:
+            return self.overview()
+        return "\n".join([self.overview(), *self._details()])
+
+    def to_json(self) -> str:
+        """Return all of it as JSON."""
+        return json.dumps(dataclasses.asdict(self), default=str, indent=2, ensure_ascii=False)
+
+    def overview(self) -> str:
+        """Return where it goes, and how many bytes each setting sends."""
+        if self.problem is not None:
+            return f"daskscope sends nothing: {self.problem}"
+        rows = [("setting", "value", "bytes", "compressed")]
+        rows += [
+            (part.setting, part.shown(MAX_VALUE), f"{part.bytes:,}", f"{part.gzip:,}")
+            for part in self.parts
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            [
+                f"daskscope reports on {self.cluster} ({self.cluster_id}) "
+                f"every {self.interval:g} s:",
+                *(f"  {way} to {address}" for way, address in self.destinations.items()),
+                f"It is at work, so not closed as idle: {'; '.join(self.busy_by)}."
+                if self.busy_by
+                else "It is idle: nothing of Dask's or of another plugin's runs, and no worker.",
+                "",
+                f"This is what it sends of its state now and of the latest rows, at most {MAX_ROWS}"
+                f" of a kind: {_size(self.bytes, self.gzip)}.",
+                "A row goes once, and again when it has changed; code, once to a service. "
+                f"Secrets that were scrubbed: {self.scrubbed}.",
+                "Made at each sending, and so other than here: the time of metrics, the "
+                "observed_time of logs, and the ids of spans below a computation's.",
+                "",
+                *(
+                    f"  {setting:{widths[0]}}  {value:{widths[1]}}"
+                    f"  {size:>{widths[2]}}  {compressed:>{widths[3]}}"
+                    for setting, value, size, compressed in rows
+                ),
+            ]
+        )
+
+    def _details(self) -> Iterator[str]:
+        for part in self.parts:
+            yield ""
+            if part.setting == ALWAYS:
+                yield f"{ALWAYS}, whatever is set: {_size(part.bytes, part.gzip)}"
+            elif not part.on:
+                yield f"{part.setting} is off: nothing of it is sent"
+            elif not part.sends:
+                yield f"{part.setting} is {part.shown()}: there is nothing of it now"
+            else:
+                yield (
+                    f"{part.setting} is {part.shown()}: {_size(part.bytes, part.gzip)}; "
+                    "were it off, this would not be sent:"
+                )
+            for way, sent in part.sends.items():
+                yield f"  {way}"
+                yield from _told(sent)
+
+
+def explain(
+    settings: Settings, observed: Observed, own: OwnNumbers, refusals: Refusals
+) -> Explanation:
+    """Return what of ``observed`` is sent with ``settings`` where clients have these ``refusals``,
+    and of the plugin's ``own`` numbers. Takes a while: not for a loop.
+    """
+    settings = refusals.in_force(settings)
+    full = Rehearsal(settings, observed, own, refusals)
+    parts = []
+    for setting, off in SWITCHES:
+        field = next(iter(off))
+        without = Rehearsal(dataclasses.replace(settings, **off), observed, own, refusals)
+        sends = {
+            way: found
+            for way, told in full.told.items()
+            if (found := _difference(told, without.told.get(way), MADE_ANEW.get(way, frozenset())))
+        }
+        # Ids of spans are made anew each time, and compress a little better or worse.
+        less = max(full.gzip - without.gzip, 0)
+        sizes = (full.bytes - without.bytes, less) if sends else (0, 0)
+        parts.append(Part(setting, getattr(settings, field), sends, *sizes))
+    all_off = {field: value for _, off in SWITCHES for field, value in off.items()}
+    least = Rehearsal(dataclasses.replace(settings, **all_off), observed, own, refusals)
+    parts.insert(0, Part(ALWAYS, True, least.told, least.bytes, least.gzip))
+    return Explanation(
+        cluster=observed.cluster.name,
+        cluster_id=observed.cluster.id,
+        at=datetime.fromtimestamp(observed.status.at, UTC),
+        interval=settings.interval,
+        destinations=full.destinations,
+        busy_by=observed.status.busy_by or (),
+        bytes=full.bytes,
+        gzip=full.gzip,
+        scrubbed=full.scrubbed,
+        parts=tuple(parts),
+    )
+
+
+def _difference(full: Any, less: Any, anew: frozenset[str]) -> Any:
+    """Return what of ``full`` is not in ``less``; None if nothing. Fields that are made ``anew``
+    each time tell no difference.
+    """
+    if full == less:
+        return None
+    if isinstance(full, dict) and isinstance(less, dict):
+        found = {
+            key: _difference(value, less.get(key), anew)
+            for key, value in full.items()
+            if key not in anew
+        }
+        return {key: value for key, value in found.items() if value is not None} or None
+    if isinstance(full, list) and isinstance(less, list):
+        if len(full) == len(less):
+            pairs = [_difference(*pair, anew) for pair in zip(full, less, strict=True)]
+            return [pair for pair in pairs if pair is not None] or None
+        left = Counter(_canonical(row, anew) for row in less)
+        found_rows = []
+        for row in full:
+            text = _canonical(row, anew)
+            if left[text]:
+                left[text] -= 1
+            else:
+                found_rows.append(row)
+        return found_rows
+    return full
+
+
+def _canonical(row: Any, anew: frozenset[str]) -> str:
+    if isinstance(row, dict):
+        row = {key: value for key, value in row.items() if key not in anew}
+    return json.dumps(row, sort_keys=True)
+
+
+def _told(sent: Mapping[str, Any]) -> Iterator[str]:
+    for field, value in sent.items():
+        if isinstance(value, list):
+            yield from _rows(field, value, "    ")
+        elif isinstance(value, dict) and any(_holds_rows(part) for part in value.values()):
+            about = {name: part for name, part in value.items() if not _holds_rows(part)}
+            yield f"    {field}: {_json(about)}" if about else f"    {field}"
+            for name, part in value.items():
+                if _holds_rows(part):
+                    yield from _rows(name, part, "      ")
+        else:
+            yield f"    {field}: {_json(value)}"
+
+
+def _holds_rows(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(row, dict) for row in value)
+
+
+def _rows(field: str, rows: list[Any], indent: str) -> Iterator[str]:
+    """Yield rows below their number, and what all of them have in common but once."""
+    common: dict[str, Any] = {}
+    if len(rows) > 1 and all(isinstance(row, dict) for row in rows):
+        first, *others = rows
+        common = {
+            key: value
+            for key, value in first.items()
+            if all(key in row and row[key] == value for row in others)
+        }
+    each = f", each with {_json(common)}" if common else ""
+    yield f"{indent}{field}: {len(rows)}{each}"
+    for row in rows:
+        if common:
+            row = {key: value for key, value in row.items() if key not in common}
+        yield f"{indent}  {_json(row)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _size(uncompressed: int, compressed: int) -> str:
+    return f"{uncompressed:,} bytes, {compressed:,} compressed"

@@ -1,0 +1,308 @@
+"""Metrics: the numbers of the last snapshot, observed by the SDK whenever it collects."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+from distributed.core import Status
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import Resource
+
+from daskscope import names, protocol
+from daskscope.otlp.providers import SCOPE
+from daskscope.otlp.variables import positive
+from daskscope.privacy import Cleared
+from daskscope.version import __version__
+
+Values = Iterable[tuple[float, Mapping[str, str]]]
+
+#: Series of one metric that the SDK keeps apart: well above what the observer does. Beyond its own
+#: bound of 2,000 the SDK would take one value for the sum of all others.
+MAX_SERIES = 10_000
+
+# Before it had such a bound, it had no setting for it.
+_LIMITS: dict[str, Any] = (
+    {"cardinality_limits": {ObservableCounter: MAX_SERIES}}
+    if "cardinality_limits" in signature(PeriodicExportingMetricReader).parameters
+    else {}
+)
+
+
+class Metrics:
+    """A meter provider whose instruments read the last snapshot."""
+
+    def __init__(
+        self,
+        exporter: MetricExporter,
+        resource: Resource,
+        interval: float,
+        send_failures: Callable[[], Mapping[str, int]],
+        waiting: Callable[[], Mapping[str, int]],
+        prices: protocol.Prices | None,
+        drops: Counter[str],
+    ) -> None:
+        """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it."""
+        self._drops = drops
+        self._last: Cleared | None = None
+        self._send_failures = send_failures
+        self._waiting = waiting
+        self._highest: dict[str, float] = {}
+        self._lag: float | None = None
+        # Left to itself it begins to collect before the provider has it, and warns of that.
+        self._reader = PeriodicExportingMetricReader(
+            _WithDurations(exporter, self._durations), export_interval_millis=math.inf, **_LIMITS
+        )
+        self._provider = MeterProvider(
+            [self._reader],
+            resource=resource,
+            # Within a sampled span every point would carry one: an explosion of series.
+            exemplar_filter=AlwaysOffExemplarFilter(),
+            # Whoever made the plugin ends it; at exit the SDK would wait half a minute.
+            shutdown_on_exit=False,
+        )
+        self._register(self._provider.get_meter(SCOPE, __version__), prices)
+        every = positive("OTEL_METRIC_EXPORT_INTERVAL", round(interval * 1000)) / 1000
+        self._closing = threading.Event()
+        self._thread = threading.Thread(
+            target=self._collect_regularly, args=(every,), name="daskscope-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def observe(self, snapshot: Cleared) -> None:
+        """Let the instruments read ``snapshot`` from now on. The first one is sent at once."""
+        first = self._last is None
+        self._last = snapshot
+        load = snapshot.status.scheduler
+        if load is not None:
+            # There may be several snapshots to an export, and the longest is in one of them.
+            self._lag = max(load.lag, self._lag or 0.0)
+        if first:
+            self._collect()
+
+    def shutdown(self, timeout: float) -> None:
+        """Send once more and end, within about ``timeout`` seconds."""
+        ends = time.monotonic() + timeout
+        self._closing.set()
+        self._thread.join(timeout)
+        self._provider.shutdown(timeout_millis=max(ends - time.monotonic(), 0.0) * 1000)
+
+    def _collect_regularly(self, every: float) -> None:
+        while not self._closing.wait(every):
+            self._collect()
+        self._collect()
+
+    def _collect(self) -> None:
+        try:
+            self._reader.collect()
+        except Exception:  # it took too long, say: they are totals, and the next time they are told
+            self._drops["internal error"] += 1
+
+    def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
+        makers = {
+            "counter": meter.create_observable_counter,
+            "updowncounter": meter.create_observable_up_down_counter,
+            "gauge": meter.create_observable_gauge,
+        }
+        readers = {
+            **_READERS,
+            names.TASK_TIME: self._task_time,
+            names.SCHEDULER_LAG: self._scheduler_lag,
+            names.SEND_FAILURES: lambda _: _each(names.SENT_WHAT, self._send_failures()),
+            names.QUEUE_SIZE: lambda _: _each(names.QUEUE_NAME, self._waiting()),
+        }
+        for metric, read in readers.items():
+            unit = metric.unit
+            if metric is names.CLUSTER_COST:
+                if prices is None:
+                    continue
+                unit = f"{{{prices.currency}}}"
+            makers[metric.instrument](metric.name, [self._callback(read)], unit, metric.help)
+
+    def _task_time(self, snapshot: Cleared) -> Values:
+        for row in snapshot.times:
+            for activity, seconds in row.seconds.items():
+                # It is told apart: what has ended is no longer running, and a counter only grows.
+                if activity != "running":
+                    yield (
+                        seconds if row.prefix else self._grown(activity, seconds),
+                        {names.TASK_PREFIX: row.prefix, names.TASK_ACTIVITY: activity},
+                    )
+
+    def _scheduler_lag(self, snapshot: Cleared) -> Values:
+        lag, self._lag = self._lag, None
+        return _field(snapshot.status.scheduler, "lag") if lag is None else _one(lag)
+
+    def _grown(self, activity: str, seconds: float) -> float:
+        # What is left over goes back a little when a worker's beat tells of more.
+        highest = self._highest[activity] = max(seconds, self._highest.get(activity, 0.0))
+        return highest
+
+    def _callback(
+        self, read: Callable[[Cleared], Values]
+    ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            if self._last is not None:
+                for value, attributes in read(self._last):
+                    # InfluxDB fixes a field's type at its first point: never an integer.
+                    yield Observation(float(value), attributes)
+
+        return observe
+
+    def _durations(self, now_ns: int) -> list[HistogramDataPoint]:
+        snapshot = self._last
+        if snapshot is None:
+            return []
+        return [
+            HistogramDataPoint(
+                attributes={names.TASK_PREFIX: row.prefix},
+                start_time_unix_nano=int(snapshot.cluster.started_at * 1e9),
+                time_unix_nano=now_ns,
+                count=sum(row.durations),
+                sum=row.seconds.get("compute", 0.0),
+                bucket_counts=row.durations,
+                explicit_bounds=names.DURATION_BOUNDS,
+                min=None,  # type: ignore[arg-type]  # left out: not kept since the start
+                max=None,  # type: ignore[arg-type]
+            )
+            for row in snapshot.prefixes
+            if any(row.durations)
+        ]
+
+
+class _WithDurations(MetricExporter):
+    """Adds the task duration histogram to what is exported.
+
+    The SDK has no observable histogram, and recording each task would cost the scheduler some ten
+    microseconds a task; the buckets are counted as tasks finish and added here as they are.
+    """
+
+    def __init__(
+        self,
+        exporter: MetricExporter,
+        points: Callable[[int], list[HistogramDataPoint]],
+    ) -> None:
+        super().__init__()
+        self._exporter = exporter
+        self._points = points
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        points = self._points(time.time_ns())
+        if points and metrics_data.resource_metrics:
+            metric = Metric(
+                names.TASK_DURATION.name,
+                names.TASK_DURATION.help,
+                names.TASK_DURATION.unit,
+                Histogram(points, AggregationTemporality.CUMULATIVE),
+            )
+            # Into the one scope there is: the encoder keeps one entry per resource and scope.
+            ours = metrics_data.resource_metrics[0]
+            scope = ours.scope_metrics[0]
+            scope = replace(scope, metrics=[*scope.metrics, metric])
+            metrics_data = MetricsData([replace(ours, scope_metrics=[scope])])
+        return self._exporter.export(metrics_data, timeout_millis, **kwargs)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        self._exporter.shutdown(timeout_millis, **kwargs)
+
+
+def _states(attribute: str, known: Iterable[str], counts: Mapping[str, int]) -> Values:
+    # A state that is left out would stay at its last value for whoever reads the series.
+    return _each(attribute, {**dict.fromkeys(known, 0), **counts})
+
+
+def _each(attribute: str, values: Mapping[str, float]) -> Values:
+    return [(value, {attribute: name}) for name, value in values.items()]
+
+
+def _one(value: float) -> Values:
+    return [(value, {})]
+
+
+def _measured(value: float | None) -> Values:
+    return [] if value is None else _one(value)
+
+
+def _field(measured: protocol.SchedulerLoad | protocol.Gpu | None, name: str) -> Values:
+    return _measured(getattr(measured, name, None))
+
+
+def _directions(attribute: str, **measured: float | None) -> Values:
+    return [
+        (value, {attribute: direction})
+        for direction, value in measured.items()
+        if value is not None
+    ]
+
+
+def _task_running(snapshot: Cleared) -> Values:
+    for row in snapshot.times:
+        if "running" in row.seconds:
+            yield row.seconds["running"], {names.TASK_PREFIX: row.prefix}
+
+
+def _task_completed(snapshot: Cleared) -> Values:
+    for row in snapshot.prefixes:
+        outcomes = {"finished": row.completed, "erred": row.erred, "retried": row.retried}
+        for outcome, count in outcomes.items():
+            yield count, {names.TASK_PREFIX: row.prefix, names.TASK_OUTCOME: outcome}
+
+
+def _task_output(snapshot: Cleared) -> Values:
+    return [(row.output_bytes, {names.TASK_PREFIX: row.prefix}) for row in snapshot.prefixes]
+
+
+#: Where each metric's values are found in a snapshot.
+_READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
+    names.WORKER_COUNT: lambda s: _states(
+        names.WORKER_STATE, (state.name for state in Status), s.workers.states
+    ),
+    names.WORKER_THREADS: lambda s: _one(s.workers.threads),
+    names.WORKER_CPU: lambda s: _one(s.workers.cpu),
+    names.WORKER_TIME: lambda s: _each(names.WORKER_STATE, s.workers.seconds),
+    names.WORKER_LOSS: lambda s: _each(names.WORKER_LOSS_REASON, s.losses_by_reason),
+    names.MEMORY_LIMIT: lambda s: _one(s.workers.memory_limit),
+    names.MEMORY_USED: lambda s: _each(names.MEMORY_KIND, s.workers.memory),
+    names.TASK_COUNT: lambda s: _each(names.TASK_STATE, s.status.tasks),
+    names.TASK_COMPLETED: _task_completed,
+    names.TASK_RUNNING: _task_running,
+    names.TASK_OUTPUT: _task_output,
+    names.EXCEPTION_COUNT: lambda s: _each(names.EXCEPTION_TYPE, s.exceptions),
+    names.EVENT_COUNT: lambda s: _each(names.EVENT_TOPIC, s.events_by_topic),
+    names.CLIENT_COUNT: lambda s: _one(s.status.clients),
+    names.CLUSTER_IDLE: lambda s: _one(s.status.idle_seconds or 0.0),
+    names.CLUSTER_COST: lambda s: _measured(s.status.cost),
+    names.TRANSFER_IO: lambda s: _directions(names.TRANSFER_DIRECTION, transmit=s.measured.served),
+    names.SPILL_IO: lambda s: _directions(
+        names.SPILL_DIRECTION, write=s.measured.spilled, read=s.measured.unspilled
+    ),
+    names.SCHEDULER_CPU: lambda s: _field(s.status.scheduler, "cpu"),
+    names.SCHEDULER_MEMORY: lambda s: _field(s.status.scheduler, "memory"),
+    names.GPU_UTILIZATION: lambda s: _field(s.status.gpu, "utilization"),
+    names.GPU_MEMORY_USED: lambda s: _field(s.status.gpu, "memory_used"),
+    names.GPU_MEMORY_LIMIT: lambda s: _field(s.status.gpu, "memory_limit"),
+    names.HOOK_TIME: lambda s: _one(s.hook_seconds),
+    names.DROPPED: lambda s: _each(names.DROPPED_WHAT, s.drops),
+}

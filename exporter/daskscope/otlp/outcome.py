@@ -1,0 +1,119 @@
+"""What sending a batch came to, over HTTP or gRPC: whether to send it again, and what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import requests
+
+from daskscope.delivery.http import asked_to_wait, kind_of
+from daskscope.scrubbing import Scrubber
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a call over gRPC came to.
+
+    ``code`` is gRPC's, by name. ``wait`` is how many seconds the other side asks to wait, if it
+    says that the same may be sent again; ``content`` is its answer, if it took it.
+    """
+
+    code: str
+    details: str = ""
+    wait: float | None = None
+    content: bytes = b""
+
+
+#: None: it is not known.
+Outcome = requests.Response | Exception | Status | None
+
+# The codes that the OTLP specification has sent again. RESOURCE_EXHAUSTED is one only where the
+# other side says how long to wait.
+_TRANSIENT = (
+    "CANCELLED",
+    "DEADLINE_EXCEEDED",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+)
+# Those that gRPC makes itself where nobody answers. A collector may answer with them, too.
+_UNANSWERED = ("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")
+# How gRPC says it in Go, C++ and Python; in Java; in Rust. It has no code of its own for it.
+_LARGER = re.compile(r"larger than max|exceeds maximum|too large", re.IGNORECASE)
+
+# Stands in what gRPC's core says of a certificate that is not trusted, or not valid now.
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
+_HINTS: Mapping[str | int, str] = {
+    "tls": "its TLS certificate is not trusted: {}; see OTEL_EXPORTER_OTLP_CERTIFICATE",
+    "proxy": "{}; see HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
+    401: "{}; see OTEL_EXPORTER_OTLP_HEADERS",
+    403: "{}; see OTEL_EXPORTER_OTLP_HEADERS",
+    "UNAUTHENTICATED": "{}; see OTEL_EXPORTER_OTLP_HEADERS",
+    "PERMISSION_DENIED": "{}; see OTEL_EXPORTER_OTLP_HEADERS",
+    _UNTRUSTED: "{}; see OTEL_EXPORTER_OTLP_CERTIFICATE",
+}
+
+
+def content(outcome: Outcome) -> bytes:
+    """Return the answer of one who took it, encoded; empty where there is none."""
+    return outcome.content if isinstance(outcome, requests.Response | Status) else b""
+
+
+def is_answered(outcome: Outcome) -> bool:
+    """Return whether the other side has said what it makes of it."""
+    if isinstance(outcome, Status):
+        return outcome.code not in _UNANSWERED
+    return isinstance(outcome, requests.Response)
+
+
+def too_large(outcome: Outcome) -> bool:
+    """Return whether a part of it may be taken."""
+    if isinstance(outcome, Status):
+        exceeds = outcome.code in ("RESOURCE_EXHAUSTED", "OUT_OF_RANGE")
+        return exceeds and _LARGER.search(outcome.details) is not None
+    return isinstance(outcome, requests.Response) and outcome.status_code == 413
+
+
+def may_help(outcome: Outcome) -> bool:
+    """Return whether to send the same again, as OTLP has it."""
+    if isinstance(outcome, Exception):
+        return kind_of(outcome)[0] not in ("header", "file", "answer")
+    if isinstance(outcome, Status):
+        exhausted = outcome.code == "RESOURCE_EXHAUSTED" and outcome.wait is not None
+        return (outcome.code in _TRANSIENT or exhausted) and not too_large(outcome)
+    return outcome is not None and outcome.status_code in (408, 429, 502, 503, 504)
+
+
+def asked(outcome: Outcome) -> float:
+    """Return how many seconds the other side asks to wait."""
+    if isinstance(outcome, Status):
+        return outcome.wait or 0.0
+    return asked_to_wait(outcome) if isinstance(outcome, requests.Response) else 0.0
+
+
+def why(outcome: Outcome, otherwise: str) -> tuple[str, str]:
+    """Return why nothing was taken: in one word, and for people. ``otherwise``: as the SDK has it,
+    where more is not known.
+    """
+    if isinstance(outcome, Exception):
+        kind, words = kind_of(outcome)
+        return kind, _HINTS.get(kind, "{}").format(words)
+    if isinstance(outcome, Status):
+        # gRPC has one code for all that goes wrong before a call is made.
+        code = _UNTRUSTED if _UNTRUSTED in outcome.details else outcome.code
+        words = Scrubber().scrub(f"{outcome.code}: {outcome.details}", 300)
+        return code, _HINTS.get(code, "{}").format(words)
+    if outcome is None:
+        return "sdk", Scrubber().scrub(otherwise, 300)
+    if 300 <= outcome.status_code < 400:
+        return "elsewhere", (
+            f"{outcome.status_code}: that is elsewhere; see OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+    if outcome.ok:
+        return "page", "it answers with a page; see OTEL_EXPORTER_OTLP_ENDPOINT"
+    status = outcome.status_code
+    return str(status), _HINTS.get(status, "{}").format(f"{status} {outcome.reason}")

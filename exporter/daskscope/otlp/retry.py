@@ -1,0 +1,241 @@
+"""Getting a batch through to where OTLP goes: when to try again, and when to give up.
+
+The SDK is silenced, and sends once each time. What does not pass is tried again for some seconds,
+as the SDK would. What outlasts that is kept and tried again, is counted if it is lost, and warned
+of once for each reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from daskscope.delivery.http import pause
+from daskscope.otlp.environment import Destination, Signal
+from daskscope.otlp.outcome import Outcome, asked, content, is_answered, may_help, too_large, why
+from daskscope.scrubbing import Scrubber
+
+logger = logging.getLogger("daskscope")
+
+#: Seconds that one batch is worth, while others wait behind it or are dropped.
+GIVE_UP_AFTER = 300.0
+#: About how many seconds to wait before the first retry; the next waits double.
+FIRST_PAUSE = 1.0
+
+# What answers that all was taken, but for some; where it says of how many, and what these are.
+_ANSWERS: Mapping[Signal, tuple[Any, str, str]] = {
+    "metrics": (ExportMetricsServiceResponse, "rejected_data_points", "data point"),
+    "traces": (ExportTraceServiceResponse, "rejected_spans", "span"),
+    "logs": (ExportLogsServiceResponse, "rejected_log_records", "log record"),
+}
+
+
+class Delivery:
+    """Sends what exporters are given. Spans and log records that could not be sent are kept and
+    sent again, as long as it is worth. Of metrics, what did not arrive now is part of what is sent
+    next: they are totals, or what these have grown by since the last that arrived.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        interval: float,
+        service_is_well: Callable[[], bool],
+        drops: Counter[str],
+    ) -> None:
+        self._interval = interval
+        self._destination = destination
+        self._service_is_well = service_is_well
+        self._drops = drops
+        self.failures: Counter[str] = Counter()
+        self._in_a_row: Counter[str] = Counter()
+        self._not_before: dict[Signal, float] = {}
+        self._warned_of: set[tuple[str, str]] = set()
+        # Each signal has a thread of its own.
+        self._warning = threading.Lock()
+        self._closing = threading.Event()
+        self._gone: set[Signal] = set()
+        self._process = os.getpid()
+
+    def close(self) -> None:
+        """Try once what waits, and keep nothing any more. From any thread."""
+        self._closing.set()
+
+    def give_up(self) -> None:
+        """Count all that waits as lost, and what is under way. From any thread."""
+        self._gone.update(("metrics", "traces", "logs"))
+        for session in tuple(self._destination.sessions.values()):
+            session.give_up()
+
+    def send_totals(self, export: Callable[[], Any]) -> bool:
+        """Send metrics now or, if they are not wanted now, not at all."""
+        if self._is_a_copy() or "metrics" in self._gone:
+            return False
+        wanted = time.monotonic() >= self._not_before.get("metrics", 0.0)
+        return (wanted or self._closing.is_set()) and self._try("metrics", export)
+
+    def send(
+        self,
+        signal: Signal,
+        what: str,
+        items: Sequence[Any],
+        export: Callable[[Sequence[Any]], Any],
+    ) -> bool:
+        """Send items, again and again if that may help; else count them as dropped ``what``."""
+        if self._is_a_copy():
+            return False
+        given_up = time.monotonic() + GIVE_UP_AFTER
+        while signal not in self._gone:
+            self._closing.wait(self._not_before.get(signal, 0.0) - time.monotonic())
+            if self._try(signal, lambda: export(items)):
+                return True
+            if too_large(self._outcome(signal)) and len(items) > 1:
+                self._not_before.pop(signal)
+                half = len(items) // 2
+                first = self.send(signal, what, items[:half], export)
+                return self.send(signal, what, items[half:], export) and first
+            if self._closing.is_set() or not may_help(self._outcome(signal)):
+                break
+            if time.monotonic() > given_up:
+                break
+        self._drops[what] += len(items)
+        return False
+
+    def _is_a_copy(self) -> bool:
+        # In a process that was forked the SDK starts its threads anew. The scheduler is not there.
+        return os.getpid() != self._process
+
+    def _try(self, signal: Signal, export: Callable[[], Any]) -> bool:
+        """Send, for as long as the environment says. Return whether it was taken."""
+        ends = time.monotonic() + self._destination.timeout(signal)
+        closing = self._closing.is_set()
+        tries = 1
+        while not self._send_once(signal, export):
+            outcome = self._outcome(signal)
+            wait = max(pause(FIRST_PAUSE, tries), asked(outcome))
+            if closing or not may_help(outcome) or time.monotonic() + wait > ends:
+                self._failed(signal, closing)
+                return False
+            # Whoever closes meanwhile has it tried once more, at once.
+            closing = self._closing.wait(wait)
+            tries += 1
+        self._in_a_row[signal] = 0
+        self._not_before.pop(signal, None)
+        self._note_rejected(signal)
+        return True
+
+    def _send_once(self, signal: Signal, export: Callable[[], Any]) -> bool:
+        """Send, and keep the SDK silent meanwhile. Return whether it was taken."""
+        session = self._destination.sessions.get(signal)
+        if session is not None:
+            session.outcome = None
+        result: Any = None
+        with silence():
+            try:
+                result = export()
+            except Exception as error:
+                # Its text, not its repr: that of an OSError does not name the file.
+                _quiet.last = f"{type(error).__name__}: {error}"
+        return getattr(result, "name", None) == "SUCCESS"
+
+    def _failed(self, signal: Signal, closing: bool) -> None:
+        self.failures[signal] += 1
+        self._in_a_row[signal] += 1
+        outcome = self._outcome(signal)
+        wait = max(pause(self._interval, self._in_a_row[signal]), asked(outcome))
+        if closing and not is_answered(outcome):
+            # Whoever waits for the cluster to close need not wait for each batch.
+            self._gone.add(signal)
+        self._not_before[signal] = time.monotonic() + wait
+        self._warn(signal, *why(outcome, _quiet.last or "no answer"))
+
+    def _note_rejected(self, signal: Signal) -> None:
+        """Count what was left out of what was taken, and warn of it."""
+        answer, field, what = _ANSWERS[signal]
+        try:
+            partial = answer.FromString(content(self._outcome(signal))).partial_success
+        except DecodeError:  # some answer in words, or in JSON, that all is well
+            return
+        rejected = getattr(partial, field)
+        if rejected > 0:
+            self._drops[f"rejected {what}"] += rejected
+            said = Scrubber().scrub(partial.error_message or "it does not say why", 300)
+            self._warn(signal, "rejected", f"some of them, such as {rejected} {what}: {said}")
+
+    def _outcome(self, signal: Signal) -> Outcome:
+        """Return what the last request came to."""
+        session = self._destination.sessions.get(signal)
+        return None if session is None else session.outcome
+
+    def _warn(self, signal: Signal, kind: str, reason: str) -> None:
+        address = self._destination.address(signal)
+        host = urlsplit(address).netloc or address
+        if not (self._destination.is_elsewhere(signal) or self._service_is_well()):
+            return
+        with self._warning:
+            if (host, kind) in self._warned_of:
+                return
+            self._warned_of.add((host, kind))
+        logger.warning(
+            "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; %s. "
+            "This is the only warning of its kind.",
+            signal,
+            address,
+            reason,
+            _then(signal, kind),
+        )
+
+
+def _then(signal: Signal, kind: str) -> str:
+    """Return what becomes of what could not be sent."""
+    if kind == "rejected":
+        return "these are left out, and counted"
+    if signal == "metrics":
+        return "totals are sent again"
+    return "what was not taken is sent again where that may help, and counted where it is lost"
+
+
+class _Quiet(threading.local):
+    on = False
+    last: str | None = None
+
+
+_quiet = _Quiet()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep the SDK from logging in this thread."""
+    # A filter counts only where a record is made, so it goes on each of the SDK's own loggers.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("opentelemetry."):
+            filters = logging.getLogger(name).filters
+            if _swallow not in filters:
+                # Before the SDK's own, which drops what it has just heard from another thread.
+                filters.insert(0, _swallow)
+    _quiet.on, _quiet.last = True, None
+    try:
+        yield
+    finally:
+        _quiet.on = False
+
+
+def _swallow(record: logging.LogRecord) -> bool:
+    """Let a log record of the SDK pass, unless it stems from one of our own requests."""
+    if _quiet.on:
+        _quiet.last = record.getMessage()
+    return not _quiet.on

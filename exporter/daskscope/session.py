@@ -1,0 +1,393 @@
+"""What a plugin has while it observes: the observer on the event loop, and the threads off it.
+
+A beat is a snapshot taken in steps, so that the loop breathes; and each snapshot goes to a thread
+that drops what may not leave, and from there to those that report and emit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Generator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from distributed.scheduler import Scheduler
+
+from daskscope import protocol
+from daskscope.background import Background
+from daskscope.config import Settings
+from daskscope.delivery.sender import Sender
+from daskscope.explain.dry_run import OwnNumbers
+from daskscope.explain.latest_rows import Recent
+from daskscope.explain.report import Explanation, explain
+from daskscope.jupyter_kernel import before_kernel_ends
+from daskscope.observe.logs import watch_logs
+from daskscope.observe.observer import Observer
+from daskscope.observe.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
+from daskscope.observe.profile import Window
+from daskscope.observe.shutdown_hook import Leaving
+from daskscope.observe.snapshot import Observed
+from daskscope.observe.weight import weight
+from daskscope.observe.worker_cpu import watch_processes
+from daskscope.otlp.emitter import Emitter, disabled_by_environment
+from daskscope.otlp.environment import Destination
+from daskscope.otlp.traces import sampling
+from daskscope.privacy import Cleared, Privacy
+from daskscope.propagate import activate_in_tasks
+from daskscope.shutdown.shutdowns import Shutdowns
+from daskscope.size import size_of
+from daskscope.timer import Timer
+
+#: Snapshots that wait to be cleared before the next one is put off.
+MAX_BEHIND = 20
+#: Seconds that closing may take, whatever hangs.
+CLOSE_DEADLINE = 3.0
+#: Seconds of these after which what is still under way to the service goes into the spool, and what
+#: is to the collector is given up.
+SPOOL_AFTER = 2.0
+#: Seconds that it takes to count what was given up, and again to tell it.
+LAST_PATIENCE = 0.25
+#: Seconds for which a kernel that is about to end waits for its goodbye; it has two and a half.
+GOODBYE_DEADLINE = 1.0
+#: Seconds between two snapshots where one cannot hold all that has changed.
+PAUSE = 0.04
+#: Seconds between two looks for requests that take too long, and for what is to be sent again.
+TICK = 1.0
+#: Seconds that a client which asks for an explanation waits for the beat that it is made of.
+EXPLAIN_DEADLINE = 5.0
+
+
+class Running:
+    """Observes ``scheduler`` until :meth:`close`, or until it ``is_installed`` there no more.
+
+    Made on the event loop; never waits. ``user`` and ``preloaded`` are as the observer's. ``close``
+    closes the plugin, which closes this.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        drops: Counter[str],
+        *,
+        user: str,
+        preloaded: bool,
+        is_installed: Callable[[], bool],
+        close: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._scheduler = scheduler
+        self._settings = settings
+        self._drops = drops
+        self._is_installed = is_installed
+        self.observer = Observer(
+            scheduler, settings, drops, user=user, preloaded=preloaded, sampled=sampling()
+        )
+        self._count: Background[None] = Background(
+            "daskscope-count",
+            lambda _: self.observer.transitions.count_waiting(),
+            lambda: None,
+            drops,
+        )
+        self.observer.transitions.many_wait = lambda: self._count.put(None)
+        self._loop = asyncio.get_running_loop()
+        self.sender = Sender(settings, drops, self._obey)
+        self._privacy = Privacy(settings, self.observer.refusals, drops)
+        self._recent = Recent()
+        # The service and the collector may each hang: neither must hold up the other.
+        self._report: Background[None] = Background(
+            "daskscope-report", self.sender.send, self.sender.close, drops
+        )
+        self._emit: Background[Cleared] | None = None
+        self._emitter: Emitter | None = None
+        if settings.otlp_enabled and not disabled_by_environment():
+            self._emitter = Emitter(
+                settings,
+                Destination(settings),
+                lambda: self.sender.failures,
+                self._waiting,
+                self.sender.is_well,
+                drops,
+            )
+            self._emit = Background(
+                "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops
+            )
+        self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
+        self._unwatch: list[Callable[[], None]] = [self.observer.stop]
+        self._unwatch.append(watch_processes(scheduler))
+        if settings.logs_transmit:
+            self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
+        if settings.traces_transmit:
+            self._unwatch.append(activate_in_tasks(scheduler, self.observer.hand_on_contexts))
+        self._profile: Background[Window] | None = None
+        if self.observer.profiles is not None:
+            self._profile = Background(
+                "daskscope-profile", self.observer.profiles.read, lambda: None, drops
+            )
+            self._unwatch.append(Leaving(scheduler, self._read_leaving, drops).stop)
+        self._ended = False
+        self._timer = Timer(self._beat, settings.interval)
+        # Beats may be an hour apart, and what hangs keeps its thread.
+        self._ticks = Timer(self._tick, TICK)
+        # A script may end without closing its cluster.
+        atexit.register(self._keep_before_exit)
+        self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close)))
+        self._more: asyncio.TimerHandle | None = None
+        # The beat that is being taken, and the last snapshot that was handed on.
+        self._steps: Generator[None, None, Observed] | None = None
+        self._observed: Observed | None = None
+        self.shutdowns = Shutdowns(
+            scheduler, settings, self.observer.idle, drops, lambda: self._tell("beat")
+        )
+        self._tell("start")
+
+    async def close(self) -> None:
+        """Tell what has changed and that the scheduler has closed; end within the deadline."""
+        ends = time.monotonic() + CLOSE_DEADLINE
+        self._timer.stop()
+        self.observer.tasks_dropped()
+        while self.observer.rows_wait() and self._tell_rest("beat"):
+            await asyncio.sleep(0)
+        if self._profile is not None:
+            # What the workers were last seen at is told if they can be asked quickly.
+            self._read_profile(leaving=list(self._scheduler.workers))
+            self._profile.close()
+            await until(self._profile.done, PROFILE_DEADLINE)
+        self._end("stop")
+        await until(self._done, ends - time.monotonic())
+
+    def _say_goodbye(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # In another thread, but for a kernel that runs the scheduler in its own: that cannot wait.
+        closing = asyncio.run_coroutine_threadsafe(close(), self._loop)
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._loop:
+            closing.result(GOODBYE_DEADLINE)
+
+    def leave(self) -> None:
+        """Tell what has changed, and end in the background: another observes the scheduler now."""
+        self._end("beat")
+
+    async def explain(self) -> Explanation:
+        """Return what is sent from this cluster now."""
+        with self.observer.idle.our_call():
+            return await self._explain()
+
+    async def _explain(self) -> Explanation:
+        # A beat of its own, which is sent as every other: no row is taken from another. In steps.
+        while self._steps is not None:
+            await asyncio.sleep(0)
+        steps = self._steps = self.observer.steps("beat")
+        self._go_on()
+        while self._steps is steps:
+            await asyncio.sleep(0)
+        if self.observer.rows_wait():
+            self._put(self.observer.rest("beat"))
+        observed = self._observed
+        if observed is None:
+            return Explanation(problem="no snapshot could be taken of this cluster")
+        await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
+        failures = {} if self._emitter is None else self._emitter.send_failures()
+        return await asyncio.to_thread(
+            explain,
+            self._settings,
+            self._recent.snapshot() or observed,
+            OwnNumbers(failures, self._waiting()),
+            self.observer.refusals,
+        )
+
+    def tell_more_soon(self) -> None:
+        """Tell what has changed before the next beat: a part of it, so that the loop breathes."""
+        if self._more is None:
+            self._more = self._loop.call_later(PAUSE, self._tell_more)
+
+    def _tell_more(self) -> None:
+        self._more = None
+        if self._tell_rest("beat"):
+            self.tell_more_soon()
+
+    def _beat(self) -> None:
+        if not self._is_installed():
+            # Dask does not tell a plugin that it was removed or replaced.
+            self._end("beat")
+            return
+        self._timer.interval = max(self._settings.interval, self.sender.interval_wanted)
+        if self._is_behind():
+            self.tell_more_soon()
+            return
+        self._finish_beat()
+        self._steps = self.observer.steps("beat")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Go on with the beat. After each step the event loop lets others have their turn."""
+        self._step()
+        if self._steps is not None:
+            self._loop.call_soon(self._go_on)
+
+    def _finish_beat(self) -> None:
+        """Take what is left of a beat at once: snapshots come one after another."""
+        while self._steps is not None:
+            self._step()
+
+    def _step(self) -> None:
+        try:
+            self._take_step()
+        except Exception:
+            self._steps = None
+            self._drops["internal error"] += 1
+
+    def _take_step(self) -> None:
+        if self._steps is None:
+            return  # another snapshot has finished it
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self._steps = None
+            self._put(end.value)
+            if self.observer.rows_wait():
+                self.tell_more_soon()
+            self._read_profile()
+
+    def _read_profile(self, *, leaving: Collection[str] | None = None) -> Window | None:
+        try:
+            window = self.observer.profile_window(leaving=leaving)
+            if window is not None and self._profile is not None:
+                self._profile.put(window)
+            return window
+        except Exception:
+            self._drops["internal error"] += 1
+            return None
+
+    async def _read_leaving(self, workers: Collection[str]) -> None:
+        """Read what workers were last at, which they take with them."""
+        window = self._read_profile(leaving=workers)
+        if window is not None:
+            await until(window.was_read.is_set, PROFILE_DEADLINE)
+
+    def _tell(self, phase: protocol.Phase) -> bool:
+        """Hand a snapshot on. Return whether there is more to tell."""
+        self._finish_beat()
+        return self._hand_over(self.observer.snapshot, phase)
+
+    def _tell_rest(self, phase: protocol.Phase) -> bool:
+        """Hand a part of what the last snapshot left on. Return whether there is more to tell."""
+        return self._hand_over(self.observer.rest, phase)
+
+    def _hand_over(self, take: Callable[[protocol.Phase], Observed], phase: protocol.Phase) -> bool:
+        try:
+            if self._is_behind():
+                return True
+            self._put(take(phase))
+            return self.observer.rows_wait()
+        except Exception:
+            self._drops["internal error"] += 1
+            return False
+
+    def _keep_before_exit(self) -> None:
+        self.sender.keeper.keep_before_exit(SPOOL_AFTER)
+
+    def _is_behind(self) -> bool:
+        # What is not taken waits where it is: the observer is bounded, too.
+        return self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND
+
+    def _put(self, observed: Observed) -> None:
+        self._observed = replace(observed, shutdowns=self.shutdowns.take())
+        self._clear.put(self._observed, weight(self._observed))
+
+    def _end(self, phase: protocol.Phase) -> None:
+        if self._ended:
+            return  # a beat has found before that the plugin is gone
+        self._ended = True
+        self._timer.stop()
+        self._ticks.stop()
+        atexit.unregister(self._keep_before_exit)
+        for unwatch in self._unwatch:
+            unwatch()
+        if self._profile is not None:
+            self._profile.close()
+        self.shutdowns.end()
+        more = self._tell(phase)
+        while more:
+            more = self._tell_rest(phase)
+        if self._more is not None:
+            self._more.cancel()
+        self._clear.close()
+        self._count.close()
+
+    def _obey(self, commands: tuple[protocol.Command, ...]) -> None:
+        # In the sender's thread; the scheduler is touched by its own alone.
+        with suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self.shutdowns.command, commands)
+
+    def _hand_on(self, observed: Observed) -> None:
+        self._recent.add(observed)
+        cleared = self._privacy.clear(observed)
+        self.sender.add(cleared)
+        self._report.put(None)
+        if self._emit is not None:
+            self._emit.put(cleared, size_of(cleared))
+
+    def _tick(self) -> None:
+        # The event loop would log what it raises, each time.
+        try:
+            self.sender.end_overdue()
+            if self.sender.is_due():
+                self._report.put(None)
+            if self._emitter is not None:
+                self._emitter.end_overdue()
+        except Exception:
+            self._drops["internal error"] += 1
+
+    def _waiting(self) -> dict[str, int]:
+        """Return what waits in each queue: snapshots in all but ``rows``."""
+        return {
+            "clear": self._clear.waiting(),
+            "report": self._report.waiting(),
+            "emit": 0 if self._emit is None else self._emit.waiting(),
+            "rows": self.sender.waiting(),
+        }
+
+    def _close_others(self) -> None:
+        # The last beat goes meanwhile: it does not wait for the collector.
+        spool_at = time.monotonic() + SPOOL_AFTER
+        if self._emit is not None and self._emitter is not None:
+            self._emitter.close()
+            self._emit.close()
+            self._emit.join(SPOOL_AFTER)
+            if not self._emit.done():
+                if self.sender.waiting():
+                    self.sender.keeper.keep()
+                self._emitter.give_up()
+                self._emit.join(LAST_PATIENCE)
+            if self.sender.tell_drops():
+                self._report.put(None)
+                spool_at = max(spool_at, time.monotonic() + LAST_PATIENCE)
+        self._report.close()
+        self._report.join(max(spool_at - time.monotonic(), 0.0))
+        if not self._report.done():
+            # The request that is under way hangs.
+            self.sender.keeper.keep()
+            self.sender.give_up()
+        self.sender.keeper.close()
+
+    def _done(self) -> bool:
+        return (
+            self._clear.done()
+            and self._report.done()
+            and self.sender.keeper.done()
+            and (self._emit is None or self._emit.done())
+        )
+
+
+async def until(condition: Callable[[], bool], deadline: float) -> None:
+    """Wait for ``condition``, for ``deadline`` seconds at most."""
+    # Threads cannot be awaited, and at interpreter exit nothing that uses an executor works.
+    ends = time.monotonic() + deadline
+    while not condition() and time.monotonic() < ends:
+        await asyncio.sleep(0.02)

@@ -1,0 +1,1 @@
+"""The command line: ``daskscope`` and its commands, one module for each family."""

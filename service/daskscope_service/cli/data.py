@@ -1,0 +1,280 @@
+"""``daskscope export`` and ``daskscope delete``: data of a user, a cluster or a workspace."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from daskscope_service.cli.options import database, extra, settings_options
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from daskscope_service.db.data_ownership import Whose
+    from daskscope_service.export.files import Sink
+    from daskscope_service.retention.throttle import Pace
+
+#: Seconds between two lines about how far it is.
+_SAY_EVERY = 2.0
+
+
+class _Moment(click.ParamType[float]):
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return ``value`` in seconds since the epoch."""
+        if isinstance(value, float):
+            return value
+        try:
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except ValueError:
+            pass
+        from dask.utils import parse_timedelta
+
+        try:
+            return time.time() - float(parse_timedelta(value))
+        except (ValueError, KeyError):
+            self.fail(f'{value!r} is no time; right would be 2026-01-31, or "7 days" for ago')
+
+
+@click.command("export")
+@click.argument("directory")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "parquet"]),
+    default="jsonl",
+    show_default=True,
+    help="JSON lines, or Parquet, which needs pyarrow: pip install 'daskscope[parquet]'.",
+)
+@click.option("--only", multiple=True, help="Only this table; give it again for several.")
+@click.option("--since", type=_Moment(), help='From this time on: 2026-01-31, or "7 days" for ago.')
+@click.option("--until", type=_Moment(), help="Before this time.")
+@click.option("--cluster", help="Only of the cluster of this id.")
+@click.option("--user", help="Only of this user, as clusters and computations name them.")
+@click.option("--workspace", default="default", show_default=True)
+@settings_options("data_dir", "database_url")
+def export(
+    directory: str,
+    form: str,
+    only: tuple[str, ...],
+    since: float | None,
+    until: float | None,
+    cluster: str | None,
+    user: str | None,
+    workspace: str,
+    **options: Any,
+) -> None:
+    """Write the data of a workspace to files in DIRECTORY, one for each table.
+
+    \b
+    For example:
+      daskscope export backup-of-may --since 2026-05-01 --until 2026-06-01
+      daskscope export ada --user ada --format parquet
+      daskscope export - --only computation --since "7 days" | jq .status
+
+    \b
+    The tables:
+      activity  cluster  code  command  computation  decision  event  failure  log_record
+      notice  profile  series  shutdown  span  task_group  usage  worker_loss
+
+    "-" writes one table to standard output. The service may run meanwhile. The files hold all
+    that clusters sent, users' code too, and can be read by their owner alone.
+    """
+    with extra("service"):
+        from daskscope_service.db.data_ownership import Whose, some_of
+        from daskscope_service.export.rows import NAMES, Choice, blank_unreadable, columns, parts
+    names = list(dict.fromkeys(only)) or list(NAMES)
+    for name in names:
+        if name not in NAMES:
+            raise click.UsageError(f"no table {name!r}; right would be {', '.join(NAMES)}")
+    if directory == "-" and (form != "jsonl" or len(names) != 1):
+        raise click.UsageError("standard output takes one table, as JSON lines: --only NAME")
+    folder = Path(directory)
+    for name in names:
+        if directory != "-" and (folder / f"{name}.{form}").exists():
+            raise click.UsageError(f"{folder} has a {name}.{form} already; name another folder")
+    whose = Whose(workspace, cluster=cluster, user=user)
+    choice = Choice(whose, since or 0.0, float("inf") if until is None else until)
+    if choice.since >= choice.until:
+        raise click.UsageError("--since is not before --until: no time would be left")
+    with database(options) as (_, engine), _writing_to(directory):
+        _check(engine, workspace)
+        if (cluster or user) is not None and not some_of(engine, whose):
+            raise click.ClickException(_nothing_of(engine, whose))
+        if directory != "-":
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in names:
+            part = folder / f"{name}.{form}.part"
+            with extra("parquet"):
+                sink = _sink(part, form, None if directory == "-" else columns(name))
+            rows, said = 0, time.monotonic()
+            unreadable: Counter[str] = Counter()
+            for some in parts(engine, name, choice):
+                unreadable.update(blank_unreadable(some))
+                sink.write(some)
+                rows += len(some)
+                if time.monotonic() - said > _SAY_EVERY:
+                    said = time.monotonic()
+                    click.echo(f"{name}: {rows:,} rows so far", err=True)
+            sink.close()
+            if directory != "-":
+                part.rename(folder / f"{name}.{form}")
+            click.echo(f"{name}: {rows:,} rows", err=True)
+            for why, count in unreadable.items():
+                click.echo(f"{name}: {count:,} values are null, for each is {why}", err=True)
+
+
+@contextmanager
+def _writing_to(directory: str) -> Iterator[None]:
+    # A disk that is full, a folder that is a file. Who closes a pipe wants no more.
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise click.ClickException(f"cannot write to {directory}: {error}") from error
+
+
+def _sink(part: Path, form: str, columns: dict[str, Any] | None) -> Sink:
+    from daskscope_service.export import files
+
+    if columns is None:
+        return files.JsonLines(_Unclosed(sys.stdout))  # type: ignore[arg-type]
+    files.private(part)
+    if form == "parquet":
+        return files.Parquet(part, columns)
+    return files.JsonLines(part.open("w", encoding="utf-8"))
+
+
+class _Unclosed:
+    # Standard output stays open.
+    def __init__(self, file: IO[str]) -> None:
+        self.write, self.flush = file.write, file.flush
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@click.command("delete")
+@click.option("--cluster", help="The id of a cluster: all that it sent is deleted.")
+@click.option("--user", help="A user, as clusters and computations name them.")
+@click.option("--workspace", default="default", show_default=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@settings_options("data_dir", "database_url")
+def delete(
+    cluster: str | None, user: str | None, workspace: str, yes: bool, **options: Any
+) -> None:
+    """Delete for good what belongs to a cluster, or to a user, in a workspace.
+
+    \b
+    For example:
+      daskscope delete --user ada --workspace research
+      daskscope delete --cluster Scheduler-1f0c… --yes
+
+    To a user belong the clusters that they started, with all that is in them, and their
+    computations on clusters of others, with all that names these. It says how much that is, and
+    asks. The service may run meanwhile; if it is ended half-way, run it again.
+
+    A cluster that still runs comes back with what it sends from then on: stop it before. What is
+    in backups stays there. The audit log keeps who was deleted, and when.
+    """
+    if (cluster is None) == (user is None):
+        raise click.UsageError("say whose data: either --cluster ID or --user NAME")
+    with database(options) as (settings, engine):
+        from sqlalchemy.exc import DBAPIError
+
+        from daskscope_service.db.data_ownership import Whose
+        from daskscope_service.retention import deletion
+        from daskscope_service.retention.code import remove_unused_code
+        from daskscope_service.retention.throttle import Pace
+
+        _check(engine, workspace)
+        whose = Whose(workspace, cluster=cluster, user=user)
+        pace = Pace(0.5)
+        found = deletion.count(engine, whose)
+        if not found:
+            # One that was ended half-way may have left this.
+            for _ in pace.run(remove_unused_code(engine, workspace, pace)):
+                pass
+            _give_back(engine, pace)
+            raise click.ClickException(_nothing_of(engine, whose))
+        of = f"cluster {cluster}" if user is None else f"user {user}"
+        click.echo(f"{of} has in the workspace {workspace}:")
+        for name, rows in sorted(found.items()):
+            click.echo(f"  {rows:>12,} {name}")
+        running = deletion.running(engine, whose, time.time() - settings.silent_after)
+        if running:
+            click.echo(f"Still running, and back with what they send next: {', '.join(running)}")
+        if settings.influxdb_url:
+            click.echo(f"Not deleted: what the InfluxDB {settings.influxdb_url} has of this.")
+        if not yes:
+            click.confirm("Delete all of this for good?", abort=True)
+        total = sum(found.values())
+        deletion.note(engine, whose, f"{of}: {total} rows")
+        gone: Counter[str] = Counter()
+        said = time.monotonic()
+        try:
+            for step in pace.run(deletion.delete(engine, whose, pace)):
+                gone[step.table] += step.rows
+                if time.monotonic() - said > _SAY_EVERY:
+                    said = time.monotonic()
+                    click.echo(f"{gone.total():,} of {total:,} rows so far", err=True)
+        except DBAPIError as error:
+            # PostgreSQL also does so where a cluster that runs writes the same rows.
+            raise click.ClickException(
+                f"{gone.total():,} rows are deleted, then the database broke it off: {error.orig}; "
+                "run it again"
+            ) from error
+        click.echo(f"Deleted {gone.total():,} rows.")
+        _give_back(engine, pace)
+
+
+def _give_back(engine: Engine, pace: Pace) -> None:
+    from daskscope_service.db.space import empty_log
+    from daskscope_service.retention.rounds import give_back_room
+
+    for _ in pace.run(give_back_room(engine)):
+        pass
+    if not empty_log(engine):
+        click.echo(
+            "SQLite's log, the file that ends in -wal, was in use and still holds some of it, "
+            "until the service writes over it or stops."
+        )
+
+
+def _check(engine: Engine, workspace: str) -> None:
+    from daskscope_service.retention.expiry import workspaces
+
+    known = workspaces(engine)
+    if workspace not in known:
+        raise click.UsageError(f"no workspace {workspace!r}; there are {', '.join(known)}")
+
+
+def _nothing_of(engine: Engine, whose: Whose) -> str:
+    from daskscope_service.db.data_ownership import users
+
+    if whose.user is None:
+        return (
+            f"there is nothing of a cluster {whose.cluster!r} in the workspace {whose.workspace}; "
+            "'daskscope list clusters' and the pages show their ids"
+        )
+    known = users(engine, whose.workspace)
+    there = f"there is of {', '.join(known)}" if known else "there is of no one"
+    where = "" if whose.cluster is None else f" on a cluster {whose.cluster!r}"
+    return (
+        f"there is nothing of a user {whose.user!r}{where} in the workspace {whose.workspace}; "
+        f"{there}"
+    )

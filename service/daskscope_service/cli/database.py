@@ -1,0 +1,121 @@
+"""``daskscope database``: its revision, how it gets to the one needed, backup and restore."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskscope_service.cli.options import extra, settings_options
+from daskscope_service.settings import Settings
+
+if TYPE_CHECKING:
+    from daskscope_service.db.revisions import Position
+
+
+#: Seconds between two lines about how far it is.
+_SAY_EVERY = 2.0
+
+
+@click.group("database")
+def database_group() -> None:
+    """Back the database up, put a backup in its place, and see and raise its revision."""
+
+
+@database_group.command("status")
+@settings_options("data_dir", "database_url")
+def status(**options: Any) -> None:
+    """Tell the revision of the database, and of this daskscope.
+
+    The exit status is 0 if they are the same, else 1. Nothing is changed.
+    """
+    with extra("service"):
+        from daskscope_service.db.engine import database_position
+    found = database_position(Settings.from_environment(**options))
+    click.echo(f"The database {found.sentence}.")
+    sys.exit(found.state != "current")
+
+
+@database_group.command("upgrade")
+@settings_options("data_dir", "database_url")
+def upgrade(**options: Any) -> None:
+    """Bring the database to the revision that this daskscope needs; make it if it is missing.
+
+    \b
+    For example, where the service starts with DASKSCOPE_MIGRATE=refuse:
+      daskscope database upgrade --database-url postgresql+psycopg://daskscope@db.example/daskscope
+
+    Make a backup first: there is no way back. All that is missing is applied, or nothing. Stop
+    services of the older version before; they may not work with the newer tables.
+    """
+    with extra("service"):
+        from daskscope_service.db.engine import upgrade_database
+    before = upgrade_database(Settings.from_environment(**options))
+    if before.state == "current":
+        click.echo(f"The database {before.sentence}.")
+    else:
+        say_upgrade(before)
+
+
+@database_group.command("backup")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@settings_options("data_dir", "database_url")
+def backup(file: Path, **options: Any) -> None:
+    """Copy the database to FILE, as it is now. The service may run, and goes on meanwhile.
+
+    \b
+    For example, each night:
+      daskscope database backup /backups/daskscope-$(date +%F).db
+
+    The copy is checked before it gets its name. It holds all that clusters sent, and what tokens
+    and passwords are compared with: keep it private. PostgreSQL has pg_dump for this.
+    """
+    with extra("service"):
+        from daskscope_service.db.backup import back_up
+    said = time.monotonic()
+
+    def tell(part: float) -> None:
+        nonlocal said
+        if time.monotonic() - said > _SAY_EVERY:
+            said = time.monotonic()
+            click.echo(f"{part:.0%} copied", err=True)
+
+    back_up(Settings.from_environment(**options), file, tell)
+    click.echo(
+        f"The database is copied to {file} ({file.stat().st_size:,} bytes), and it is whole."
+    )
+
+
+@database_group.command("restore")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--replace", is_flag=True, help="Move the database that is there aside, and keep it.")
+@settings_options("data_dir", "database_url")
+def restore(file: Path, replace: bool, **options: Any) -> None:
+    """Put a copy of the backup FILE where the database is. Stop the service before.
+
+    \b
+    For example:
+      systemctl stop daskscope
+      daskscope database restore /backups/daskscope-2026-05-01.db --replace
+      systemctl start daskscope
+
+    What was acknowledged after the backup was made is not in it. A backup of an older daskscope is
+    brought up to date by the next start. PostgreSQL has pg_restore for this.
+    """
+    with extra("service"):
+        from daskscope_service.db.backup import restore as put_back
+    aside = put_back(Settings.from_environment(**options), file, replace=replace)
+    click.echo(f"The database is that of {file} now.")
+    if aside is not None:
+        click.echo(f"The one before is {aside}; remove it once you do not need it.")
+
+
+def say_upgrade(before: Position) -> None:
+    """Tell what was applied to a database that stood at ``before``; nothing where nothing was."""
+    if before.state == "empty":
+        click.echo(f"The database was empty; now it has revision {before.newest}.")
+    elif before.state == "older":
+        click.echo(f"The database had revision {before.at}; now it has {before.newest}.")

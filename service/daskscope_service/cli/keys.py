@@ -1,0 +1,107 @@
+"""``daskscope keys``: with which keys users' code is encrypted, and how to replace them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import click
+
+from daskscope_service.cli.options import database, settings_options
+
+
+@click.group("keys")
+def key_group() -> None:
+    """Look at the keys that users' code is encrypted with, and replace them."""
+
+
+@key_group.command("status")
+@settings_options("data_dir", "database_url")
+def status(**options: Any) -> None:
+    """Tell which keys the database needs, and whether they are here.
+
+    The exit status is 0 if all are, else 1. Nothing is changed, and no key is shown: an id tells
+    nothing of its key.
+    """
+    with database(options) as (_, engine):
+        from daskscope_service.db.key_register import registered
+        from daskscope_service.db.sealing import keys_of
+
+        with engine.connect() as connection:
+            found = registered(connection)
+        keys = keys_of(engine.dialect)
+        missing = [id for id in found if keys.find(id) is None]
+        newest = keys.newest
+    row = "{:<10}{:<18}{:<6}{}"
+    click.echo(row.format("ID", "STATE", "HERE", "SINCE"))
+    for id, entry in found.items():
+        state = "being replaced" if entry.retired else "in use"
+        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.made_at))
+        click.echo(row.format(id, state, "no" if id in missing else "yes", made))
+    click.echo(f"Keys come from {keys.source}.")
+    if newest is not None and newest.id not in found:
+        click.echo(f"Its first, {newest.id}, is not in use: 'daskscope keys rotate' changes that.")
+    sys.exit(bool(missing))
+
+
+@key_group.command("rotate")
+@settings_options("data_dir", "database_url")
+def rotate(**options: Any) -> None:
+    """Encrypt users' code with a new key, while the service runs.
+
+    \b
+    Where the key is in the file code.keys in the data folder, a new one is put before it:
+      daskscope keys rotate
+    With DASKSCOPE_CODE_KEYS, put a new key before the old one, give both to every service process,
+    restart those, and then:
+      DASKSCOPE_CODE_KEYS=NEW,OLD daskscope keys rotate
+
+    It can be interrupted at any time: run it again, and it goes on. Keep the old key for as long as
+    there are backups that were made before.
+    """
+    with database(options) as (_, engine):
+        from daskscope_service.accounts import key_rotation
+        from daskscope_service.db.sealing import keys_of
+
+        start = key_rotation.begin(engine)
+        again = "still, for an earlier run was interrupted" if start.resumed else "from now on"
+        click.echo(f"Code is encrypted with the key {start.key.id} {again}.")
+        total = key_rotation.outstanding(engine, start.key)
+        unreadable: Counter[str] = Counter()
+        with click.progressbar(length=total, label="Encrypting anew") as bar:
+            for step in key_rotation.renew(engine, start.key):
+                bar.update(step.rows)
+                unreadable.update(step.unreadable)
+        gone = key_rotation.finish(engine, start.key)
+        source = keys_of(engine.dialect).source
+    click.echo(f"Done: {total:,} rows. Nothing in the database needs {_listed(gone)} any more.")
+    for why, count in unreadable.items():
+        click.echo(f"{count:,} values were left as they are: each is {why}.")
+    if gone:
+        click.echo(f"It is still in {source}, for backups that were made before.")
+
+
+@key_group.command("forget")
+@click.argument("id")
+@settings_options("data_dir", "database_url")
+def forget(id: str, **options: Any) -> None:
+    """Give up the code that is encrypted with the key ID, which is lost for good.
+
+    \b
+    For example, where 'daskscope serve' says that it lacks this key, and no copy is left:
+      daskscope keys forget 1a2b3c4d
+
+    Then the service starts, with another key, and says on its pages what cannot be read. If the key
+    is found after all, put it behind the others: what it encrypted can be read again.
+    """
+    with database(options) as (_, engine):
+        from daskscope_service.accounts import key_rotation
+
+        key_rotation.forget(engine, id)
+    click.echo(f"The key {id} is not needed any more; what it encrypted cannot be read.")
+
+
+def _listed(ids: list[str]) -> str:
+    return ", ".join(ids) or "another key"

@@ -1,0 +1,145 @@
+"""What a cluster did while a computation ran on it: its threads' time and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daskscope import names
+from daskscope_service.insight.threads import spent
+from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore
+
+#: Seconds at either end of a computation in which a total is looked for.
+_LOOK = 120.0
+#: Less of its time than this, as a share, is not told: it would be of too little of it.
+_LEAST = 0.5
+
+WIDTH, HEIGHT = 600, 110
+_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Thread-seconds of all workers by activity, over ``length`` seconds."""
+
+    seconds: dict[str, float]
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the workers' memory held: the parts as SVG paths, the highest amounts in bytes.
+
+    ``limit`` is the workers' limit at the last, None where it was not measured; ``top`` is what
+    the drawing's height stands for.
+    """
+
+    managed: str
+    unmanaged: str
+    highest: float
+    highest_at: float
+    spilled: float
+    limit: float | None
+    top: float
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def threads(
+    store: SeriesStore, workspace: str, cluster: str, since: float, until: float
+) -> Threads | None:
+    """Return what the threads did from ``since`` to ``until``; None where that is not known.
+
+    Raises
+    ------
+    Unavailable
+        The store is elsewhere, and does not answer.
+    """
+    look = min(until - since, _LOOK)
+
+    def read(metric: names.Metric, begin: float) -> list[Line]:
+        found = store.query(workspace, cluster, [metric.name], begin, begin + look, look / 12)
+        return found[metric.name]
+
+    # Of very many prefixes not all lines are told: then only what is known without them.
+    of_tasks = read(names.TASK_TIME, until - look)
+    metrics = [names.WORKER_TIME]
+    if of_tasks and len(of_tasks) < MOST_LINES:
+        metrics = [names.TASK_TIME, names.TASK_RUNNING]
+    before: dict[tuple[str, ...], float] = {}
+    after: dict[tuple[str, ...], float] = {}
+    times: list[int] = []
+    for metric in metrics:
+        for line in read(metric, since):
+            before[_key(metric, line)] = line.values[0]
+            times.append(line.times[0])
+        for line in read(metric, until - look):
+            after[_key(metric, line)] = line.values[-1]
+            times.append(line.times[-1])
+    length = (max(times) - min(times)) / 1000 if before else 0.0
+    seconds = spent(before, after)
+    if not seconds or length < _LEAST * (until - since):
+        return None
+    return Threads(seconds, length)
+
+
+def memory(
+    store: SeriesStore, workspace: str, cluster: str, since: float, until: float
+) -> Memory | None:
+    """Return the workers' memory from ``since`` to ``until``; None where none was measured.
+
+    Raises
+    ------
+    Unavailable
+        The store is elsewhere, and does not answer.
+    """
+
+    both = (names.MEMORY_USED.name, names.MEMORY_LIMIT.name)
+    found = store.query(workspace, cluster, both, since, until, (until - since) / _STEPS)
+    used, limits = (
+        {
+            line.attributes.get(names.MEMORY_KIND, ""): dict(
+                zip(line.times, line.values, strict=True)
+            )
+            for line in found[metric]
+        }
+        for metric in both
+    )
+    managed, unmanaged = used.get("managed", {}), used.get("unmanaged", {})
+    total = {time: value + unmanaged.get(time, 0.0) for time, value in managed.items()}
+    if not total:
+        return None
+    of_all = limits.get("", {})
+    limit = of_all[max(of_all)] if of_all else None
+    highest_at = max(total, key=lambda time: total[time])
+    # A limit far above all that was used would leave nothing to see.
+    top = max(total[highest_at], 1.0)
+    if limit is not None and limit < 3 * top:
+        top = max(top, limit)
+    times = sorted(total)
+
+    def area(values: Sequence[float]) -> str:
+        points = [
+            f"{min(max(time / 1000 - since, 0) / (until - since), 1) * WIDTH:.1f} "
+            f"{HEIGHT * (1 - value / top):.1f}"
+            for time, value in zip(times, values, strict=True)
+        ]
+        left, right = points[0].split(" ")[0], points[-1].split(" ")[0]
+        return f"M{left} {HEIGHT}L{'L'.join(points)}L{right} {HEIGHT}Z"
+
+    return Memory(
+        managed=area([managed[time] for time in times]),
+        unmanaged=area([total[time] for time in times]),
+        highest=total[highest_at],
+        highest_at=highest_at / 1000,
+        spilled=max(used.get("spilled", {}).values(), default=0.0),
+        limit=limit,
+        top=top,
+    )
+
+
+def _key(metric: names.Metric, line: Line) -> tuple[str, ...]:
+    if metric is names.TASK_RUNNING:
+        return (*sorted(line.attributes.values()), "running")
+    activity = names.TASK_ACTIVITY if metric is names.TASK_TIME else names.WORKER_STATE
+    return (line.attributes.get(names.TASK_PREFIX, ""), line.attributes.get(activity, "other"))

@@ -1,0 +1,294 @@
+"""The tables of the pages as CSV: each has its page's filters, and an address that ends in .csv."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from flask import Blueprint, current_app, request
+from flask.typing import ResponseReturnValue
+
+from daskscope import names
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.api.parameters import one_of, refuse_unknown, selection
+from daskscope_service.api.representation import away
+from daskscope_service.insight.time import seconds_of
+from daskscope_service.pages.csv_table import MOST_READS, Columns, csv_list, csv_table
+from daskscope_service.problems import Problem
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.computations import list_computations, one_computation
+from daskscope_service.queries.events import find_events, list_worker_losses
+from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
+from daskscope_service.queries.policies import list_decisions
+from daskscope_service.queries.scope import MOST_ROWS, Item, Page, Scope, Selection, reading
+from daskscope_service.queries.shutdowns import shutdowns_of
+from daskscope_service.telemetry.store import Unavailable
+
+blueprint = Blueprint("tables", __name__)
+
+
+def _seconds(*activities: str) -> Callable[[Item], object]:
+    return lambda item: seconds_of(item["seconds"], *activities)
+
+
+def _joined(name: str) -> Callable[[Item], object]:
+    return lambda item: ", ".join(item[name])
+
+
+def _attribute(name: str) -> Callable[[Item], object]:
+    return lambda item: (item["attributes"] or {}).get(name)
+
+
+_TASKS: Columns = {
+    "tasks": "tasks",
+    "tasks_done": "done",
+    "tasks_erred": "erred",
+    "task_runs_completed": "completed",
+}
+
+_SECONDS: Columns = {
+    "compute_seconds": _seconds("compute"),
+    "transfer_seconds": _seconds("transfer"),
+    "disk_seconds": _seconds("disk-read", "disk-write"),
+    "seconds_by_activity": "seconds",
+}
+
+COMPUTATIONS: Columns = {
+    "id": "id",
+    "cluster": "cluster",
+    "cluster_name": "cluster_name",
+    "user": "user",
+    "status": "status",
+    "call": "call",
+    "started_at": "started_at",
+    "stopped_at": "stopped_at",
+    "took_seconds": "duration",
+    **_TASKS,
+    "tasks_tried_again": "retried",
+    "tasks_cancelled": "cancelled",
+    **_SECONDS,
+    "graph_bytes": "graph_bytes",
+    "annotations": "annotations",
+}
+
+TASK_GROUPS: Columns = {
+    "name": "name",
+    "prefix": "prefix",
+    **_TASKS,
+    "tasks_by_state": "states",
+    **_SECONDS,
+    "output_bytes": "output_bytes",
+    "shortest_task_seconds": "shortest",
+    "longest_task_seconds": "longest",
+    "started_at": "started_at",
+    "stopped_at": "stopped_at",
+    "needs": _joined("dependencies"),
+}
+
+EXCEPTIONS: Columns = {
+    "fingerprint": "fingerprint",
+    "type": "type",
+    "function": "function",
+    "message": "message",
+    "count": "count",
+    "clusters": "clusters",
+    "users": _joined("users"),
+    "first_at": "first_at",
+    "last_at": "last_at",
+}
+
+FAILURES: Columns = {
+    "fingerprint": "fingerprint",
+    "cluster": "cluster",
+    "cluster_name": "cluster_name",
+    "computation": "computation",
+    "user": "user",
+    "type": "type",
+    "function": "function",
+    "message": "message",
+    "count": "count",
+    "first_at": "first_at",
+    "last_at": "last_at",
+    "first_on_worker": "worker",
+    "traceback": "traceback",
+}
+
+LOSSES: Columns = {
+    "worker": "name",
+    "address": "address",
+    "at": "at",
+    "reason": "reason",
+    "expected": "expected",
+    "lifetime_seconds": "lifetime",
+    "tasks": "processing",
+    "tasks_by_prefix": "tasks",
+    "memory_used_bytes": "memory_used",
+    "memory_limit_bytes": "memory_limit",
+    "nanny_memory_bytes": "nanny_memory",
+    "last_seen_at": "last_seen_at",
+}
+
+DECISIONS: Columns = {
+    "at": "at",
+    "cluster": "cluster",
+    "policy": "policy",
+    "decision": "outcome",
+    "why": "sentence",
+}
+
+SHUTDOWNS: Columns = {
+    "id": "id",
+    "cluster": "cluster",
+    "status": "status",
+    "requested_by": "requested_by",
+    "reason": "reason",
+    "requested_at": "requested_at",
+    "delivered_at": "delivered_at",
+    "closes_at": "closes_at",
+    "called_off_by": "called_off_by",
+    "called_off_at": "called_off_at",
+    "what_became_of_it": "sentence",
+}
+
+EVENTS: Columns = {
+    "id": "id",
+    "at": "at",
+    "topic": "topic",
+    "message": "message",
+    "message_cut": "cut",
+    "cluster": "cluster",
+    "cluster_name": "cluster_name",
+}
+
+LOGS: Columns = {
+    "id": "id",
+    "at": "at",
+    "level": "level",
+    "record": "body",
+    "event": "event_name",
+    "logger": _attribute(names.LOGGER),
+    "worker": _attribute(names.WORKER_ADDRESS),
+    "computation": _attribute(names.COMPUTATION_ID),
+    "cluster": "cluster",
+    "cluster_name": "cluster_name",
+    "user": "user",
+}
+
+
+@blueprint.get("/computations.csv")
+@signed_in
+def computations() -> ResponseReturnValue:
+    """Answer with computations, the newest first."""
+    return csv_list(COMPUTATIONS, list_computations, selection(), "computations")
+
+
+@blueprint.get("/exceptions.csv")
+@signed_in
+def exceptions() -> ResponseReturnValue:
+    """Answer with groups of equal failures, those first that were seen last."""
+    return csv_list(EXCEPTIONS, list_exceptions, selection(), "exceptions")
+
+
+@blueprint.get("/exceptions/<fingerprint>/failures.csv")
+@signed_in
+def failures_of_group(fingerprint: str) -> ResponseReturnValue:
+    """Answer with the newest failures of one group."""
+    refuse_unknown()
+    with reading() as scope:
+        found = one_exception(scope, fingerprint)
+    if found is None:
+        raise _missing("exception", fingerprint)
+    return csv_table(FAILURES, found["samples"], "failures", fingerprint)
+
+
+@blueprint.get("/events.csv")
+@signed_in
+def events() -> ResponseReturnValue:
+    """Answer with allow-listed events, the newest first."""
+    which, topic = selection(beside=("topic",)), request.args.get("topic")
+    return csv_list(
+        EVENTS, lambda scope, some: find_events(scope, some, topic), which, "events", topic or ""
+    )
+
+
+@blueprint.get("/logs.csv")
+@signed_in
+def logs() -> ResponseReturnValue:
+    """Answer with log records, the newest first."""
+    which = selection(beside=("level", "text", "computation"))
+    level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
+    sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
+    kept: LogReader = current_app.extensions["daskscope.log_reader"]
+
+    def read(scope: Scope, some: Selection) -> Page:
+        return list_logs(scope, some, sought, kept)
+
+    try:
+        return csv_list(LOGS, read, which, "logs", level or "")
+    except Unavailable as error:
+        raise away("log records", error) from None
+
+
+@blueprint.get("/clusters/<cluster_id>/workers-lost.csv")
+@signed_in
+def losses(cluster_id: str) -> ResponseReturnValue:
+    """Answer with the workers that left a cluster, the newest first."""
+    every = functools.partial(list_worker_losses, limit=MOST_READS * MOST_ROWS)
+    return _of_cluster(LOSSES, every, cluster_id, "workers-lost")
+
+
+@blueprint.get("/clusters/<cluster_id>/shutdowns.csv")
+@signed_in
+def shutdowns(cluster_id: str) -> ResponseReturnValue:
+    """Answer with the shutdowns of a cluster, the newest first."""
+    return _of_cluster(SHUTDOWNS, shutdowns_of, cluster_id, "shutdowns")
+
+
+@blueprint.get("/clusters/<cluster_id>/decisions.csv")
+@signed_in
+def decisions(cluster_id: str) -> ResponseReturnValue:
+    """Answer with what idle policies decided about a cluster, the newest first."""
+    return csv_list(DECISIONS, list_decisions, selection(cluster=cluster_id), "decisions")
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/task-groups.csv")
+@signed_in
+def task_groups(cluster_id: str, computation_id: str) -> ResponseReturnValue:
+    """Answer with the task groups of a computation."""
+    found = _computation(cluster_id, computation_id)
+    return csv_table(TASK_GROUPS, found["task_groups"], "task-groups", cluster_id, computation_id)
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/failures.csv")
+@signed_in
+def failures_of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
+    """Answer with the failures of a computation."""
+    found = _computation(cluster_id, computation_id)
+    whose = {name: found[name] for name in ("cluster", "cluster_name", "user")}
+    items = [failure | whose | {"computation": computation_id} for failure in found["failures"]]
+    return csv_table(FAILURES, items, "failures", cluster_id, computation_id)
+
+
+def _of_cluster(
+    columns: Columns, read: Callable[[Scope, str], list[Item]], cluster_id: str, name: str
+) -> ResponseReturnValue:
+    refuse_unknown()
+    with reading() as scope:
+        if one_cluster(scope, cluster_id) is None:
+            raise _missing("cluster", cluster_id)
+        items = read(scope, cluster_id)
+    return csv_table(columns, items, name, cluster_id)
+
+
+def _computation(cluster_id: str, computation_id: str) -> Item:
+    refuse_unknown()
+    with reading() as scope:
+        found = one_computation(scope, cluster_id, computation_id)
+    if found is None:
+        raise _missing("computation", computation_id)
+    return found
+
+
+def _missing(what: str, id: str) -> Problem:
+    return Problem(404, f"This workspace has no {what} {id}.", title="Not found")

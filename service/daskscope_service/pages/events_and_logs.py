@@ -1,0 +1,67 @@
+"""Events and log records: lists, with filters that stay in the address."""
+
+from __future__ import annotations
+
+import time
+
+from flask import Blueprint, current_app, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope import names
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.api.parameters import ROWS_SHOWN, one_of, selection
+from daskscope_service.pages.form_fields import tidied
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.events import find_events
+from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
+from daskscope_service.queries.scan_filter import Sifted
+from daskscope_service.queries.scope import reading
+from daskscope_service.telemetry.store import Unavailable
+
+blueprint = Blueprint("records", __name__)
+
+
+@blueprint.get("/events")
+@signed_in
+def events() -> ResponseReturnValue:
+    """Show allow-listed events of all clusters, the newest first."""
+    if tidy := tidied():
+        return redirect(tidy)
+    which = selection(beside=("topic",), rows=ROWS_SHOWN)
+    topic = request.args.get("topic")
+    with reading() as scope:
+        page = find_events(scope, which, topic)
+        cluster = None if which.cluster is None else one_cluster(scope, which.cluster)
+    return render_template(
+        "events.html", now=time.time(), page=page, which=which, topic=topic, cluster=cluster
+    )
+
+
+@blueprint.get("/logs")
+@signed_in
+def logs() -> ResponseReturnValue:
+    """Show log records of all clusters, the newest first."""
+    if tidy := tidied():
+        return redirect(tidy)
+    which = selection(beside=("level", "text", "computation"), rows=ROWS_SHOWN)
+    level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
+    sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
+    read: LogReader = current_app.extensions["daskscope.log_reader"]
+    no_logs = ""
+    with reading() as scope:
+        try:
+            page = list_logs(scope, which, sought, read)
+        except Unavailable as error:
+            page, no_logs = Sifted([], None), str(error)
+        cluster = None if which.cluster is None else one_cluster(scope, which.cluster)
+    return render_template(
+        "logs.html",
+        now=time.time(),
+        page=page,
+        no_logs=no_logs,
+        which=which,
+        sought=sought,
+        levels=tuple(LEVELS),
+        names=names,
+        cluster=cluster,
+    )

@@ -1,0 +1,46 @@
+"""Where the workers' threads were: by activity of each task prefix, and by line of code."""
+
+from __future__ import annotations
+
+from sqlalchemy import and_
+
+from daskscope_service.db.schema import activity, cluster, profile
+from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
+
+_WITHOUT_TREE = ("cluster", "id", "started_at", "stopped_at", "workers", "seconds", "cut")
+
+
+def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
+    """Return the thread-seconds of each prefix by activity; ``""`` is what belongs to no task."""
+    return scope.items(
+        scope.select(activity, activity.c.prefix, activity.c.seconds)
+        .where(activity.c.cluster == cluster_id)
+        .order_by(activity.c.prefix)
+    )
+
+
+def list_profiles(scope: Scope, selection: Selection) -> Page:
+    """Return profiles by the time they began, without what they hold: see :func:`one_profile`."""
+    columns = [profile.c[name] for name in _WITHOUT_TREE]
+    query = scope.select(profile, *columns, cluster.c.name.label("cluster_name")).join(
+        cluster,
+        and_(cluster.c.workspace == profile.c.workspace, cluster.c.id == profile.c.cluster),
+    )
+    if selection.user is not None:
+        query = query.where(profile.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(profile.c.cluster == selection.cluster)
+    return page(scope, query, selection, profile.c.started_at, "id", "cluster")
+
+
+def one_profile(scope: Scope, cluster_id: str, id: str) -> Item | None:
+    """Return one profile, a tree in columns as in the protocol; None where there is no such."""
+    columns = [column for column in profile.c if column is not profile.c.user]
+    found = scope.items(
+        scope.select(profile, *columns).where(profile.c.cluster == cluster_id, profile.c.id == id)
+    )
+    if found and "unreadable" in found[0]:
+        # Each node names one of the lines, so there must be some.
+        empty = {"file": "", "function": "", "line": 0, "text": None}
+        found[0]["lines"] = [empty] * (max(found[0]["line"], default=-1) + 1)
+    return found[0] if found else None

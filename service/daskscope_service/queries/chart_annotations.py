@@ -1,0 +1,113 @@
+"""What happened on a cluster in some time, as marks for its charts: few, however long it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Select
+
+from daskscope_service.db.schema import computation, failure, worker_loss
+from daskscope_service.queries.scope import Item, Scope
+
+#: Marks of one kind, at most: the newest.
+MOST_MARKS = 100
+#: Computations that began before the time, among which those are looked for that reach into it.
+_LOOKED_AT_BEFORE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened at ``since``, or until ``until``; None: it goes on.
+
+    ``kind`` is ``computation``, ``failure`` or ``loss``; ``words`` say what it was.
+    """
+
+    kind: str
+    since: float
+    until: float | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Marks in the order of time.
+
+    ``numbers`` counts what they are of, by kind: equal failures of one computation are one, with
+    two marks. ``cut`` names the kinds of which there were more.
+    """
+
+    items: list[Mark]
+    numbers: dict[str, int]
+    cut: tuple[str, ...]
+
+
+def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> Marks:
+    """Return what happened on a cluster from ``since`` to ``until``.
+
+    Computations, failures where they were first and last seen, and workers that were lost. Those
+    that were asked to leave are no mark. Of the computations that began before, the last
+    ``_LOOKED_AT_BEFORE`` are looked at.
+    """
+    computations = _computations(scope, cluster_id, since, until)
+    failures = _failures(scope, cluster_id, since, until)
+    losses = scope.items(
+        scope.select(worker_loss, worker_loss.c.at, worker_loss.c.name, worker_loss.c.reason)
+        .where(worker_loss.c.cluster == cluster_id, ~worker_loss.c.expected)
+        .where(worker_loss.c.at >= since, worker_loss.c.at < until)
+        .order_by(worker_loss.c.at.desc())
+        .limit(MOST_MARKS + 1)
+    )
+    rows = {"computation": computations, "failure": failures, "loss": losses}
+    kept = {kind: found[:MOST_MARKS] for kind, found in rows.items()}
+    marks = {
+        "computation": [
+            Mark("computation", row["started_at"], row["stopped_at"], _what(row))
+            for row in kept["computation"]
+        ],
+        "failure": [
+            Mark("failure", at, at, row["type"])
+            for row in kept["failure"]
+            for at in sorted({row["first_at"], row["last_at"]})
+            if since <= at < until
+        ],
+        "loss": [
+            Mark("loss", row["at"], row["at"], f"{row['name']} lost: {row['reason']}")
+            for row in kept["loss"]
+        ],
+    }
+    return Marks(
+        sorted((mark for found in marks.values() for mark in found), key=lambda mark: mark.since),
+        {kind: len(found) for kind, found in kept.items()},
+        tuple(kind for kind, found in rows.items() if len(found) > MOST_MARKS),
+    )
+
+
+def _what(row: Item) -> str:
+    return f"a computation, {row['status']}"
+
+
+def _computations(scope: Scope, cluster_id: str, since: float, until: float) -> list[Item]:
+    began = computation.c.started_at
+    of_it = (
+        scope.select(computation, began, computation.c.stopped_at, computation.c.status)
+        .where(computation.c.cluster == cluster_id)
+        .order_by(began.desc())
+    )
+    within: Select[tuple[object, ...]] = of_it.where(began >= since, began < until)
+    found = scope.items(within.limit(MOST_MARKS + 1))
+    if len(found) <= MOST_MARKS:
+        earlier = scope.items(of_it.where(began < since).limit(_LOOKED_AT_BEFORE))
+        found += [row for row in earlier if row["stopped_at"] is None or row["stopped_at"] >= since]
+    return found
+
+
+def _failures(scope: Scope, cluster_id: str, since: float, until: float) -> list[Item]:
+    # Not the column itself: SQLite would go through the failures of all clusters by its index.
+    last_at = failure.c.last_at + 0.0
+    return scope.items(
+        scope.select(failure, failure.c.type, failure.c.first_at, failure.c.last_at)
+        .where(failure.c.cluster == cluster_id)
+        .where(last_at >= since, failure.c.first_at < until)
+        .order_by(last_at.desc())
+        .limit(MOST_MARKS + 1)
+    )

@@ -1,0 +1,113 @@
+"""Clusters that fit what a reader asks for, in the order that they want."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tuple_, union_all
+
+from daskscope_service.accounts.prices import prices_of
+from daskscope_service.db.schema import cluster
+from daskscope_service.insight.verdict import MISSED_BEATS
+from daskscope_service.queries.clusters import BRIEF, completed
+from daskscope_service.queries.pricing import cost, up
+from daskscope_service.queries.scope import Page, Scope, Selection, first_page
+
+Status = Literal["running", "stopped", "lost", "ended"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+#: What the list can be sorted by, the most of it first; what was not measured comes last.
+#: "cost" is that of clusters that bring prices, before the workspace's are used for the others.
+SORTS: dict[str, ColumnElement[Any]] = {
+    "started": cluster.c.started_at,
+    "up": up,
+    "workers": cluster.c.peak_workers,
+    "memory": cluster.c.peak_memory_used,
+    "cost": cluster.c.cost,
+    "idle": cluster.c.thread_idle_seconds / func.nullif(cluster.c.thread_seconds, 0.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What clusters must be besides what a :class:`Selection` says.
+
+    ``name`` is a part of their name or id, in any case. ``tag`` is a tag's name, or ``name=value``.
+    ``sort`` is one of :data:`SORTS`.
+    """
+
+    status: Status | None = None
+    name: str | None = None
+    kind: str | None = None
+    tag: str | None = None
+    sort: str = "started"
+
+
+def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
+    """Return the clusters that fit, in brief. Times are those of their start."""
+    key: ColumnElement[Any] = SORTS[which.sort]
+    if which.sort == "cost":
+        key = cost(prices_of(scope.connection, scope.workspace))
+    if which.sort != "started":  # which an index has
+        key = func.coalesce(key, -1.0)
+    key = key.label("sorted_by")
+    # First which, then all of them: of the others, no more is read than it takes to leave them out.
+    query = scope.select(cluster, cluster.c.id, key).where(*_conditions(scope, selection, which))
+    if which.sort != "started" and selection.user is None:
+        # Apart, each in its own index: what those that run are sorted by changes with every beat,
+        # and it is the others that are many. One user's are found by the user.
+        runs = cluster.c.stopped_at.is_(None)
+        either = union_all(query.where(not_(runs)), query.where(runs)).subquery("either")
+        query = select(either)
+    id, by = query.selected_columns
+    if selection.after is not None:
+        query = query.where(tuple_(by, id) < tuple_(*map(literal, selection.after[:2])))
+    chosen = query.order_by(by.desc(), id.desc()).limit(selection.limit + 1).subquery("chosen")
+    query = (
+        scope.select(cluster, *BRIEF, chosen.c.sorted_by)
+        .join(chosen, chosen.c.id == cluster.c.id)
+        .order_by(chosen.c.sorted_by.desc(), chosen.c.id.desc())
+    )
+    found = first_page(scope, query, selection.limit, "sorted_by", "id")
+    return Page(completed(scope, found.items), found.next)
+
+
+def is_silent(scope: Scope) -> ColumnElement[bool]:
+    """Return the condition that a cluster that has not stopped is silent, as its verdict says it:
+    lost or, where it may end without a word, ended.
+    """
+    silence = scope.now - cluster.c.last_seen_at
+    return and_(silence > scope.silent_after, silence > MISSED_BEATS * cluster.c.interval)
+
+
+def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    for value, column in (
+        (selection.user, cluster.c.user),
+        (selection.cluster, cluster.c.id),
+        (which.kind, cluster.c.kind),
+    ):
+        if value is not None:
+            found.append(column == value)
+    if which.name is not None:
+        texts = (cluster.c.name, cluster.c.id)
+        found.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
+    # Also where it leaves none out: told so, SQLite takes the index by time, along which rows lie
+    # side by side, and no other, along which it takes four times as long to look at all of them.
+    found.append(cluster.c.started_at >= (selection.kept_since or 0.0))
+    if selection.kept_until is not None:
+        found.append(cluster.c.started_at < selection.kept_until)
+    if which.status == "stopped":
+        found.append(cluster.c.stopped_at.is_not(None))
+    elif which.status is not None:
+        silent = is_silent(scope)
+        found.append(cluster.c.stopped_at.is_(None))
+        found.append(not_(silent) if which.status == "running" else silent)
+        if which.status != "running":
+            found.append(cluster.c.may_end.is_(which.status == "ended"))
+    if which.tag is not None:
+        name, equals, value = which.tag.partition("=")
+        told = cluster.c.tags[name].as_string()
+        found.append(told == value if equals else told.is_not(None))
+    return found

@@ -1,0 +1,63 @@
+"""Clusters, with what became of them and counts of what happened on them."""
+
+from __future__ import annotations
+
+from sqlalchemy import func
+
+from daskscope_service.db.schema import cluster, computation, failure
+from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
+from daskscope_service.queries.pricing import price_clusters
+from daskscope_service.queries.scope import Item, Page, Scope, Selection, page, total
+
+#: What is there to sort by, and told in another form.
+_TO_SORT_BY = ("thread_seconds", "thread_idle_seconds")
+
+#: The columns of a list of many: without what is large, and not shown there.
+BRIEF = [
+    column
+    for column in cluster.c
+    if column.name not in ("environment", "deployment", "drops", "settings", *_TO_SORT_BY)
+]
+
+
+def list_clusters(scope: Scope, selection: Selection) -> Page:
+    """Return clusters by the time they started."""
+    query = scope.select(cluster)
+    if selection.user is not None:
+        query = query.where(cluster.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(cluster.c.id == selection.cluster)
+    found = page(scope, query, selection, cluster.c.started_at, "id")
+    return Page(completed(scope, found.items), found.next)
+
+
+def one_cluster(scope: Scope, id: str) -> Item | None:
+    """Return one cluster, or None where the workspace has no such."""
+    found = completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
+    return found[0] if found else None
+
+
+def completed(scope: Scope, items: list[Item]) -> list[Item]:
+    """Add verdict, cost and counts, with one query per count for all clusters together."""
+    ids = [item["id"] for item in items]
+    computations = scope.select(computation, computation.c.cluster, func.count())
+    failures = scope.select(failure, failure.c.cluster, total(failure.c.count))
+    by_cluster = {
+        name: {
+            row[0]: int(row[1])
+            for row in scope.connection.execute(
+                query.where(table.c.cluster.in_(ids)).group_by(table.c.cluster)
+            )
+        }
+        for name, table, query in (
+            ("computations", computation, computations),
+            ("failures", failure, failures),
+        )
+    }
+    for item in items:
+        verdict = cluster_verdict(item, scope.now, scope.silent_after)
+        item["status"], item["sentence"] = verdict.status, verdict.sentence
+        item["duration"] = cluster_seconds(item)
+        for name, counts in by_cluster.items():
+            item[name] = counts.get(item["id"], 0)
+    return price_clusters(scope, items)

@@ -1,0 +1,149 @@
+"""Computations, with their cluster, what became of them, and their code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, and_
+
+from daskscope_service.db.schema import cluster, code, computation, failure, task_group
+from daskscope_service.insight.progress import done_in, done_of
+from daskscope_service.insight.verdict import (
+    cluster_verdict,
+    computation_seconds,
+    computation_verdict,
+)
+from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
+
+_CLUSTER_COLUMNS = (
+    "name",
+    "started_at",
+    "stopped_at",
+    "status_at",
+    "last_seen_at",
+    "interval",
+    "idle_seconds",
+    "held_by",
+    "busy_by",
+    "workers",
+    "may_end",
+)
+
+_OF_FAILURE = [column for column in failure.c if column is not failure.c.user]
+
+
+def list_computations(scope: Scope, selection: Selection) -> Page:
+    """Return computations by the time they started."""
+    query = _with_cluster(scope)
+    if selection.user is not None:
+        query = query.where(computation.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(computation.c.cluster == selection.cluster)
+    found = page(scope, query, selection, computation.c.started_at, "id", "cluster")
+    return Page(_completed(scope, found.items), found.next)
+
+
+def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
+    """Return one computation with its task groups, failures and code, or None if there is no such.
+
+    Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where it is not
+    kept; and ``unreadable`` where it cannot be decrypted: see :meth:`Scope.items`. ``frames``
+    itself is None where the cluster's settings refuse to send code.
+    """
+    query = _with_cluster(scope).where(computation.c.cluster == cluster_id, computation.c.id == id)
+    found = scope.items(query)
+    if not found:
+        return None
+    item = _completed(scope, found)[0]
+    item["task_groups"] = scope.items(
+        scope.select(task_group)
+        .where(task_group.c.cluster == cluster_id, task_group.c.computation == id)
+        .order_by(task_group.c.started_at.is_(None), task_group.c.started_at, task_group.c.name)
+    )
+    item["failures"] = scope.items(
+        scope.select(failure, *_OF_FAILURE)
+        .where(failure.c.cluster == cluster_id, failure.c.computation == id)
+        .order_by(failure.c.first_at, failure.c.fingerprint)
+    )
+    for group in item["task_groups"]:
+        group["done"] = done_in(group, item)
+    for part in (*item["task_groups"], *item["failures"]):
+        del part["cluster"], part["computation"]
+    _add_code(scope, item["frames"] or [])
+    return item
+
+
+def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:
+    """Return the user's frames of a computation, as :func:`one_computation` does; [] if none."""
+    found = scope.items(
+        scope.select(computation, computation.c.frames).where(
+            computation.c.cluster == cluster_id, computation.c.id == id
+        )
+    )
+    frames = found[0]["frames"] or [] if found else []
+    _add_code(scope, frames)
+    return frames
+
+
+def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str | None:
+    """Return the id of a computation's trace, "" if it has none; None if there is no such."""
+    found = scope.items(
+        scope.select(computation, computation.c.trace_id).where(
+            computation.c.cluster == cluster_id, computation.c.id == id
+        )
+    )
+    return (found[0]["trace_id"] or "") if found else None
+
+
+def _with_cluster(scope: Scope) -> Select[Any]:
+    columns = [cluster.c[name].label(f"cluster.{name}") for name in _CLUSTER_COLUMNS]
+    return scope.select(computation, *computation.c, *columns).join(
+        cluster,
+        and_(cluster.c.workspace == computation.c.workspace, cluster.c.id == computation.c.cluster),
+    )
+
+
+def _completed(scope: Scope, items: list[Item]) -> list[Item]:
+    sources = _sources(scope, [frame for item in items for frame in (item["frames"] or [])[-1:]])
+    for item in items:
+        its_cluster = {name: item.pop(f"cluster.{name}") for name in _CLUSTER_COLUMNS}
+        seconds = computation_seconds(item, its_cluster)
+        verdict = computation_verdict(
+            item, cluster_verdict(its_cluster, scope.now, scope.silent_after), seconds
+        )
+        item["cluster_name"] = its_cluster["name"]
+        item["done"] = done_of(item)
+        item["status"], item["sentence"] = verdict.status, verdict.sentence
+        item["duration"] = seconds
+        item["call"] = _calling_line(item, sources)
+    return items
+
+
+def _add_code(scope: Scope, frames: list[Item]) -> None:
+    sources = _sources(scope, frames)
+    for frame in frames:
+        source = sources.get(frame["code"], {})
+        for name in ("text", "first_line", "cut"):
+            frame[name] = source.get(name)
+        if "unreadable" in source:
+            frame["unreadable"] = source["unreadable"]
+
+
+def _sources(scope: Scope, frames: list[Item]) -> dict[str, Item]:
+    hashes = {frame["code"] for frame in frames} - {None}
+    return {
+        row["hash"]: row for row in scope.items(scope.select(code).where(code.c.hash.in_(hashes)))
+    }
+
+
+def _calling_line(item: Item, sources: dict[str, Item]) -> str | None:
+    """Return the line of code that set the computation going, or None if it was not sent."""
+    if not item["frames"]:
+        return None
+    frame = item["frames"][-1]
+    source = sources.get(frame["code"])
+    if source is None or source["text"] is None:
+        return None
+    lines = source["text"].split("\n")
+    place = frame["line"] - source["first_line"]
+    return str(lines[place]).strip() if 0 <= place < len(lines) else None

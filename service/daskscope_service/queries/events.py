@@ -1,0 +1,76 @@
+"""What happened on clusters: allow-listed events, workers that left, shutdowns."""
+
+from __future__ import annotations
+
+from sqlalchemy import and_, func
+
+from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
+from daskscope_service.queries.scan_filter import Sifted, sift
+from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
+
+_OF_EVENT = [column for column in event.c if column is not event.c.user]
+
+#: Worker losses of one cluster that are told at once, the newest first.
+MOST_LOSSES = 200
+#: Shutdowns of one cluster that are shown, the newest first.
+MOST_SHUTDOWNS = 50
+
+
+def list_events(scope: Scope, selection: Selection) -> Page:
+    """Return events by time. ``message`` is JSON text, "" where it is unreadable."""
+    query = scope.select(event, *_OF_EVENT, cluster.c.name.label("cluster_name")).join(
+        cluster,
+        and_(cluster.c.workspace == event.c.workspace, cluster.c.id == event.c.cluster),
+    )
+    if selection.user is not None:
+        query = query.where(event.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(event.c.cluster == selection.cluster)
+    found = page(scope, query, selection, event.c.at, "id", "cluster")
+    for item in found.items:
+        item["message"] = item["message"] or ""
+    return found
+
+
+def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) -> list[Item]:
+    """Return the workers that left a cluster, the newest first."""
+    return scope.items(
+        scope.select(worker_loss)
+        .where(worker_loss.c.cluster == cluster_id)
+        .order_by(worker_loss.c.at.desc())
+        .limit(limit)
+    )
+
+
+def count_worker_losses(scope: Scope, cluster_id: str) -> int:
+    """Return how many workers left a cluster."""
+    query = scope.select(worker_loss, func.count()).where(worker_loss.c.cluster == cluster_id)
+    return int(scope.connection.execute(query).scalar_one())
+
+
+def list_shutdowns(scope: Scope, cluster_id: str) -> list[Item]:
+    """Return the shutdowns of a cluster that were announced, the newest first."""
+    return scope.items(
+        scope.select(shutdown)
+        .where(shutdown.c.cluster == cluster_id)
+        .order_by(shutdown.c.at.desc())
+        .limit(MOST_SHUTDOWNS)
+    )
+
+
+def find_events(scope: Scope, selection: Selection, topic: str | None) -> Sifted:
+    """Return events by time, of topics with ``topic`` in them, in any case.
+
+    These are looked for among the next :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED`.
+    """
+    if topic is None:
+        found = list_events(scope, selection)
+        return Sifted(found.items, found.next)
+    part = topic.lower()
+    return sift(
+        scope,
+        list_events,
+        selection,
+        lambda item: part in item["topic"].lower(),
+        lambda item: (item["at"], item["id"], item["cluster"]),
+    )

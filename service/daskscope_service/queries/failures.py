@@ -1,0 +1,155 @@
+"""Failures over all clusters, grouped by fingerprint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tuple_
+
+from daskscope_service.db.schema import cluster, failure
+from daskscope_service.queries.scope import Item, Page, Scope, Selection, first_page, total
+
+#: Failures that the page and the API show of one group, the newest first.
+MOST_SAMPLES = 20
+
+#: Failures among which the groups that were seen last are looked for.
+_NEWEST = 1_000
+
+_ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == failure.c.cluster)
+
+
+def list_exceptions(scope: Scope, selection: Selection) -> Page:
+    """Return groups of equal failures by the time they were last seen.
+
+    ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are
+    about the chosen ones: ``count`` sums exceptions, ``clusters`` counts clusters, ``users`` names
+    users, ``message`` is that of the last one, None where it was not sent.
+    """
+    last_at = func.max(failure.c.last_at)
+    # Only what is in an index: the rows themselves are large, and they are looked up for few.
+    query = _chosen(
+        scope.select(
+            failure,
+            failure.c.fingerprint,
+            total(failure.c.count).label("count"),
+            func.count(failure.c.cluster.distinct()).label("clusters"),
+            func.min(failure.c.first_at).label("first_at"),
+            last_at.label("last_at"),
+        ),
+        selection,
+    ).group_by(failure.c.fingerprint)
+    if selection.after is not None:
+        at, fingerprint, _ = selection.after
+        query = query.having(
+            tuple_(last_at, failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
+        )
+    elif selection.user is None and selection.cluster is None:
+        # Of one user or cluster there are few, and no index by time.
+        newest = _seen_last(scope, selection)
+        if newest is not None:
+            query = query.where(failure.c.fingerprint.in_(newest))
+    groups = (
+        query.order_by(last_at.desc(), failure.c.fingerprint.desc())
+        .limit(selection.limit + 1)
+        .subquery("groups")
+    )
+    of_last = (
+        _of_the_last(scope, column, groups)
+        for column in ("type", "function", "message", "traceback")
+    )
+    query = select(groups, *of_last).order_by(groups.c.last_at.desc(), groups.c.fingerprint.desc())
+    found = first_page(scope, query, selection.limit, "last_at", "fingerprint")
+    _add_users(scope, selection, found.items)
+    return found
+
+
+def one_exception(scope: Scope, fingerprint: str) -> Item | None:
+    """Return one group with its newest ``samples``, or None where the workspace has no such.
+
+    Each has the ``environment`` of its cluster.
+    """
+    samples = scope.items(
+        scope.select(
+            failure, *failure.c, cluster.c.name.label("cluster_name"), cluster.c.environment
+        )
+        .join(cluster, _ITS_CLUSTER)
+        .where(failure.c.fingerprint == fingerprint)
+        .order_by(failure.c.last_at.desc())
+        .limit(MOST_SAMPLES)
+    )
+    if not samples:
+        return None
+    totals = scope.items(
+        scope.select(
+            failure,
+            total(failure.c.count).label("count"),
+            func.count(failure.c.cluster.distinct()).label("clusters"),
+            func.min(failure.c.first_at).label("first_at"),
+            func.max(failure.c.last_at).label("last_at"),
+        ).where(failure.c.fingerprint == fingerprint)
+    )[0]
+    group = {
+        "fingerprint": fingerprint,
+        "type": samples[0]["type"],
+        "function": samples[0]["function"],
+        "message": samples[0]["message"],
+        **totals,
+        "samples": samples,
+    }
+    if "unreadable" in samples[0]:
+        group["unreadable"] = samples[0]["unreadable"]
+    _add_users(scope, Selection(), [group])
+    return group
+
+
+def _seen_last(scope: Scope, selection: Selection) -> list[str] | None:
+    """Return groups among which those of the first page are; None where that takes all of them.
+
+    Adding up all groups to show the newest took twice as long with 10,000 clusters. Where few
+    groups have most of the failures the newest of these tell of too few, and all are added up.
+    """
+    newest = (
+        _chosen(scope.select(failure, failure.c.fingerprint), selection)
+        .order_by(failure.c.last_at.desc(), failure.c.fingerprint.desc())
+        .limit(_NEWEST)
+        .subquery("newest")
+    )
+    found = scope.connection.execute(select(newest.c.fingerprint).distinct()).scalars().all()
+    return list(found) if len(found) > selection.limit else None
+
+
+def _of_the_last(scope: Scope, column: str, groups: Subquery) -> Label[Any]:
+    return (
+        scope.select(failure, failure.c[column])
+        .where(failure.c.fingerprint == groups.c.fingerprint, failure.c.last_at == groups.c.last_at)
+        .limit(1)
+        .correlate(groups)
+        .scalar_subquery()
+        .label(column)
+    )
+
+
+def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
+    if selection.user is not None:
+        query = query.where(failure.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(failure.c.cluster == selection.cluster)
+    if selection.kept_since is not None:
+        query = query.where(failure.c.last_at >= selection.kept_since)
+    if selection.kept_until is not None:
+        query = query.where(failure.c.last_at < selection.kept_until)
+    return query
+
+
+def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
+    query = (
+        _chosen(scope.select(failure, failure.c.fingerprint, failure.c.user), selection)
+        .where(failure.c.fingerprint.in_([group["fingerprint"] for group in groups]))
+        .distinct()
+        .order_by(failure.c.user)
+    )
+    users: dict[str, list[str]] = {}
+    for fingerprint, user in scope.connection.execute(query):
+        users.setdefault(fingerprint, []).append(user)
+    for group in groups:
+        group["users"] = users.get(group["fingerprint"], [])

@@ -1,0 +1,90 @@
+"""Log records, as OTLP brought them, whatever keeps them; and out of the service's own table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sqlalchemy import and_
+
+from daskscope import names
+from daskscope_service.db.schema import cluster, log_record
+from daskscope_service.queries.scan_filter import Sifted, sift
+from daskscope_service.queries.scope import Item, Page, Position, Scope, Selection, page
+
+#: The least severity number of each level, as OpenTelemetry has them; the lowest first.
+LEVELS = {"trace": 1, "debug": 5, "info": 9, "warning": 13, "error": 17, "fatal": 21}
+
+
+#: Reads a page by cluster and time, whoever's. Where there are fewer items than were asked for, it
+#: may go on all the same. It raises Unavailable where what keeps them does not answer.
+LogReader = Callable[[Scope, Selection], Page]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    """Which records: of this level or a higher one, with this text in them, in any case.
+
+    ``computation`` is the id of the one that they belong to.
+    """
+
+    level: str | None = None
+    text: str | None = None
+    computation: str | None = None
+
+
+def list_logs(
+    scope: Scope,
+    selection: Selection,
+    which: LogFilter,
+    read: LogReader,
+    most: int | None = None,
+) -> Sifted:
+    """Return log records by time. ``user`` is the cluster's, None where that is not known.
+
+    Those of a level, a text, a computation or a user are looked for among the next
+    :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED` or ``most``: the text is encrypted.
+    Raises what ``read`` raises.
+    """
+    anyone = replace(selection, user=None)
+    if which == LogFilter() and selection.user is None:
+        found = read(scope, anyone)
+        short = len(found.items) < selection.limit
+        return Sifted(found.items, found.next, found.next[0] if found.next and short else None)
+    least = LEVELS[which.level] if which.level else 0
+    text = (which.text or "").lower()
+
+    def fits(item: Item) -> bool:
+        return (
+            item["severity"] >= least
+            and selection.user in (None, item["user"])
+            and which.computation in (None, (item["attributes"] or {}).get(names.COMPUTATION_ID))
+            and (not text or text in (item["body"] or "").lower())
+        )
+
+    return sift(scope, read, anyone, fits, _position, most)
+
+
+def level_of(severity: int) -> str:
+    """Return the name of a severity number, "" where none was given."""
+    return next((level for level, least in reversed(LEVELS.items()) if severity >= least), "")
+
+
+def own_logs(scope: Scope, selection: Selection) -> Page:
+    """Return a page of log records out of the service's own table: a :data:`LogReader`."""
+    query = scope.select(
+        log_record, log_record, cluster.c.name.label("cluster_name"), cluster.c.user
+    ).outerjoin(
+        cluster,
+        and_(cluster.c.workspace == log_record.c.workspace, cluster.c.id == log_record.c.cluster),
+    )
+    if selection.cluster is not None:
+        query = query.where(log_record.c.cluster == selection.cluster)
+    found = page(scope, query, selection, log_record.c.at, "id")
+    for item in found.items:
+        item["level"] = level_of(item["severity"])
+    return found
+
+
+def _position(item: Item) -> Position:
+    return item["at"], item["id"], ""

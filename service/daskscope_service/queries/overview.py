@@ -1,0 +1,163 @@
+"""What the overview of a workspace is made of."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Dialect,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+)
+
+from daskscope_service.db.schema import cluster, failure, notice
+from daskscope_service.db.statements import Lookup
+from daskscope_service.insight.attention import (
+    IDLE_AFTER,
+    LAG_AFTER,
+    LOST_WITHIN,
+    MEMORY_OVER,
+)
+from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
+from daskscope_service.queries.cluster_filter import is_silent
+from daskscope_service.queries.clusters import BRIEF
+from daskscope_service.queries.pricing import price_clusters
+from daskscope_service.queries.scope import Item, Scope, total
+
+#: Fingerprints that are looked for with one statement.
+_LOOKS = 50
+
+#: Clusters of which it is told why they should be looked at; those with most threads first.
+MOST_LOOKED_AT = 200
+
+
+def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[Item]]:
+    """Return counts of all that runs, and the newest of it."""
+    runs = (cluster.c.stopped_at.is_(None), not_(is_silent(scope)))
+    counts = scope.items(
+        scope.select(
+            cluster,
+            func.count().label("clusters"),
+            func.count(cluster.c.idle_seconds).label("idle"),
+            func.coalesce(total(cluster.c.workers), 0).label("workers"),
+            func.coalesce(total(cluster.c.threads), 0).label("threads"),
+        ).where(*runs)
+    )[0]
+    newest = scope.items(
+        scope.select(cluster, *BRIEF)
+        .where(*runs)
+        .order_by(cluster.c.started_at.desc(), cluster.c.id.desc())
+        .limit(limit)
+    )
+    return counts, _judged(scope, newest)
+
+
+def clusters_in_question(scope: Scope) -> list[Item]:
+    """Return the clusters about which :mod:`daskscope_service.insight.attention` may say something.
+
+    Each has ``losses``: how many workers it lost in the last day.
+    """
+    losses = {
+        str(id): int(count)
+        for id, count in scope.connection.execute(
+            scope.select(notice, notice.c.cluster, func.count())
+            .where(notice.c.kind == "worker lost", notice.c.found_at >= scope.now - LOST_WITHIN)
+            .group_by(notice.c.cluster)
+        )
+    }
+    held = cluster.c.held_by["unrunnable"].as_integer()
+    used = case((cluster.c.memory_limit > 0, cluster.c.memory_used), else_=0)
+    questions: tuple[ColumnElement[bool], ...] = (
+        cluster.c.idle_seconds >= IDLE_AFTER,
+        used > MEMORY_OVER * cluster.c.memory_limit,
+        held > 0,
+        cluster.c.scheduler["lag"].as_float() >= LAG_AFTER,
+        cluster.c.id.in_(sorted(losses)[:MOST_LOOKED_AT]),
+    )
+    silent = is_silent(scope)
+    found = scope.items(
+        scope.select(cluster, *BRIEF)
+        .where(
+            cluster.c.stopped_at.is_(None),
+            or_(
+                and_(not_(silent), or_(*questions)),
+                and_(
+                    silent,
+                    not_(cluster.c.may_end),
+                    cluster.c.last_seen_at >= scope.now - LOST_WITHIN,
+                ),
+            ),
+        )
+        .order_by(cluster.c.threads.desc(), cluster.c.id)
+        .limit(MOST_LOOKED_AT)
+    )
+    for item in found:
+        item["losses"] = losses.get(item["id"], 0)
+    return _judged(scope, found)
+
+
+def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str]:
+    """Return those of ``fingerprints`` of which there is a failure last seen before then."""
+    found: set[str] = set()
+    for first in range(0, len(fingerprints), _LOOKS):
+        some = fingerprints[first : first + _LOOKS]
+        looked_for = some + [""] * (_LOOKS - len(some))
+        [there] = _seen(scope.connection.dialect).within(
+            scope.connection,
+            workspace=scope.workspace,
+            before=before,
+            **{f"looked_for_{n}": fingerprint for n, fingerprint in enumerate(looked_for)},
+        )
+        found.update(itertools.compress(some, there))
+    return found
+
+
+@functools.cache
+def _seen(dialect: Dialect) -> Lookup:
+    # One look into an index for each, however often it failed.
+    looks: list[Any] = [
+        exists().where(
+            failure.c.workspace == bindparam("workspace"),
+            failure.c.fingerprint == bindparam(f"looked_for_{n}"),
+            failure.c.last_at < bindparam("before"),
+        )
+        for n in range(_LOOKS)
+    ]
+    return Lookup(dialect, select(*looks))
+
+
+def went_wrong(scope: Scope, since: float, limit: int) -> tuple[dict[str, int], list[Item]]:
+    """Return how many computations failed and workers were lost since then, and the newest."""
+    kinds = ("computation failed", "worker lost")
+    chosen = (notice.c.found_at >= since, notice.c.kind.in_(kinds))
+    counts = scope.connection.execute(
+        scope.select(notice, notice.c.kind, func.count()).where(*chosen).group_by(notice.c.kind)
+    )
+    newest = scope.items(
+        scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(limit)
+    )
+    return {str(kind): int(count) for kind, count in counts}, newest
+
+
+def has_clusters(scope: Scope) -> bool:
+    """Tell whether any cluster ever reported."""
+    return (
+        scope.connection.execute(scope.select(cluster, cluster.c.id).limit(1)).first() is not None
+    )
+
+
+def _judged(scope: Scope, items: list[Item]) -> list[dict[str, Any]]:
+    for item in items:
+        verdict = cluster_verdict(item, scope.now, scope.silent_after)
+        item["status"], item["sentence"] = verdict.status, verdict.sentence
+        item["duration"] = cluster_seconds(item)
+    return price_clusters(scope, items)

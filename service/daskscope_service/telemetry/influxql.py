@@ -1,0 +1,122 @@
+"""InfluxQL: the language that InfluxDB 1 and 2 both answer, and who asks in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Any
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.telemetry.store import Unavailable
+
+#: Seconds that a connection and an answer may take: a page waits for it.
+_CONNECT_SECONDS, _ANSWER_SECONDS = 2.0, 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class InfluxQL:
+    """An InfluxDB that is asked.
+
+    Parameters
+    ----------
+    url
+        Its address.
+    token
+        Its token; of InfluxDB 1, the user and the password with a colon between. "": none.
+
+    Raises
+    ------
+    ConfigurationError
+        ``influxdb-client`` is not installed.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        try:
+            from influxdb_client.client.influxdb_client import InfluxDBClient
+        except ImportError:
+            raise ConfigurationError(
+                "DASKSCOPE_INFLUXDB_URL is set, but what reads InfluxDB is not installed: "
+                'pip install "daskscope[influxdb]"'
+            ) from None
+        timeout = (_CONNECT_SECONDS * 1000, _ANSWER_SECONDS * 1000)
+        # Who asks by InfluxQL names a database and no organisation.
+        self._client = InfluxDBClient(url, token, org="-", timeout=timeout)
+        self._headers = {"Authorization": f"Token {token}"} if token else {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def ask(self, database: str, *statements: str, epoch: str = "ms") -> list[list[dict[str, Any]]]:
+        """Return the series that each statement answers with; times are in units of ``epoch``.
+
+        Raises
+        ------
+        Unavailable
+            It does not answer, or it refuses.
+        """
+        from influxdb_client.rest import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            answer = self._client.api_client.call_api(
+                "/query",
+                "GET",
+                query_params=[
+                    ("db", database),
+                    ("epoch", epoch),
+                    ("q", "; ".join(statements)),
+                ],
+                header_params=dict(self._headers),
+                response_type="object",
+                _return_http_data_only=True,
+            )
+        except ApiException as error:
+            # What it says may name databases and users: that is for who runs the service.
+            logger.warning("InfluxDB answered with %s: %s", error.status, error.body)
+            raise Unavailable(f"it answers with status {error.status}") from None
+        except HTTPError as error:
+            logger.warning("InfluxDB cannot be reached: %s", error)
+            raise Unavailable("it cannot be reached") from None
+        results: list[dict[str, Any]] = answer["results"]
+        for result in results:
+            if "error" in result:
+                logger.warning("InfluxDB refused a query: %s", result["error"])
+                raise Unavailable("it refuses the query")
+        return [result.get("series", []) for result in results]
+
+    def rows(self, database: str, statement: str) -> list[dict[str, Any]]:
+        """Return what a statement without GROUP BY answers: a dict for each row, with what it has.
+
+        Its ``time`` is in nanoseconds. Raises what :meth:`ask` raises.
+        """
+        (found,) = self.ask(database, statement, epoch="ns")
+        return [
+            {
+                key: value
+                for key, value in zip(series["columns"], row, strict=True)
+                if value not in (None, "")
+            }
+            for series in found
+            for row in series["values"]
+        ]
+
+
+def name(name: str) -> str:
+    """Return the name of a measurement, a tag or a field as it is written."""
+    return '"' + _escaped(name).replace('"', '\\"') + '"'
+
+
+def text(text: str) -> str:
+    """Return a text as it is written."""
+    return "'" + _escaped(text).replace("'", "\\'") + "'"
+
+
+def any_of(tag: str, values: Collection[str]) -> str:
+    """Return the condition that a tag has one of some values."""
+    return "(" + " OR ".join(f"{name(tag)} = {text(value)}" for value in sorted(values)) + ")"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

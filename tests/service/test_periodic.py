@@ -1,0 +1,108 @@
+"""Work for each workspace: one for which it fails keeps it from no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+
+from daskscope_service import usage_totals
+from daskscope_service.commands import policies, policy_enforcer
+from daskscope_service.db.engine import make_workspace, writing
+from daskscope_service.db.lease import Lease
+from daskscope_service.insight.idle_policy import Policy
+from daskscope_service.notify import notifier as notifying
+from daskscope_service.notify import targets
+from daskscope_service.notify.addresses import FitAddress
+from daskscope_service.notify.sending import Sender
+from daskscope_service.periodic import SomeFailed, in_each
+from daskscope_service.retention import rounds as retention
+from daskscope_service.retention.throttle import Pace
+
+
+def test_the_others_are_done_first_and_then_it_fails() -> None:
+    done = list[str]()
+
+    def work(name: str) -> int:
+        if name == "b":
+            raise ValueError("of no use")
+        done.append(name)
+        return 2
+
+    with pytest.raises(SomeFailed, match="workspace b: ValueError: of no use"):
+        in_each("abc", work)
+    assert done == ["a", "c"]
+    assert in_each("ac", work) == 4
+
+
+def test_what_is_wrong_for_all_ends_it_at_once() -> None:
+    asked = list[str]()
+
+    def away(name: str) -> int:
+        asked.append(name)
+        raise OperationalError("", {}, Exception(), connection_invalidated=True)
+
+    with pytest.raises(OperationalError):
+        in_each("abc", away)
+
+    def stopped(name: str) -> int:
+        asked.append(name)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        in_each("abc", stopped, ends_all=KeyError)
+    assert asked == ["a", "a"]
+
+
+def notify(engine: Engine) -> object:
+    notifier = notifying.Notifier(
+        engine, Sender([]), url="https://x", silent_after=60.0, up_since=0.0
+    )
+    try:
+        return notifier.round()
+    finally:
+        notifier.close()
+
+
+def remove(engine: Engine) -> object:
+    lease = Lease(engine, retention.WORK)
+    assert lease.take()
+    return retention.run_round(engine, lease, Pace(1.0))
+
+
+#: Each with the step that fails, which gets the workspace after the engine or the connection.
+ROUNDS: tuple[tuple[Callable[[Engine], object], Any, str], ...] = (
+    (notify, notifying, "find"),
+    (remove, retention, "age"),
+    (usage_totals.sum_up, usage_totals, "_sum_up"),
+    (lambda engine: policy_enforcer.patrol(engine, 60.0), policy_enforcer, "_policies"),
+)
+
+
+def test_a_round_that_fails_for_one_workspace_is_done_for_the_others(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who: dict[str, Any] = {"actor": "ada", "client": None}
+    with writing(engine) as connection:
+        for name in ("a", "b", "c"):
+            make_workspace(connection, name)
+            address = FitAddress("jsons://hooks.example.org")
+            targets.add(connection, name, name="x", address=address, **who)
+            policy = Policy(id=name, name="x", after=60.0, action="notice")
+            policies.keep(connection, name, policy, actor="ada", address=None)
+    for one_round, module, step in ROUNDS:
+        real, seen = getattr(module, step), set[str]()
+
+        def failing(*args: Any, real: Any = real, seen: set[str] = seen, **fields: Any) -> Any:
+            if args[1] == "a":
+                raise ValueError("of no use")
+            seen.add(args[1])
+            return real(*args, **fields)
+
+        monkeypatch.setattr(module, step, failing)
+        with pytest.raises(SomeFailed, match="workspace a: ValueError"):
+            one_round(engine)
+        assert seen >= {"b", "c"}, step
