@@ -30,6 +30,7 @@ import daskscope
 from daskscope import names, protocol
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
+from tests.patience import wait_until
 
 
 def inc(x: int) -> int:
@@ -175,11 +176,16 @@ def test_it_says_what_keeps_the_cluster_from_being_closed_as_idle(
     register()
     stuck = client.submit(inc, 1, resources={"no such thing": 1}, pure=False)
     recorder.wait_for(lambda: recorder.beats[-1].status.busy_by, "the task")
-    explanation = daskscope.explain(client)
-    assert explanation.busy_by == ("tasks wait for a worker that can run them",)
-    said = "It is at work, so not closed as idle: tasks wait for a worker that can run them."
-    assert said in repr(explanation)
+    # Before, its graph may still be on the way.
+    waits = "tasks wait for a worker that can run them"
+    explanation = wait_until(lambda: _once_busy_by(client, waits))
+    assert f"It is at work, so not closed as idle: {waits}." in repr(explanation)
     stuck.cancel()
+
+
+def _once_busy_by(client: Client, reason: str) -> daskscope.Explanation | None:
+    explanation = daskscope.explain(client)
+    return explanation if explanation.busy_by == (reason,) else None
 
 
 def test_it_reads_well_and_holds_no_token(

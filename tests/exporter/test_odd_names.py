@@ -88,7 +88,8 @@ def test_what_fails_in_a_file_and_a_function_that_are_no_utf8_is_counted(
         recorder.wait_for(lambda: sum(row.count for row in recorder.failures()) == 2, "both")
         failure = recorder.failures()[0]
         assert (failure.function, failure.type) == ("relev?", "ValueError")
-        assert failure.message == r"ValueError('0: \udce9')"  # as Python writes it
+        # As Python writes it; either may fail first.
+        assert failure.message in (r"ValueError('0: \udce9')", r"ValueError('1: \udce9')")
         assert 'File "relev?.py"' in (failure.traceback or "")
         recorder.wait_for(lambda: recorder.log_records("dask.exception"), "its log record")
         recorder.wait_for(
