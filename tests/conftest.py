@@ -21,6 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"write what each group of tests took to {durations.FILE.name}",
     )
     parser.addoption(
+        "--pictures",
+        action="store_true",
+        help="leave pictures of all pages in tests/browser/gallery",
+    )
+    parser.addoption(
         "--kills", type=int, default=3, help="how often the service is killed under load"
     )
     parser.addoption(

@@ -11,8 +11,8 @@ from tests.grafana.npm import installed
 #: Licensed under MPL-2.0; installed into the user's cache, for tests alone.
 PACKAGE = "axe-core@4.14.1"
 
-_RUN = """async () => {
-  const found = await axe.run({resultTypes: ["violations"]});
+_RUN = """async (only) => {
+  const found = await axe.run({resultTypes: ["violations"], ...(only ? {runOnly: only} : {})});
   return found.violations
     .filter((one) => ["serious", "critical"].includes(one.impact))
     .map((one) => `${one.impact} ${one.id}: ${one.help}: `
@@ -28,7 +28,16 @@ def _source() -> str:
 
 def serious(page: Page) -> list[str]:
     """Return what is serious or critical on ``page`` as it is now: rule, reason and elements."""
+    return _run(page, None)
+
+
+def low_contrast(page: Page) -> list[str]:
+    """Return which texts on ``page`` are hard to read against what is behind them, likewise."""
+    return _run(page, ["color-contrast"])
+
+
+def _run(page: Page, only: list[str] | None) -> list[str]:
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(_source())
-    found: list[str] = page.evaluate(_RUN)
+    found: list[str] = page.evaluate(_RUN, only)
     return found

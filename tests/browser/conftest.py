@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from daskscope_service.accounts import users
+from tests.browser.gallery import Gallery
 from tests.browser.watch import Site
 from tests.seed import seed
 from tests.service_process import ServiceProcess
@@ -74,8 +75,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="package")
-def gallery() -> Path:
-    """Where screenshots of all pages are left, to be looked at."""
+def gallery(pytestconfig: pytest.Config) -> Gallery:
+    """Where pictures of all pages are left, with ``--pictures``."""
     folder = Path(__file__).with_name("gallery")
+    if not pytestconfig.getoption("--pictures"):
+        return Gallery(None)
     folder.mkdir(exist_ok=True)
-    return folder
+    return Gallery(folder)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.browser.gallery import Gallery
 from tests.browser.watch import watched
 from tests.demo_process import DemoProcess
 
@@ -26,7 +26,7 @@ def demo() -> Iterator[DemoProcess]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", [1280, 390])
 def test_from_the_sign_in_link_to_the_code_that_failed(
-    demo: DemoProcess, browser: Browser, gallery: Path, width: int
+    demo: DemoProcess, browser: Browser, gallery: Gallery, width: int
 ) -> None:
     by_link = width == 1280  # which works once
     token = None if by_link else demo.token
@@ -35,7 +35,7 @@ def test_from_the_sign_in_link_to_the_code_that_failed(
 
         def look(name: str) -> None:
             page.wait_for_load_state("networkidle")
-            page.screenshot(path=gallery / f"demo-{name}-{width}.png", full_page=True)
+            gallery.add(page, f"demo-{name}-{width}")
             assert window.trouble == []
             assert window.overflow() == []
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.browser.gallery import Gallery
 from tests.browser.watch import Site, watched
 
 #: The width of what is printed on A4, in CSS pixels, less the margins.
@@ -31,7 +30,7 @@ PAPER = 703
     ],
 )
 def test_a_page_fits_on_paper_without_its_controls(
-    browser: Browser, site: Site, gallery: Path, path: str
+    browser: Browser, site: Site, gallery: Gallery, path: str
 ) -> None:
     seeded = site.seeded
     path = path.format(
@@ -47,8 +46,8 @@ def test_a_page_fits_on_paper_without_its_controls(
         page.goto(path)
         page.emulate_media(media="print")
         name = path.partition("?")[0].replace("/", "-").strip("-") or "overview"
-        page.screenshot(path=gallery / f"print-{name[:40]}.png", full_page=True)
-        page.pdf(path=gallery / f"print-{name[:40]}.pdf", format="A4")
+        gallery.add(page, f"print-{name[:40]}")
+        gallery.add_print(page, f"print-{name[:40]}")
         for control in page.locator(
             "nav, button, .button, .downloads, select:not(.filters *)"
         ).all():
@@ -68,7 +67,7 @@ def test_a_page_fits_on_paper_without_its_controls(
 
 
 def test_charts_that_a_script_drew_in_the_dark_are_printed_in_light_colours(
-    browser: Browser, site: Site, gallery: Path
+    browser: Browser, site: Site, gallery: Gallery
 ) -> None:
     of_grid = """canvas => {
         const grid = getComputedStyle(document.documentElement).getPropertyValue("--line").trim();
@@ -87,7 +86,7 @@ def test_charts_that_a_script_drew_in_the_dark_are_printed_in_light_colours(
         expect(canvas).to_be_visible()
         dark, drawn = canvas.evaluate(of_grid)
         assert drawn
-        page.pdf(path=gallery / "print-charts.pdf", format="A4")
+        gallery.add_print(page, "print-charts")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         light, drawn = canvas.evaluate(of_grid)
         assert light != dark

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -15,6 +14,7 @@ from sqlalchemy import insert
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.retention import policy
+from tests.browser.gallery import Gallery
 from tests.browser.watch import Site, Watched, watched
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service.people import PASSWORD, make_user
@@ -38,14 +38,14 @@ def window(
         yield window
 
 
-def picture(window: Watched, gallery: Path, name: str) -> None:
+def picture(window: Watched, gallery: Gallery, name: str) -> None:
     """Leave pictures of the page as it is, narrow and wide, light and dark."""
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for width in (360, 1280):
         window.page.set_viewport_size({"width": width, "height": 900})
         for scheme in schemes:
             window.page.emulate_media(color_scheme=scheme)
-            window.page.screenshot(path=gallery / f"{name}-{width}-{scheme}.png", full_page=True)
+            gallery.add(window.page, f"{name}-{width}-{scheme}")
         assert window.overflow() == []
     window.page.set_viewport_size({"width": 360, "height": 900})
     window.page.emulate_media(color_scheme="light")
@@ -63,7 +63,7 @@ def go(page: Page, *links: str) -> None:
 
 
 def test_an_owner_sets_retention_and_is_asked_before_anything_goes(
-    window: Watched, site: Site, workspace: str, gallery: Path
+    window: Watched, site: Site, workspace: str, gallery: Gallery
 ) -> None:
     (row,) = ROWS["log_record"]
     with writing(site.service.engine) as connection:
@@ -96,7 +96,7 @@ def test_an_owner_sets_retention_and_is_asked_before_anything_goes(
 
 
 def test_an_owner_sets_prices_and_sees_what_clusters_come_to_by_them(
-    window: Watched, site: Site, workspace: str, gallery: Path
+    window: Watched, site: Site, workspace: str, gallery: Gallery
 ) -> None:
     seconds = {"busy": 7200.0, "idle": 3600.0, "paused": 0.0}
     token = site.service.token(workspace=workspace)
@@ -122,7 +122,7 @@ def test_an_owner_sets_prices_and_sees_what_clusters_come_to_by_them(
 
 
 def test_the_first_page_leads_from_nothing_to_the_first_cluster(
-    window: Watched, site: Site, gallery: Path
+    window: Watched, site: Site, gallery: Gallery
 ) -> None:
     page = window.page
     page.goto("/")
