@@ -55,7 +55,8 @@ class DemoProcess:
 
     @property
     def sign_in_link(self) -> str:
-        found = re.search(r"Sign in: (http\S+)", self.shown())
+        # With what ends it: the process may have written only a part so far.
+        found = re.search(r"Sign in: (http\S+)\s", self.shown())
         assert found is not None, self.shown()
         return found[1]
 

@@ -126,9 +126,10 @@ class ServiceProcess:
     @property
     def sign_in_link(self) -> str:
         """The sign-in link that the service printed."""
-        found = re.search(r"http\S+/sign-in\?\S+", self.output)
-        assert found is not None, self.output
-        return found[0]
+        # With what ends it: the process may have written only a part so far.
+        printed = re.compile(r"(http\S+/sign-in\?\S+)\s")
+        found = wait_until(lambda: printed.search(self.output), what=lambda: self.output)
+        return found[1]
 
     def wait_for(self, text: str | re.Pattern[str]) -> None:
         """Return once the process has written ``text``."""
