@@ -35,6 +35,9 @@ MAX_ANSWER = 4 << 20
 MAX_PAUSE = 30.0
 MAX_ASKED = 600.0
 
+# Not the program's own numbers: it may have seeded them, and expects those that come then.
+_random = random.SystemRandom()
+
 #: Why there was no answer; ``tls`` is a certificate that is not trusted.
 Kind = Literal[
     "header",
@@ -297,7 +300,7 @@ def pause(interval: float, failures: int) -> float:
     Spread, so that a fleet does not come back all at once.
     """
     doubled: float = interval * 2 ** min(failures - 1, 10)
-    return min(doubled, MAX_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
+    return min(doubled, MAX_PAUSE) * _random.uniform(0.5, 1.0)
 
 
 def asked_to_wait(response: requests.Response) -> float:

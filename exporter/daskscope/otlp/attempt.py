@@ -50,6 +50,18 @@ class Attempt(Session):
         return refused
 
 
+def draw_no_pauses(exporter: Any) -> None:
+    """Keep an exporter of the SDK from drawing the pause before a second try, which never comes.
+
+    It draws one before each request, from :mod:`random`: a program that seeds it expects the
+    numbers that come then. The SDK has no public way to it; releases that draw only after a failure
+    go on to do so.
+    """
+    client = getattr(exporter, "_client", None)
+    if hasattr(client, "_compute_backoff"):
+        client._compute_backoff = float
+
+
 def _took(response: requests.Response) -> bool:
     """Return whether that is the answer of one who was sent OTLP, and took it.
 

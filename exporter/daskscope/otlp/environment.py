@@ -27,7 +27,7 @@ from opentelemetry.sdk.metrics.export import Histogram, Sum
 from opentelemetry.util.re import parse_env_headers
 
 from daskscope.config import Settings
-from daskscope.otlp.attempt import Attempt
+from daskscope.otlp.attempt import Attempt, draw_no_pauses
 from daskscope.otlp.delta_temporality import Kinds
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ class Destination:
             overdue=2 * self.timeout(signal),
             presents=self._credential(signal, "CLIENT_CERTIFICATE") is not None,
         )
-        return self._over_http(signal, session=session)
+        made = self._over_http(signal, session=session)
+        draw_no_pauses(made)
+        return made
 
     def address(self, signal: Signal) -> str:
         """Return where a signal goes, for people: without credentials."""

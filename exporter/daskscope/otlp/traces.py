@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -248,7 +249,11 @@ def sampling() -> Callable[[str], bool] | None:
 
 
 class _GivenIds(RandomIdGenerator):
-    """Random ids, but for the next span if they were given."""
+    """Random ids, but for the next span if they were given.
+
+    They are not drawn from :mod:`random`, as the SDK's are: a program that seeds it expects the
+    numbers that come then, and each of its runs would have the same ids.
+    """
 
     _trace: int | None = None
     _span: int | None = None
@@ -258,11 +263,16 @@ class _GivenIds(RandomIdGenerator):
 
     def generate_trace_id(self) -> int:
         given, self._trace = self._trace, None
-        return super().generate_trace_id() if given is None else given
+        return _drawn(128) if given is None else given
 
     def generate_span_id(self) -> int:
         given, self._span, self._trace = self._span, None, None
-        return super().generate_span_id() if given is None else given
+        return _drawn(64) if given is None else given
+
+
+def _drawn(bits: int) -> int:
+    # Zero is no id.
+    return secrets.randbits(bits) or _drawn(bits)
 
 
 class _Allowance:
