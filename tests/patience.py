@@ -57,3 +57,6 @@ def wait_until(
 
 #: Seconds for one event to come, for waits that take a number.
 PATIENCE = stretched(30.0)
+
+#: Seconds for a process to start that imports Dask, as others beside it do.
+START_PATIENCE = stretched(120.0)

@@ -18,6 +18,7 @@ from dask.utils import parse_timedelta
 
 from daskscope.api_types import Cluster, Computation, Event, ExceptionGroup, ShutdownCommand
 from daskscope.config import settings
+from daskscope.containment import contain
 from daskscope.delivery import http_errors
 from daskscope.delivery.http import Session, proxy_in_clear, watched
 from daskscope.errors import (
@@ -221,6 +222,7 @@ class _Service:
         try:
             response = self._session.request(method, url, timeout=TIMEOUT, **sent)
         except Exception as error:  # whatever it is, there is no answer
+            contain(error)
             kind, why = http_errors.why(error)
             if kind in ("header", "file"):
                 raise ConfigurationError(why) from error

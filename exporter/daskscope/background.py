@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from daskscope.containment import Contained
+
 Item = TypeVar("Item")
 
 #: Items that wait while the handler is busy; beyond it the oldest go, and are counted.
@@ -30,6 +32,7 @@ class Background(Generic[Item]):
         drops: Counter[str],
     ) -> None:
         self._drops = drops
+        self._contained = Contained(drops)
         self._handle = handle
         self._finish = finish
         self._items: deque[tuple[Item, int]] = deque()
@@ -78,11 +81,7 @@ class Background(Generic[Item]):
                     break
                 item, size = self._items.popleft()
                 self._bytes -= size
-            try:
+            with self._contained:
                 self._handle(item)
-            except Exception:
-                self._drops["internal error"] += 1
-        try:
+        with self._contained:
             self._finish()
-        except Exception:
-            self._drops["internal error"] += 1

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from functools import partial, wraps
 from types import CodeType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 Parameters = ParamSpec("Parameters")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Other = TypeVar("Other")
 
@@ -37,11 +38,13 @@ class Contained:
     Nothing is logged. What is no :class:`Exception` goes on its way: ``KeyboardInterrupt``,
     ``SystemExit``, a cancellation. So does what the user's own signal handler raises, a timeout for
     one. One instance serves all threads, and may be entered again inside itself.
+
+    Without ``drops`` nothing is counted: for errors of others, which are to be expected.
     """
 
     __slots__ = ("_drops",)
 
-    def __init__(self, drops: MutableMapping[str, int]) -> None:
+    def __init__(self, drops: MutableMapping[str, int] | None = None) -> None:
         self._drops = drops
 
     def __enter__(self) -> None:
@@ -54,9 +57,7 @@ class Contained:
         traceback: TracebackType | None,
     ) -> bool:
         """Count an error, and end it here."""
-        if not isinstance(error, Exception):
-            return False
-        return self._count(error)
+        return isinstance(error, Exception) and _counted(error, self._drops)
 
     def around(
         self, function: Callable[Parameters, Result], *, otherwise: Other
@@ -73,7 +74,7 @@ class Contained:
                 return function(*args, **kwargs)
             except Exception as error:
                 try:
-                    if not self._count(error):
+                    if not _counted(error, self._drops):
                         raise
                 except RecursionError:
                     pass  # There was no room to count it.
@@ -81,14 +82,15 @@ class Contained:
 
         return contained
 
-    def _count(self, error: Exception) -> bool:
-        """Count ``error``. Return False, and do not, if it is not ours to contain."""
-        # Where there is neither stack nor memory left, nothing can be found out.
-        if not isinstance(error, (RecursionError, MemoryError)) and _is_of_signal_handler(error):
-            return False
-        # Not ``+=``: a Counter would need another frame for what it has not yet.
-        self._drops[INTERNAL_ERROR] = self._drops.get(INTERNAL_ERROR, 0) + 1
-        return True
+
+def contain(error: Exception, drops: MutableMapping[str, int] | None = None) -> None:
+    """Contain an ``error`` that an ``except`` clause has caught, and count it in ``drops``.
+
+    For what runs so often that a :class:`Contained` would cost too much, and for what goes another
+    way on an error. One that is not ours to contain is raised again.
+    """
+    if not _counted(error, drops):
+        raise error
 
 
 def guarded(
@@ -105,9 +107,35 @@ def guarded(
     try:
         return call(*arguments, **options)
     except Exception as error:
-        if not Contained(drops)._count(error):
-            raise
+        contain(error, drops)
         return otherwise
+
+
+def each_guarded(
+    drops: MutableMapping[str, int], call: Callable[[Item], Result], items: Iterable[Item]
+) -> tuple[Result, ...]:
+    """Return what ``call`` returns for each of ``items``, without those for which it fails.
+
+    For rows: an error costs the row that it is about, and is counted in ``drops``.
+    """
+    results = []
+    for item in items:
+        try:
+            results.append(call(item))
+        except Exception as error:
+            contain(error, drops)
+    return tuple(results)
+
+
+def _counted(error: Exception, drops: MutableMapping[str, int] | None) -> bool:
+    """Count ``error``. Return False, and do not, if it is not ours to contain."""
+    # Where there is neither stack nor memory left, nothing can be found out.
+    if not isinstance(error, (RecursionError, MemoryError)) and _is_of_signal_handler(error):
+        return False
+    if drops is not None:
+        # Not ``+=``: a Counter would need another frame for what it has not yet.
+        drops[INTERNAL_ERROR] = drops.get(INTERNAL_ERROR, 0) + 1
+    return True
 
 
 def _is_of_signal_handler(error: Exception) -> bool:

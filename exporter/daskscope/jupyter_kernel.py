@@ -11,16 +11,19 @@ takes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, MutableMapping
 from typing import Any
+
+from daskscope.containment import Contained
 
 _waiting: dict[object, Callable[[], None]] = {}
 
 
-def before_kernel_ends(call: Callable[[], None]) -> Callable[[], None]:
+def before_kernel_ends(
+    call: Callable[[], None], drops: MutableMapping[str, int]
+) -> Callable[[], None]:
     """Have ``call`` called when this process's kernel is asked to shut down, or to restart, in
-    whichever thread that is. Return what takes that back.
+    whichever thread that is. Return what takes that back. What it raises is counted in ``drops``.
 
     Where there is no kernel nothing is done.
     """
@@ -28,7 +31,7 @@ def before_kernel_ends(call: Callable[[], None]) -> Callable[[], None]:
     if kernel is None:
         return lambda: None
     key = object()
-    _waiting[key] = call
+    _waiting[key] = Contained(drops).around(call, otherwise=None)
     if not isinstance(kernel.do_shutdown, _Shutdown):
         kernel.do_shutdown = _Shutdown(kernel.do_shutdown)
 
@@ -50,8 +53,7 @@ class _Shutdown:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for call in list(_waiting.values()):
-            with suppress(Exception):
-                call()
+            call()
         return self.original(*args, **kwargs)
 
 

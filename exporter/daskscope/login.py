@@ -21,6 +21,7 @@ import requests
 
 from daskscope import config_file
 from daskscope.config import settings
+from daskscope.containment import contain
 from daskscope.delivery import http_errors
 from daskscope.delivery.http import Session, watched
 from daskscope.errors import AccessDenied, ConfigurationError, ServiceError, ServiceUnreachable
@@ -210,6 +211,7 @@ def _post(session: Session, url: str, form: dict[str, str]) -> requests.Response
     try:
         return session.post(url, data=form, timeout=_TIMEOUT)
     except Exception as error:
+        contain(error)
         _, why = http_errors.why(error, "--url, or daskscope.endpoint,")
         host = "{0.scheme}://{0.netloc}".format(urlsplit(url))
         raise ServiceUnreachable(f"cannot reach the service at {host}: {why}") from None

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import wraps
 from typing import Any, TypedDict
 
 from dask.typing import Key
@@ -18,6 +17,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
 from daskscope.config import Settings, by_name, of_client
+from daskscope.containment import Contained, contain
 from daskscope.errors import ConfigurationError
 from daskscope.explain.report import Explanation
 from daskscope.observe.environment import read_once
@@ -84,19 +84,6 @@ def asked(settings: Settings, registrant: Registrant) -> Asked:
     return Asked(version=__version__, settings=by_name(settings), registrant=asdict(registrant))
 
 
-def _contained(hook: Callable[..., None]) -> Callable[..., None]:
-    """Count what a hook raises; Dask would log it, with its traceback, at every call."""
-
-    @wraps(hook)
-    def contained(self: Plugin, *args: Any, **kwargs: Any) -> None:
-        try:
-            hook(self, *args, **kwargs)
-        except Exception:
-            self.drops["internal error"] += 1
-
-    return contained
-
-
 class Plugin(SchedulerPlugin):
     """Observes one scheduler for whoever registered first."""
 
@@ -107,6 +94,8 @@ class Plugin(SchedulerPlugin):
         self.settings = settings
         self.registrant = registrant
         self.drops: Counter[str] = Counter()
+        # Dask would log what a hook raises, with its traceback, at every call.
+        self._contained = Contained(self.drops)
         #: Why it could not start, or None.
         self.failed: str | None = None
         self._started = False
@@ -132,6 +121,7 @@ class Plugin(SchedulerPlugin):
             # In place of the base class's, which does nothing: some six calls per task.
             self.transition = self._running.observer.transitions.note  # type: ignore[method-assign]
         except Exception as error:
+            contain(error)
             logger.warning("daskscope cannot start (%r); the cluster runs without it", error)
             self.failed = f"it cannot start on the scheduler ({error!r})"
 
@@ -140,7 +130,8 @@ class Plugin(SchedulerPlugin):
         if self._running is not None:
             running, self._running = self._running, None
             del self.transition
-            await running.close()
+            with self._contained:
+                await running.close()
 
     def is_replaced_by(self, registrant: Registrant, settings: Settings) -> bool:
         """Return whether the ``settings`` of that client had better take the place of these.
@@ -233,40 +224,44 @@ class Plugin(SchedulerPlugin):
         running = self._running
         if running is None:
             return
-        try:  # without a wrapper, as loops send thousands of graphs
+        # By hand, as loops send thousands of graphs.
+        try:
             # It may tell at once: not of a graph before its tasks have made a transition.
             running.shutdowns.work_arrived()
+        except Exception as error:
+            contain(error, self.drops)
+        try:
             if running.observer.update_graph(client, tasks):
                 running.tell_more_soon()
-        except Exception:
-            self.drops["internal error"] += 1
+        except Exception as error:
+            contain(error, self.drops)
 
-    @_contained
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """A worker has come."""
         if self._running is not None:
-            self._running.observer.add_worker(worker)
+            with self._contained:
+                self._running.observer.add_worker(worker)
 
-    @_contained
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
         """A worker has left."""
         if self._running is not None:
-            self._running.observer.remove_worker(worker)
+            with self._contained:
+                self._running.observer.remove_worker(worker)
 
-    @_contained
     def restart(self, scheduler: Scheduler) -> None:
         """All tasks were dropped."""
         if self._running is not None:
-            self._running.observer.tasks_dropped()
+            with self._contained:
+                self._running.observer.tasks_dropped()
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Something was written to Dask's event log."""
         if self._running is None:
             return
-        try:  # without a wrapper, as Dask writes twice of each graph
+        try:  # by hand, as Dask writes twice of each graph
             self._running.observer.log_event(topic, msg)
-        except Exception:
-            self.drops["internal error"] += 1
+        except Exception as error:
+            contain(error, self.drops)
 
 
 async def install(asked: Asked, dask_scheduler: Scheduler) -> Installed:
@@ -280,6 +275,7 @@ async def install(asked: Asked, dask_scheduler: Scheduler) -> Installed:
     except ConfigurationError as error:
         return Installed(refused=str(error))
     except Exception as error:
+        contain(error)
         return Installed(problem=f"daskscope {__version__} failed on the scheduler ({error!r})")
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar, cast
 
 from daskscope import messages, protocol
 from daskscope.config import Settings
+from daskscope.containment import contain, each_guarded, guarded
 from daskscope.cutting import without_middle
+from daskscope.names import OTHER
 from daskscope.observe.call_tree import MAX_SOURCE_LINE
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
@@ -33,6 +36,10 @@ from daskscope.scrubbing import (
 )
 from daskscope.sendable import sendable
 from daskscope.worker_logs import REFUSED, of_framework
+
+Row = TypeVar("Row")
+ClearedRow = TypeVar("ClearedRow")
+Text = TypeVar("Text", str, None)
 
 #: What may leave.
 Cleared = Snapshot[protocol.Event, protocol.Failure]
@@ -91,29 +98,39 @@ class Privacy:
 
     def _clear(self, snapshot: Observed) -> Cleared:
         # First the code: its hashes change with its text, and the computations refer to them.
-        code = tuple(map(self._code, snapshot.code)) if self._settings.code_transmit else ()
+        code = self._each(self._code, snapshot.code) if self._settings.code_transmit else ()
         return dataclasses.replace(
             cast(Cleared, snapshot),  # true once its events and failures are replaced
             cluster=dataclasses.replace(
-                snapshot.cluster, tags=self._tags, settings=self._in_force(snapshot.cluster)
+                snapshot.cluster,
+                tags=self._tags,
+                settings=guarded(self._drops, {}, self._in_force, snapshot.cluster),
             ),
             code=code,
-            computations=tuple(map(self._computation, snapshot.computations)),
-            traced={
-                computation: self._traced(traced)
-                for computation, traced in snapshot.traced.items()
-                if self._tells("traces_transmit", computation)
-            },
-            failures=tuple(map(self._failure, snapshot.failures)),
-            worker_losses=tuple(map(self._loss, snapshot.worker_losses)),
-            events=tuple(map(self._event, snapshot.events)) if self._settings.events_allow else (),
-            logs=tuple(map(self._log, snapshot.logs)) if self._tells_all("logs_transmit") else (),
-            shutdowns=tuple(map(self._shutdown, snapshot.shutdowns)),
-            profiles=tuple(map(self._profile, snapshot.profiles))
+            computations=self._each(self._computation, snapshot.computations),
+            traced=dict(filter(None, self._each(self._traced, snapshot.traced.items()))),
+            failures=self._each(self._failure, snapshot.failures),
+            worker_losses=self._each(self._loss, snapshot.worker_losses),
+            events=self._each(self._event, snapshot.events) if self._settings.events_allow else (),
+            logs=self._each(self._log, snapshot.logs) if self._tells_all("logs_transmit") else (),
+            shutdowns=self._each(self._shutdown, snapshot.shutdowns),
+            profiles=self._each(self._profile, snapshot.profiles)
             if self._tells_all("profile_transmit")
             else (),
             events_by_topic=self._topics(snapshot.events_by_topic),
         )
+
+    def _each(
+        self, clear: Callable[[Row], ClearedRow], rows: Iterable[Row]
+    ) -> tuple[ClearedRow, ...]:
+        """Return ``rows`` cleared, without those that cannot be."""
+        return each_guarded(self._drops, clear, rows)
+
+    def _text(
+        self, otherwise: Text, clear: Callable[..., str], *texts: object, **options: object
+    ) -> str | Text:
+        """Return a text cleared or, if it cannot be, ``otherwise``: it costs no row."""
+        return guarded(self._drops, otherwise, clear, *texts, **options)
 
     def _tells(self, switch: str, computation: str | None) -> bool:
         """Return whether it is told of that computation; of None, if it is told of all."""
@@ -153,8 +170,8 @@ class Privacy:
             frames=self._frames(computation.frames or ())
             if self._tells("code_transmit", computation.id)
             else None,
-            annotations=self._named(computation.annotations),
-            spans=tuple(map(self._short, computation.spans)),
+            annotations=guarded(self._drops, {}, self._named, computation.annotations),
+            spans=self._each(self._short, computation.spans),
             trace_id=computation.trace_id
             if self._tells("traces_transmit", computation.id)
             else None,
@@ -170,12 +187,16 @@ class Privacy:
     def _short(self, text: str) -> str:
         return self._scrubber.scrub(text, protocol.MAX_NAME)
 
-    def _traced(self, traced: Traced) -> Traced:
+    def _traced(self, item: tuple[str, Traced]) -> tuple[str, Traced] | None:
+        computation, traced = item
+        if not self._tells("traces_transmit", computation):
+            return None
         caller = traced.caller
         # Of a trace's state nothing can be left out.
-        if caller is None or self.scrub(caller.state) == caller.state:
-            return traced
-        return dataclasses.replace(traced, caller=dataclasses.replace(caller, state=""))
+        if caller is None or self._text("", self.scrub, caller.state) == caller.state:
+            return item
+        caller = dataclasses.replace(caller, state="")
+        return computation, dataclasses.replace(traced, caller=caller)
 
     def _frames(self, frames: tuple[protocol.CodeFrame, ...]) -> tuple[protocol.CodeFrame, ...]:
         return tuple(
@@ -187,14 +208,17 @@ class Privacy:
         if not self._tells("exceptions_transmit", row.computation):
             return dataclasses.replace(row, message=None, traceback=None)
         code = self._tells("code_transmit", row.computation)
-        traceback = row.traceback
+        message, traceback = row.message, row.traceback
         if traceback is not None:
-            if not code:
-                traceback = without_source_lines(traceback)
-            traceback = self._scrub_traceback(traceback, code=True)
-            traceback = self._with_causes(traceback, failure.causes, code=code)
-        message = row.message and self._message_of(row.type, row.message, code=code)
+            traceback = self._text(None, self._traceback_of, traceback, failure.causes, code=code)
+        if message:
+            message = self._text(None, self._message_of, row.type, message, code=code)
         return dataclasses.replace(row, message=message, traceback=traceback)
+
+    def _traceback_of(self, traceback: str, causes: Causes, *, code: bool) -> str:
+        if not code:
+            traceback = without_source_lines(traceback)
+        return self._with_causes(self._scrub_traceback(traceback, code=True), causes, code=code)
 
     def _message_of(self, kind: str, message: str, *, code: bool) -> str:
         if kind in _NAME_KEYS and message not in OWN_WORDS:
@@ -228,9 +252,7 @@ class Privacy:
         if loss.log is None or refused or not self._tells_all("logs_transmit"):
             return dataclasses.replace(loss, log=None)
         code = self._tells_all("code_transmit")
-        return dataclasses.replace(
-            loss, log=tuple(self._prose(line, code=code) for line in loss.log)
-        )
+        return dataclasses.replace(loss, log=self._each(partial(self._prose, code=code), loss.log))
 
     def _log(self, record: LogRecord) -> LogRecord:
         # Source lines were never read, and texts of exceptions were left out where whoever
@@ -253,10 +275,14 @@ class Privacy:
         )
 
     def _shutdown(self, shutdown: protocol.Shutdown) -> protocol.Shutdown:
-        return dataclasses.replace(shutdown, detail=self.scrub(shutdown.detail))
+        return dataclasses.replace(shutdown, detail=self._text("", self.scrub, shutdown.detail))
 
     def _profile(self, profile: protocol.Profile) -> protocol.Profile:
-        lines = (dataclasses.replace(line, text=self._line(line)) for line in profile.lines)
+        # Not one fewer: nodes refer to them by their place.
+        lines = (
+            dataclasses.replace(line, text=guarded(self._drops, None, self._line, line))
+            for line in profile.lines
+        )
         return dataclasses.replace(profile, lines=tuple(lines))
 
     def _line(self, line: protocol.ProfileLine) -> str | None:
@@ -268,7 +294,7 @@ class Privacy:
     def _topics(self, counts: Mapping[str, int]) -> dict[str, int]:
         clean: Counter[str] = Counter()
         for topic, count in counts.items():
-            clean[self._short(topic)] += count
+            clean[self._text(OTHER, self._short, topic)] += count
         return dict(clean)
 
     def _event(self, event: RawEvent) -> protocol.Event:
@@ -281,8 +307,8 @@ class Privacy:
                 else messages.json_safe(event.message, self.scrub)
             )
             text = json.dumps(message, ensure_ascii=False)
-        except Exception:
-            # It holds objects of the user's own, which may fail to say what they are.
+        except Exception as error:
+            contain(error)  # it holds objects of the user's own, which may not say what they are
             text, cut = json.dumps(messages.LEFT_OUT, ensure_ascii=False), True
         return protocol.Event(
             id=event.id,

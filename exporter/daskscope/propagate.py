@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, MutableMapping
-from contextlib import suppress
-from functools import partial
 
 from distributed import Client
 from distributed.core import Status
@@ -14,7 +12,9 @@ from opentelemetry import trace
 
 from daskscope import task_context
 from daskscope.containment import Contained
-from daskscope.task_context import Headers, carried
+from daskscope.sent_code import sent, texts_of
+
+_TEXTS = texts_of(task_context)
 
 #: How the names of the worker plugins begin.
 NAME = "daskscope-task-context"
@@ -26,12 +26,12 @@ def send_context_with_graphs(client: Client, drops: MutableMapping[str, int]) ->
     ``traceparent`` among the user's own annotations goes before. It ends with the client. Where
     the context cannot be read the graph goes without, and that is counted in ``drops``.
     """
-    nothing: Headers = {}
-    contain = partial(Contained(drops).around, otherwise=nothing)
-    task_context.send_context_with_graphs(client, trace.get_current_span, contain)
+    task_context.send_context_with_graphs(client, trace.get_current_span, drops)
 
 
-def activate_in_tasks(scheduler: Scheduler, ready: Callable[[], None]) -> Callable[[], None]:
+def activate_in_tasks(
+    scheduler: Scheduler, ready: Callable[[], None], drops: MutableMapping[str, int]
+) -> Callable[[], None]:
     """Have present and future workers activate the context of each task. Return what ends it.
 
     Neither waits: the workers are told in the background. ``ready`` is called on the event loop
@@ -40,14 +40,16 @@ def activate_in_tasks(scheduler: Scheduler, ready: Callable[[], None]) -> Callab
     # Each its own: a worker may hear of the end of one after the beginning of the next.
     name = f"{NAME}-{uuid.uuid4().hex[:8]}"
 
-    # A worker may leave meanwhile. All others have it then, and those that come get it.
     async def board() -> None:
-        with suppress(Exception):
-            await scheduler.register_worker_plugin(None, carried(), name, idempotent=False)
-        ready()
+        with Contained(drops):
+            plugin = sent(_TEXTS, "TaskContext")
+            # A worker may leave meanwhile. All others have it then, and those that come get it.
+            with Contained():
+                await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+            ready()
 
     async def leave() -> None:
-        with suppress(Exception):
+        with Contained():  # as workers leave
             await scheduler.unregister_worker_plugin(None, name)
 
     scheduler.loop.add_callback(board)

@@ -253,7 +253,7 @@ async def _register(
     if "url" not in installed:
         return Registration(None, None, installed["problem"])
     differing = installed["differing"]
-    heed_shutdowns(client)
+    heed_shutdowns(client, _errors)
     # Refused by one of the two is refused.
     if chosen.traces_transmit and "traces_transmit" not in differing:
         send_context_with_graphs(client, _errors)

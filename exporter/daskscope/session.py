@@ -20,6 +20,7 @@ from distributed.scheduler import Scheduler
 from daskscope import protocol
 from daskscope.background import Background
 from daskscope.config import Settings
+from daskscope.containment import Contained
 from daskscope.delivery.sender import Sender
 from daskscope.explain.dry_run import OwnNumbers
 from daskscope.explain.latest_rows import Recent
@@ -81,7 +82,7 @@ class Running:
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
-        self._drops = drops
+        self._contained = Contained(drops)
         self._is_installed = is_installed
         self.observer = Observer(
             scheduler, settings, drops, user=user, preloaded=preloaded, sampled=sampling()
@@ -117,11 +118,12 @@ class Running:
             )
         self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
         self._unwatch: list[Callable[[], None]] = [self.observer.stop]
-        self._unwatch.append(watch_processes(scheduler))
+        self._unwatch.append(watch_processes(scheduler, drops))
         if settings.logs_transmit:
-            self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings))
+            self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings, drops))
         if settings.traces_transmit:
-            self._unwatch.append(activate_in_tasks(scheduler, self.observer.hand_on_contexts))
+            hand_on = self.observer.hand_on_contexts
+            self._unwatch.append(activate_in_tasks(scheduler, hand_on, drops))
         self._profile: Background[Window] | None = None
         if self.observer.profiles is not None:
             self._profile = Background(
@@ -129,12 +131,12 @@ class Running:
             )
             self._unwatch.append(Leaving(scheduler, self._read_leaving, drops).stop)
         self._ended = False
-        self._timer = Timer(self._beat, settings.interval)
+        self._timer = Timer(self._beat, settings.interval, drops)
         # Beats may be an hour apart, and what hangs keeps its thread.
-        self._ticks = Timer(self._tick, TICK)
+        self._ticks = Timer(self._tick, TICK, drops)
         # A script may end without closing its cluster.
         atexit.register(self._keep_before_exit)
-        self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close)))
+        self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close), drops))
         self._more: asyncio.TimerHandle | None = None
         # The beat that is being taken, and the last snapshot that was handed on.
         self._steps: Generator[None, None, Observed] | None = None
@@ -148,9 +150,10 @@ class Running:
         """Tell what has changed and that the scheduler has closed; end within the deadline."""
         ends = time.monotonic() + CLOSE_DEADLINE
         self._timer.stop()
-        self.observer.tasks_dropped()
-        while self.observer.rows_wait() and self._tell_rest("beat"):
-            await asyncio.sleep(0)
+        with self._contained:
+            self.observer.tasks_dropped()
+            while self.observer.rows_wait() and self._tell_rest("beat"):
+                await asyncio.sleep(0)
         if self._profile is not None:
             # What the workers were last seen at is told if they can be asked quickly.
             self._read_profile(leaving=list(self._scheduler.workers))
@@ -167,7 +170,8 @@ class Running:
         except RuntimeError:
             here = None
         if here is not self._loop:
-            closing.result(GOODBYE_DEADLINE)
+            with suppress(TimeoutError):
+                closing.result(GOODBYE_DEADLINE)
 
     def leave(self) -> None:
         """Tell what has changed, and end in the background: another observes the scheduler now."""
@@ -204,7 +208,8 @@ class Running:
     def tell_more_soon(self) -> None:
         """Tell what has changed before the next beat: a part of it, so that the loop breathes."""
         if self._more is None:
-            self._more = self._loop.call_later(PAUSE, self._tell_more)
+            tell = self._contained.around(self._tell_more, otherwise=None)
+            self._more = self._loop.call_later(PAUSE, tell)
 
     def _tell_more(self) -> None:
         self._more = None
@@ -236,11 +241,13 @@ class Running:
             self._step()
 
     def _step(self) -> None:
-        try:
+        steps = self._steps
+        with self._contained:
             self._take_step()
-        except Exception:
+            return
+        # A snapshot that failed is not gone on with.
+        if self._steps is steps:
             self._steps = None
-            self._drops["internal error"] += 1
 
     def _take_step(self) -> None:
         if self._steps is None:
@@ -255,14 +262,12 @@ class Running:
             self._read_profile()
 
     def _read_profile(self, *, leaving: Collection[str] | None = None) -> Window | None:
-        try:
+        with self._contained:
             window = self.observer.profile_window(leaving=leaving)
             if window is not None and self._profile is not None:
                 self._profile.put(window)
             return window
-        except Exception:
-            self._drops["internal error"] += 1
-            return None
+        return None
 
     async def _read_leaving(self, workers: Collection[str]) -> None:
         """Read what workers were last at, which they take with them."""
@@ -280,14 +285,12 @@ class Running:
         return self._hand_over(self.observer.rest, phase)
 
     def _hand_over(self, take: Callable[[protocol.Phase], Observed], phase: protocol.Phase) -> bool:
-        try:
+        with self._contained:
             if self._is_behind():
                 return True
             self._put(take(phase))
             return self.observer.rows_wait()
-        except Exception:
-            self._drops["internal error"] += 1
-            return False
+        return False
 
     def _keep_before_exit(self) -> None:
         self.sender.keeper.keep_before_exit(SPOOL_AFTER)
@@ -308,10 +311,12 @@ class Running:
         self._ticks.stop()
         atexit.unregister(self._keep_before_exit)
         for unwatch in self._unwatch:
-            unwatch()
+            with self._contained:
+                unwatch()
         if self._profile is not None:
             self._profile.close()
-        self.shutdowns.end()
+        with self._contained:
+            self.shutdowns.end()
         more = self._tell(phase)
         while more:
             more = self._tell_rest(phase)
@@ -323,26 +328,26 @@ class Running:
     def _obey(self, commands: tuple[protocol.Command, ...]) -> None:
         # In the sender's thread; the scheduler is touched by its own alone.
         with suppress(RuntimeError):  # its loop has ended
-            self._loop.call_soon_threadsafe(self.shutdowns.command, commands)
+            obey = self._contained.around(self.shutdowns.command, otherwise=None)
+            self._loop.call_soon_threadsafe(obey, commands)
 
     def _hand_on(self, observed: Observed) -> None:
-        self._recent.add(observed)
+        with self._contained:
+            self._recent.add(observed)
         cleared = self._privacy.clear(observed)
-        self.sender.add(cleared)
-        self._report.put(None)
+        with self._contained:
+            self.sender.add(cleared)
+            self._report.put(None)
         if self._emit is not None:
             self._emit.put(cleared, size_of(cleared))
 
     def _tick(self) -> None:
-        # The event loop would log what it raises, each time.
-        try:
+        with self._contained:
             self.sender.end_overdue()
             if self.sender.is_due():
                 self._report.put(None)
-            if self._emitter is not None:
-                self._emitter.end_overdue()
-        except Exception:
-            self._drops["internal error"] += 1
+        if self._emitter is not None:
+            self._emitter.end_overdue()
 
     def _waiting(self) -> dict[str, int]:
         """Return what waits in each queue: snapshots in all but ``rows``."""

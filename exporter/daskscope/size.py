@@ -8,6 +8,8 @@ from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import Any
 
+from daskscope.containment import contain
+
 #: Values that an estimate looks at.
 MAX_LOOKS = 100
 
@@ -36,8 +38,8 @@ def estimate(value: Any) -> int:
     """
     try:
         return _estimate(value, MAX_LOOKS)
-    except Exception:
-        # A user's own kind of mapping may do anything.
+    except Exception as error:
+        contain(error)  # a user's own kind of mapping may do anything
         return 100
 
 

@@ -1,25 +1,23 @@
 """The worker's side of trace context: inside a task the context is active that it came with.
 
 This file is also sent to the workers, as text, and run there (:func:`carried`): they may lack
-daskscope, and have another Python than the scheduler. So it needs nothing of ours, and
-OpenTelemetry only where it is.
+daskscope, and have another Python than the scheduler. So it needs nothing of ours but
+``daskscope.containment``, which goes along, and OpenTelemetry only where it is.
 """
 
 from __future__ import annotations
 
-import inspect
-import pickle
-import sys
 import weakref
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar, copy_context
-from functools import lru_cache
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import lru_cache, partial
 from typing import Any
 
 from dask.base import annotate, get_annotations
 from distributed import Client
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
+
+from daskscope.containment import Contained, contain
 
 #: The annotations that users may give a trace context by; named and written like W3C's headers.
 ANNOTATION = "traceparent"
@@ -37,19 +35,19 @@ Headers = dict[str, str]
 def send_context_with_graphs(
     client: Client,
     current_span: Callable[[], Any],
-    contained: Callable[[Callable[[], Headers]], Callable[[], Headers]],
+    drops: MutableMapping[str, int] | None = None,
 ) -> None:
     """Send the context of the current span, if there is one, with what ``client`` submits.
 
-    ``traceparent`` among the user's own annotations goes before. It ends with the client. What
-    reads the context is passed through ``contained``: where it fails the graph goes without.
+    ``traceparent`` among the user's own annotations goes before. It ends with the client. Where
+    the context cannot be read the graph goes without, and that is counted in ``drops``.
     """
     if getattr(vars(client).get("_graph_to_futures"), "of_daskscope", False):
         return
     # All ways to submit lead through this method, in the caller's own thread and context. The
     # client is not to hold itself: Dask closes it as soon as nobody else does.
     original = vars(client).get("_graph_to_futures") or weakref.WeakMethod(client._graph_to_futures)
-    headers = contained(lambda: _context_of(current_span))
+    headers = Contained(drops).around(partial(_context_of, current_span), otherwise=None)
 
     def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
         submit = original() if isinstance(original, weakref.WeakMethod) else original
@@ -76,18 +74,6 @@ def _context_of(current_span: Callable[[], Any]) -> Headers:
     return headers
 
 
-def _or_nothing(function: Callable[[], Headers]) -> Callable[[], Headers]:
-    # As daskscope.containment, which a worker need not have. No handler of a signal runs in the
-    # thread of a task.
-    def contained() -> Headers:
-        try:
-            return function()
-        except Exception:
-            return {}
-
-    return contained
-
-
 def without_carried(message: dict[str, Any]) -> dict[str, Any]:
     """Return a ``message`` of Dask's without the context that its annotations carry."""
     annotations = message.get("annotations")
@@ -100,15 +86,17 @@ def without_carried(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class TaskContext(WorkerPlugin):
-    """Makes OpenTelemetry's context of a task's caller the current one while the task runs.
+    """Makes the span of a task's caller OpenTelemetry's current one while the task runs.
 
-    A task that was sent without a context runs without one. What a task submits by itself carries
-    the context on that is current there.
+    It is all that is changed of the context that the task would have otherwise, and where a task
+    was sent without one, nothing is. What a task submits by itself carries the span on that is
+    current there.
     """
 
     def setup(self, worker: Worker) -> None:
         """Wrap the methods that take, and run, a task; the latter where OpenTelemetry is."""
         self._active = True
+        contained = Contained()
         # What each was before, by its name, and ours in its place.
         self._wrapped: dict[str, tuple[Any, Any]] = {}
         # Of those that Dask knows, as they came.
@@ -117,48 +105,48 @@ class TaskContext(WorkerPlugin):
         )
         self._take_off_messages(worker)
         try:
-            from opentelemetry.context import attach, detach
-            from opentelemetry.trace import get_current_span
+            from opentelemetry.context import attach
+            from opentelemetry.trace import get_current_span, set_span_in_context
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-        except ImportError:
+        except Exception as error:  # mostly it is not there
+            contain(error)
             return
         execute, get_client = worker.execute, worker._get_client
         extract = TraceContextTextMapPropagator().extract
 
         @lru_cache(maxsize=100)  # all tasks of a computation come with the same
-        def variables_of(parent: str, state: str | None) -> list[tuple[ContextVar[Any], Any]]:
-            """Return the variables that are set where that context is active, and their values."""
+        def span_of(parent: str, state: str | None) -> Any:
             headers = {ANNOTATION: parent} | ({} if state is None else {STATE: state})
-            outside = copy_context()
-            token = attach(extract(headers))
-            try:
-                inside = copy_context()
-            finally:
-                detach(token)
-            return [found for found in inside.items() if outside.get(found[0]) is not found[1]]
+            return get_current_span(extract(headers))
+
+        def activate(key: Any) -> None:
+            task = worker.state.tasks.get(key)
+            if task is None:
+                return
+            found = self._contexts.get(task)
+            if found is None:
+                own = task.annotations or {}
+                parent, state = own.get(ANNOTATION), own.get(STATE)
+            else:
+                parent, state = found.get(CARRIED), found.get(CARRIED_STATE)
+            if isinstance(parent, str):
+                # What else is in the context that the program runs in, as baggage, stays there. For
+                # good: Dask runs this as an asyncio task with variables of its own, which the
+                # thread of the user's function gets a copy of.
+                span = span_of(parent, state if isinstance(state, str) else None)
+                attach(set_span_in_context(span))
 
         async def execute_in_context(key: Any, **arguments: Any) -> Any:
-            task = worker.state.tasks.get(key) if self._active else None
-            if task is not None:
-                found = self._contexts.get(task)
-                if found is None:
-                    own = task.annotations or {}
-                    parent, state = own.get(ANNOTATION), own.get(STATE)
-                else:
-                    parent, state = found.get(CARRIED), found.get(CARRIED_STATE)
-                if isinstance(parent, str):
-                    # For good: Dask runs this as an asyncio task with variables of its own, which
-                    # the thread of the user's function gets a copy of.
-                    for variable, value in variables_of(
-                        parent, state if isinstance(state, str) else None
-                    ):
-                        variable.set(value)
+            if self._active:
+                with contained:
+                    activate(key)
             return await execute(key, **arguments)
 
         def client_with_context(*args: Any, **kwargs: Any) -> Client:
             client = get_client(*args, **kwargs)
             if self._active:
-                send_context_with_graphs(client, get_current_span, _or_nothing)
+                with contained:
+                    send_context_with_graphs(client, get_current_span)
             return client
 
         self._put(worker, "execute", execute_in_context)
@@ -190,35 +178,18 @@ class TaskContext(WorkerPlugin):
         if known is not None:  # of the plugin before this one
             self._contexts = known
             return
-        contexts = self._contexts
+        contexts, contained = self._contexts, Contained()
 
         def compute_task(**message: Any) -> None:
-            passed_on = without_carried(message)
+            passed_on = message
+            with contained:
+                passed_on = without_carried(message)
             original(**passed_on)
             if passed_on is not message:
-                task = worker.state.tasks.get(message["key"])
-                if task is not None:
-                    contexts[task] = message["annotations"]
+                with contained:
+                    task = worker.state.tasks.get(message["key"])
+                    if task is not None:
+                        contexts[task] = message["annotations"]
 
         compute_task.of_daskscope = contexts  # type: ignore[attr-defined]
         handlers["compute-task"] = compute_task
-
-
-#: Read while the module is imported: not on an event loop.
-_TEXT = inspect.getsource(sys.modules[__name__]) if __name__ in sys.modules else ""
-
-
-def carried() -> bytes:
-    """Return a :class:`TaskContext` as Dask sends plugins, but as the text of its code.
-
-    As in ``daskscope.worker_logs``: by value, a worker with another Python could not load it.
-    """
-    return pickle.dumps(_Carried(_TEXT))
-
-
-class _Carried:
-    def __init__(self, text: str) -> None:
-        self._names = {"text": text, "module": {"__name__": "daskscope_task_context"}}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return eval, ("exec(text, module) or module['TaskContext']()", self._names)

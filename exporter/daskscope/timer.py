@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+
+from daskscope.containment import Contained
 
 
 class Timer:
     """Calls ``callback`` every ``interval`` seconds on the running event loop, until :meth:`stop`.
 
+    What it raises is counted in ``drops``; the event loop would log it, each time.
     Tornado's own goes by the wall clock, and is silent for an hour where that is set back by one.
     """
 
-    def __init__(self, callback: Callable[[], object], interval: float) -> None:
+    def __init__(
+        self, callback: Callable[[], object], interval: float, drops: MutableMapping[str, int]
+    ) -> None:
         self.interval = interval
-        self._callback = callback
+        self._callback = Contained(drops).around(callback, otherwise=None)
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | None = self._loop.call_later(interval, self._call)
 

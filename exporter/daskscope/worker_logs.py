@@ -2,8 +2,8 @@
 
 This file is also sent to the workers, as text, and run there (``daskscope.observe.logs``): they may
 lack daskscope, and have another Python than the scheduler. So it needs nothing but the standard
-library, distributed and ``daskscope.cutting``, which goes along, and a Python as old as distributed
-takes.
+library, distributed, and ``daskscope.containment`` and ``daskscope.cutting``, which go along, and a
+Python as old as distributed takes.
 
 Records are taken where ``logging`` hands them to the handlers. A handler of our own at the root
 would miss loggers that do not propagate, as Dask's; would turn the user's ``basicConfig`` into
@@ -26,7 +26,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -34,6 +33,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.scheduler import Scheduler
 from distributed.utils import thread_state  # type: ignore[attr-defined]  # of dask, or its own
 
+from daskscope.containment import Contained, contain
 from daskscope.cutting import without_middle
 
 #: What the workers' messages to the scheduler are called.
@@ -109,6 +109,7 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
     original = logging.Logger.callHandlers
     takers: list[Any] = []
     busy = threading.local()
+    contained = Contained()
 
     def call_handlers(self: logging.Logger, record: logging.LogRecord) -> None:
         original(self, record)
@@ -118,8 +119,7 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
         busy.now = True
         try:
             for take in tuple(takers):
-                # Whoever logs must not suffer, and there is nowhere to tell it.
-                with suppress(Exception):
+                with contained:  # there is nowhere to count it: it is of all takers
                     take(record)
         finally:  # a thread may be interrupted any time, and logs on
             busy.now = False
@@ -214,7 +214,8 @@ def _made_text(record: logging.LogRecord) -> str:
     text = str(_not_the_users(record.msg))
     try:
         return text % args if args else text
-    except Exception:  # logging itself prints that to stderr
+    except Exception as error:  # logging itself prints that to stderr
+        contain(error)
         return text
 
 
@@ -369,7 +370,8 @@ class Records:
                 return None
         try:
             described = describe(record, self._exceptions)
-        except Exception:  # an exception may fail to say what it is
+        except Exception as error:  # an exception may fail to say what it is
+            contain(error)
             with self._lock:
                 self._dropped += 1
             return None
@@ -416,7 +418,7 @@ class WorkerLogs(WorkerPlugin):
         self._untap()
         self._flush()
         if self._sending_apart is not None:
-            with suppress(Exception):
+            with Contained():  # there is no worker any more to count it
                 await asyncio.wait_for(self._sending_apart, LAST_LINES_PATIENCE)
 
     def _take(self, record: logging.LogRecord) -> None:
@@ -459,7 +461,8 @@ class WorkerLogs(WorkerPlugin):
                 if message is None:
                     return
                 await send(worker=self._worker.contact_address, **message)
-        except Exception:
+        except Exception as error:
+            contain(error)
             # To try again would be logged as well, and so on for ever.
             self._may_send_apart = False
 

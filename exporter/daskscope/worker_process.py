@@ -2,7 +2,8 @@
 
 This file is also sent to the workers, as text, and run there (``daskscope.observe.worker_cpu``):
 they may lack daskscope, and have another Python than the scheduler. So it needs nothing but the
-standard library and distributed, with what comes with it, and a Python as old as distributed takes.
+standard library, distributed with what comes with it, and ``daskscope.containment``, which goes
+along; and a Python as old as distributed takes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # distributed needs it, too
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
+
+from daskscope.containment import Contained
 
 #: What it is called among the worker's metrics, which come to the scheduler with its beats.
 METRIC = "daskscope-process"
@@ -37,6 +40,7 @@ class WorkerProcess(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Take part in the worker's beats from now on."""
+        self._contained = Contained()
         self._cpu = 0.0
         self._before = cpu_seconds()
         self._read_at = self._due = time.monotonic()
@@ -49,8 +53,8 @@ class WorkerProcess(WorkerPlugin):
             worker.metrics.pop(METRIC, None)
 
     def _read(self, worker: Worker) -> tuple[float, float, int] | None:
-        # Dask would log what it raises, at each beat.
-        try:
+        # Dask would log what it raises, at each beat; None: not measured.
+        with self._contained:
             began = time.monotonic()
             if began >= self._due:
                 now = cpu_seconds()
@@ -61,8 +65,7 @@ class WorkerProcess(WorkerPlugin):
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = sum(operation in CALLS for operation in worker._comms.values())
             return self._read_at, self._cpu, calls
-        except Exception:  # within Dask's own heartbeat, which must go on; None: not measured
-            return None
+        return None
 
 
 def cpu_seconds() -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tests.patience import START_PATIENCE
 from tests.service_process import free_port
 
 
@@ -23,7 +24,7 @@ class SchedulerProcess:
     def stop(self) -> str:
         """End it as Ctrl-C would. Return what it wrote."""
         self.process.send_signal(signal.SIGINT)
-        output, _ = self.process.communicate(timeout=20)
+        output, _ = self.process.communicate(timeout=START_PATIENCE)
         return output
 
 
@@ -45,7 +46,7 @@ def dask_process(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.communicate(timeout=20)
+            process.communicate(timeout=START_PATIENCE)
         finally:
             process.kill()
 

@@ -16,6 +16,7 @@ from daskscope.delivery.http import MAX_ASKED, asked_to_wait
 from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE
 
 HOUR = 3600.0
 
@@ -68,13 +69,19 @@ def test_a_clock_that_is_set_while_the_scheduler_runs_changes_nothing_but_the_ti
         "--daskscope-interval", "100ms",
     ]  # fmt: skip
     with scheduler_process(*options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler:
-        with worker_process(scheduler.address), Client(scheduler.address, timeout=30) as client:
-            client.wait_for_workers(1, timeout=60)
+        with (
+            worker_process(scheduler.address),
+            Client(scheduler.address, timeout=START_PATIENCE) as client,
+        ):
+            client.wait_for_workers(1, timeout=START_PATIENCE)
             for number, ahead in enumerate((0.0, -HOUR, HOUR)):
                 # The service's is right: from now on one is an hour ahead of the other.
                 client.run_on_scheduler(_set_clock, ahead)
                 recorder.wait_for(partial(_are_several, recorder, ahead), "several beats")
-                assert client.submit(inc, number, pure=False).result(timeout=30) == number + 1
+                assert (
+                    client.submit(inc, number, pure=False).result(timeout=START_PATIENCE)
+                    == number + 1
+                )
                 recorder.wait_for(partial(_have_finished, recorder, number + 1), "the computation")
         output = scheduler.stop()
     assert "daskscope:" not in output

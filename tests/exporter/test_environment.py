@@ -25,6 +25,7 @@ from daskscope.observe.environment import deployment_of
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
 from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE
 
 pytestmark = pytest.mark.contract
 
@@ -91,7 +92,7 @@ def test_a_scheduler_tells_how_it_was_started_and_nothing_else_of_its_environmen
         SLURM_SUBMIT_DIR="/home/ada/secret-project",
         **POD,
     ) as scheduler:
-        with Client(scheduler.address, timeout=30):
+        with Client(scheduler.address, timeout=START_PATIENCE):
             beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
     assert beat.cluster.deployment == {
         "gateway.cluster.name": "prod.1a2b",
@@ -226,7 +227,10 @@ def _what_runs_here() -> dict[str, Any]:
 
 
 def test_a_scheduler_tells_what_it_runs_on(recorder: Recorder) -> None:
-    with scheduler_process() as scheduler, Client(scheduler.address, timeout=30) as client:
+    with (
+        scheduler_process() as scheduler,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
+    ):
         daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
         beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
         there = client.run_on_scheduler(_what_runs_here)

@@ -26,6 +26,7 @@ from daskscope.observe import environment
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE
 
 pytestmark = pytest.mark.contract
 
@@ -322,9 +323,9 @@ def test_a_preloaded_scheduler_reports_without_a_client_that_registers(recorder:
     with (
         scheduler_process(*options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler,
         worker_process(scheduler.address),
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
-        assert client.submit(inc, 1).result(timeout=30) == 2
+        assert client.submit(inc, 1).result(timeout=START_PATIENCE) == 2
         client.log_event("mine", "hello")
         assert recorder.computation().frames is None
         recorder.wait_for(recorder.events, "the event")
@@ -347,7 +348,7 @@ def test_a_client_without_a_token_joins_a_preloaded_scheduler(
     with (
         scheduler_process(*options, DASK_DASKSCOPE__TOKEN=TOKEN) as scheduler,
         worker_process(scheduler.address),
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
         # No warning: pytest makes errors of them.
         registration = daskscope.register(
@@ -355,7 +356,7 @@ def test_a_client_without_a_token_joins_a_preloaded_scheduler(
         )
         assert registration.url == f"{recorder.url}/clusters/{registration.cluster_id}"
         assert registration.not_in_force == ("interval",)
-        client.submit(fail, "a_refused_text").exception(timeout=30)
+        client.submit(fail, "a_refused_text").exception(timeout=START_PATIENCE)
         client.close()
         scheduler.stop()
     assert recorder.computation().user == "ada"
@@ -367,7 +368,7 @@ def test_a_preload_with_wrong_settings_leaves_a_scheduler_that_runs() -> None:
         *("--preload", "daskscope", "--daskscope-interval", "often"),
         DASK_DASKSCOPE__TOKEN=TOKEN,
     ) as scheduler:
-        with Client(scheduler.address, timeout=30) as client:
+        with Client(scheduler.address, timeout=START_PATIENCE) as client:
             assert client.scheduler_info()["id"]
         output = scheduler.stop()
     assert "daskscope.interval is 'often'" in output
@@ -392,7 +393,7 @@ def test_a_scheduler_without_the_package_gives_three_ways_out_and_logs_no_token(
         )
     )
     with scheduler_process(PYTHONPATH=str(tmp_path)) as scheduler:
-        with Client(scheduler.address, timeout=30) as client:
+        with Client(scheduler.address, timeout=START_PATIENCE) as client:
             with pytest.raises(daskscope.NotOnScheduler) as error:
                 daskscope.register(client, token=TOKEN)
         output = scheduler.stop()

@@ -23,7 +23,7 @@ from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_logs import attributes, of, records, warn
 from tests.exporter.test_traces import CALLER, PARENT, TRACE, own_span, told_workers
-from tests.patience import PATIENCE, wait_until
+from tests.patience import PATIENCE, START_PATIENCE, wait_until
 
 Totals = dict[tuple[Any, ...], float]
 
@@ -144,8 +144,8 @@ def test_a_scheduler_that_comes_back_at_its_address_is_a_cluster_of_its_own(
     ]  # fmt: skip
     with scheduler_process(*options, DASK_DASKSCOPE__TOKEN=TOKEN) as first:
         with worker_process(first.address) as worker:
-            with Client(first.address, timeout=30) as client:
-                client.submit(inc, 1).result(timeout=30)
+            with Client(first.address, timeout=START_PATIENCE) as client:
+                client.submit(inc, 1).result(timeout=START_PATIENCE)
                 recorder.wait_for(lambda: _finished(recorder) == 1, "the first computation")
                 recorder.misbehave = lambda path: 503
                 delayed(twice)(1).compute()
@@ -160,8 +160,11 @@ def test_a_scheduler_that_comes_back_at_its_address_is_a_cluster_of_its_own(
     port = first.address.rpartition(":")[2]
     with scheduler_process(*options, port=port, DASK_DASKSCOPE__TOKEN=TOKEN) as second:
         assert second.address == first.address
-        with worker_process(second.address), Client(second.address, timeout=30) as client:
-            client.submit(thrice, 1).result(timeout=30)
+        with (
+            worker_process(second.address),
+            Client(second.address, timeout=START_PATIENCE) as client,
+        ):
+            client.submit(thrice, 1).result(timeout=START_PATIENCE)
             recorder.wait_for(lambda: _finished(recorder) == 3, "all computations")
         second.stop()
     cluster_of = {

@@ -23,7 +23,7 @@ from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import stretched, wait_until
+from tests.patience import START_PATIENCE, stretched, wait_until
 
 own_cluster = pytest.mark.own_cluster
 
@@ -491,9 +491,9 @@ def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
         ) as scheduler,
         worker_process(scheduler.address) as one,
         worker_process(scheduler.address) as other,
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
-        client.wait_for_workers(2, timeout=30)
+        client.wait_for_workers(2, timeout=START_PATIENCE)
         data = client.scatter([1, 2], broadcast=True)
         children = [
             child

@@ -30,7 +30,7 @@ from daskscope.delivery.spool import Spool, directory, read_records
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import wait_until
+from tests.patience import START_PATIENCE, wait_until
 
 ENDPOINT = "http://127.0.0.1:1"
 
@@ -402,11 +402,14 @@ def test_what_a_killed_scheduler_could_not_deliver_arrives_from_the_next_one(
     with scheduler_process(*options, DASK_DASKSCOPE__TOKEN=TOKEN) as first:
         with (
             worker_process(first.address),
-            Client(first.address, timeout=30) as client,
+            Client(first.address, timeout=START_PATIENCE) as client,
         ):
             daskscope.register(client, token=TOKEN)
             for number in range(5):
-                assert client.compute(delayed(inc)(number)).result(timeout=30) == number + 1
+                assert (
+                    client.compute(delayed(inc)(number)).result(timeout=START_PATIENCE)
+                    == number + 1
+                )
             _eventually(
                 lambda: _spooled(tmp_path).count('"status":"finished"') >= 5, "five in the spool"
             )

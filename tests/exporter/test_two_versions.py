@@ -17,6 +17,7 @@ from daskscope import config, plugin
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import SchedulerProcess, scheduler_process
 from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE
 
 pytestmark = pytest.mark.contract
 
@@ -57,7 +58,7 @@ def test_settings_in_another_order_are_not_exchanged(
 ) -> None:
     with (
         scheduler_of_other((EXCEPTIONS + PROFILE, PROFILE + EXCEPTIONS)) as scheduler,
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
         daskscope.register(
             client,
@@ -81,7 +82,7 @@ def test_a_switch_that_the_client_does_not_know_is_off(
             (PROFILE, "    new_transmit: bool\n    new_count: int\n" + PROFILE),
             (taken, "        new_transmit=True,\n        new_count=7,\n" + taken),
         ) as scheduler,
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
         registration = daskscope.register(client, endpoint=recorder.url, token=TOKEN)
         assert registration.url == recorder.url + f"/clusters/{registration.cluster_id}"
@@ -94,7 +95,7 @@ def test_a_setting_that_the_scheduler_does_not_know_is_refused_and_keeps_nobody_
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scheduler_process() as scheduler:
-        with Client(scheduler.address, timeout=30) as client:
+        with Client(scheduler.address, timeout=START_PATIENCE) as client:
             with monkeypatch.context() as newer:
                 newer.setattr(plugin, "__version__", "9.9")
                 newer.setattr(

@@ -17,6 +17,7 @@ from daskscope.observe.users import MAX_CLIENTS, Users
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE
 
 
 def by_ada(x: int) -> int:
@@ -60,16 +61,16 @@ def test_who_did_not_register_is_not_taken_for_who_did_and_the_host_is_the_sched
     with (
         scheduler_process(OTEL_BLRP_SCHEDULE_DELAY="100") as scheduler,
         worker_process(scheduler.address),
-        Client(scheduler.address, timeout=30) as client,
-        Client(scheduler.address, timeout=30) as other,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as other,
     ):
         daskscope.register(client, **settings)
-        client.submit(by_ada, 1).result(timeout=30)
-        client.submit(submit_from_inside, 1).result(timeout=30)
-        other.submit(by_nobody_known, 1).result(timeout=30)
+        client.submit(by_ada, 1).result(timeout=START_PATIENCE)
+        client.submit(submit_from_inside, 1).result(timeout=START_PATIENCE)
+        other.submit(by_nobody_known, 1).result(timeout=START_PATIENCE)
         monkeypatch.setattr(environment, "user", lambda: "bob")
         daskscope.register(other, **settings)
-        other.submit(by_bob, 1).result(timeout=30)
+        other.submit(by_bob, 1).result(timeout=START_PATIENCE)
 
         assert user_of(recorder, "by_ada") == "ada"
         assert user_of(recorder, "by_a_task_of_ada") == "ada"
@@ -97,9 +98,9 @@ def test_a_preloaded_cluster_is_its_schedulers_users_and_so_are_clients_that_nev
             JUPYTERHUB_USER="",
         ) as scheduler,
         worker_process(scheduler.address),
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
-        client.submit(by_nobody_known, 1).result(timeout=30)
+        client.submit(by_nobody_known, 1).result(timeout=START_PATIENCE)
         assert user_of(recorder, "by_nobody_known") == "grace"
     assert recorder.beats[0].cluster.user == "grace"
 

@@ -16,6 +16,7 @@ from daskscope.protocol import Mismatch
 from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE
 
 pytestmark = pytest.mark.contract
 
@@ -35,11 +36,11 @@ def test_what_differs_is_told_while_the_worker_is_there(recorder: Recorder, tmp_
     with (
         scheduler_process() as scheduler,
         worker_process(scheduler.address),
-        Client(scheduler.address, timeout=30) as client,
+        Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
         packages = client.get_versions()["scheduler"]["packages"]
         numpy, toolz = packages["numpy"], packages["toolz"]
-        client.wait_for_workers(1, timeout=30)
+        client.wait_for_workers(1, timeout=START_PATIENCE)
         daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
         beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
         assert beat.status.mismatches == ()

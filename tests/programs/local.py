@@ -206,6 +206,32 @@ async def main():
         print(loop.get_debug(), len(asyncio.all_tasks()) > 0)
 asyncio.run(main())
 """,
+    "OpenTelemetry of its own": """
+from distributed import LocalCluster, worker_client
+from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+def seen():
+    return sorted(baggage.get_all().items()), context.get_value("mine")
+def nested():
+    with worker_client() as inner:
+        return seen(), inner.submit(seen, pure=False).result()
+context.attach(baggage.set_baggage("of", "the program", context.set_value("mine", "too")))
+tracer = trace.get_tracer("mine")
+with tracer.start_as_current_span("outer") as outer:
+    cluster = LocalCluster(
+        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=False
+    )
+    client = Client(cluster)
+    register(client)
+    with tracer.start_as_current_span("inner") as inner:
+        print(client.submit(seen, pure=False).result(), client.submit(nested, pure=False).result())
+        print(trace.get_current_span() is inner, seen())
+    print(trace.get_current_span() is outer)
+print(client.submit(seen, pure=False).result())
+client.close(); cluster.close()
+print(trace.get_current_span().get_span_context().is_valid, seen())
+""",
     "an event loop with a handler for exceptions": """
 import asyncio
 from distributed import LocalCluster

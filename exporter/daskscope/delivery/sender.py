@@ -12,6 +12,7 @@ import requests
 
 from daskscope import protocol
 from daskscope.config import Settings
+from daskscope.containment import contain
 from daskscope.delivery.http import MAX_ASKED, Session, asked_to_wait, pause
 from daskscope.delivery.problems import NEVER, Problem, corrected, refused, unexpected, unreachable
 from daskscope.delivery.queue import Pending
@@ -149,7 +150,7 @@ class Sender:
             if delivered:
                 self._deliver_spool()
         except Exception as error:  # whatever it is, what was not acknowledged is not lost by it
-            self._drops["internal error"] += 1
+            contain(error, self._drops)
             delivered = self._failed(unexpected(self._settings.endpoint, error))
         if not delivered:
             self.keeper.keep()
@@ -228,6 +229,7 @@ class Sender:
                 allow_redirects=False,  # the token is for this address
             )
         except Exception as error:  # whatever it is, nothing was delivered
+            contain(error)
             return unreachable(endpoint, error)
 
     def _refused(self, response: requests.Response) -> bool:

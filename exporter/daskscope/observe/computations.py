@@ -24,7 +24,7 @@ from distributed.metrics import time
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.containment import INTERNAL_ERROR, guarded
+from daskscope.containment import contain, each_guarded, guarded
 from daskscope.observe.group_index import Membership
 from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.naming import Naming
@@ -171,8 +171,8 @@ class Computations:
                 elif run is not None:
                     try:  # without a call, for each task that there is
                         group.finished(run, group.totals or self._totals_of(key))
-                    except Exception:  # a number of its run costs that, not that it has ended
-                        self._drops[INTERNAL_ERROR] += 1
+                    except Exception as error:  # a number of its run, not that it has ended
+                        contain(error, self._drops)
                     self._rests(key, finish, group.computation, run[0] + ahead)
                 elif end is not None:
                     at, details = end
@@ -189,8 +189,8 @@ class Computations:
                         whole.forget(key)
                         if whole.forgotten >= whole.counted:
                             del wholes[whole.dasks.name]
-            except Exception:  # the others are counted nevertheless
-                self._drops[INTERNAL_ERROR] += 1
+            except Exception as error:  # the others are counted nevertheless
+                contain(error, self._drops)
 
     def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
         """Count a run of ``task`` that raised an exception and that Dask repeats."""
@@ -250,8 +250,10 @@ class Computations:
             cost += 1 + len(computation.changed) + len(computation.groups) // 4
             if cost > most and (computations or not any_row):
                 break
-            rows.extend(group.row() for group in self._take_oldest())
-            row = computation.row()
+            rows.extend(each_guarded(self._drops, Group.row, self._take_oldest()))
+            row = guarded(self._drops, None, computation.row)
+            if row is None:
+                continue
             # No task is on its way from one state to the next now.
             computation.over = computation.over or row.status != "running"
             computations.append(row)

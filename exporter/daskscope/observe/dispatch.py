@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from daskscope.containment import INTERNAL_ERROR
+from daskscope.containment import contain
 from daskscope.observe.group_index import Membership
 from daskscope.task_context import ANNOTATION
 
@@ -53,8 +53,8 @@ def hand_on_contexts(
                         message["annotations"] = told
                     elif ANNOTATION not in annotations:
                         message["annotations"] = {**annotations, **told}
-        except Exception:
-            drops[INTERNAL_ERROR] += 1
+        except Exception as error:
+            contain(error, drops)
         return message
 
     setattr(scheduler, _MAKES_MESSAGE, task_to_msg)

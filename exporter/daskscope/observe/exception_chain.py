@@ -17,6 +17,7 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
+from daskscope.containment import contain
 from daskscope.protocol import MAX_NAME
 
 #: The longest pickle that is read, in bytes: it is on the event loop, if once for equal failures,
@@ -67,7 +68,8 @@ def causes_of(traceback: str, exception: Any) -> Causes:
     """
     try:
         error = _read(exception)
-    except Exception:  # of what is no pickle, or is made in a way that is not known
+    except Exception as unread:  # of what is no pickle, or is made in a way that is not known
+        contain(unread)
         error = None
     # Dask sends another in place of one that cannot be pickled, or has a long text: one that was
     # made, not raised.
@@ -79,7 +81,8 @@ def causes_of(traceback: str, exception: Any) -> Causes:
             if len(told) == MAX_CAUSES:
                 return Causes(tuple(told), cut=True)
             told.append(cause)
-    except Exception:  # the rest is made in a way that is not known
+    except Exception as unread:  # the rest is made in a way that is not known
+        contain(unread)
         return Causes(tuple(told), cut=True)
     return Causes(tuple(told))
 

@@ -6,13 +6,13 @@ import builtins
 import pickletools
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from distributed.scheduler import Scheduler
 
 from daskscope import protocol
+from daskscope.containment import Contained
 
 _BUILTINS = frozenset(
     name
@@ -83,7 +83,7 @@ def _classes(exception: Any) -> Iterator[str]:
     names: list[Any] = []  # the strings of late, None for whatever else
     memo: list[Any] = []
     by_value = 0  # the class is no module's: its metaclass comes next (2), then its name (1)
-    with suppress(Exception):  # of what is no pickle nothing is known
+    with Contained():  # of what is no pickle nothing is known
         for operation, argument, _ in islice(pickletools.genops(pickled), _MAX_OPERATIONS):
             what = operation.name
             if what == "MEMOIZE":

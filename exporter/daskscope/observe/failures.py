@@ -16,7 +16,7 @@ from dask.typing import Key
 from distributed.metrics import time
 
 from daskscope import protocol
-from daskscope.containment import guarded
+from daskscope.containment import each_guarded, guarded
 from daskscope.observe.bounded import Bounded, Count
 from daskscope.observe.exception_chain import Causes, causes_of
 from daskscope.observe.exception_types import by_dask, type_of_failed
@@ -195,7 +195,7 @@ class Failures:
         changed = list(islice(self._changed, most))
         for failure in changed:
             del self._changed[failure]
-        return [RawFailure(failure.row(), failure.causes) for failure in changed]
+        return list(each_guarded(self._drops, _Totals.raw, changed))
 
 
 def _text_of(details: Mapping[str, Any], task: Key) -> str:
@@ -258,8 +258,8 @@ class _Totals:
     def characters(self) -> int:
         return len(self.message) + len(self.traceback) + self.causes.characters()
 
-    def row(self) -> protocol.Failure:
-        return protocol.Failure(
+    def raw(self) -> RawFailure:
+        row = protocol.Failure(
             computation=self.computation,
             fingerprint=self.fingerprint,
             type=self.type,
@@ -272,6 +272,7 @@ class _Totals:
             worker=self.worker,
             retried=self.retried,
         )
+        return RawFailure(row, self.causes)
 
 
 @lru_cache(maxsize=256)

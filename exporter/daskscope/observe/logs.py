@@ -8,14 +8,11 @@ it is the script's thread, too: there only Dask's own loggers count.
 
 from __future__ import annotations
 
-import inspect
 import logging
-import pickle
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +22,13 @@ from distributed.scheduler import Scheduler, TaskState
 
 from daskscope import cutting, worker_logs
 from daskscope.config import Settings
-from daskscope.containment import guarded
+from daskscope.containment import Contained, guarded
 from daskscope.observe.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
+from daskscope.sent_code import sent, texts_of
 from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
 
-# What is sent along stands in the same module there: there is nothing of ours to import.
-_OURS = "from daskscope."
-# Read while this is imported: not on an event loop.
-_TEXTS = tuple(
-    "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_OURS))
-    for text in map(inspect.getsource, (cutting, worker_logs))
-)
+_TEXTS = texts_of(cutting, worker_logs)
 
 #: The plugin's name on the workers.
 NAME = "daskscope-logs"
@@ -140,8 +132,11 @@ class Logs:
             self._records.append(LogRecord(*described, worker, computation, prefix))
 
 
-def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable[[], None]:
+def watch_logs(
+    scheduler: Scheduler, logs: Logs, settings: Settings, drops: Counter[str]
+) -> Callable[[], None]:
     """Give ``logs`` what is logged from now on, here and on all workers. Return what ends it."""
+    contained = Contained(drops)
     level, exceptions = settings.logs_level, settings.exceptions_transmit
     loop = threading.get_ident()
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -162,27 +157,26 @@ def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable
 
     def receive(worker: str, records: Any = (), dropped: int = 0, **_: Any) -> None:
         # What this raised would end the worker's connection.
-        try:
-            logs.of_worker(worker, records)
+        with contained:
             logs.dropped(dropped)
-        except Exception:
-            logs.dropped(len(records))
+            logs.of_worker(worker, records)
 
     async def board() -> None:
-        # A worker may leave meanwhile. All others have it then, and those that come get it.
-        with suppress(Exception):
-            plugin = pickle.dumps(_Carried(level=level, exceptions=exceptions))
-            await scheduler.register_worker_plugin(None, plugin, NAME, idempotent=False)
+        with contained:
+            plugin = sent(_TEXTS, "WorkerLogs", level=level, exceptions=exceptions)
+            # A worker may leave meanwhile. All others have it then, and those that come get it.
+            with Contained():
+                await scheduler.register_worker_plugin(None, plugin, NAME, idempotent=False)
 
     async def leave() -> None:
-        with suppress(Exception):
+        with Contained():  # as workers leave
             await scheduler.unregister_worker_plugin(None, NAME)
 
     scheduler.stream_handlers[OP] = receive
     # For a worker whose stream has broken.
     scheduler.handlers[OP] = receive
     scheduler.loop.add_callback(board)
-    untap = tap(take)
+    untap = tap(contained.around(take, otherwise=None))
 
     def stop() -> None:
         untap()
@@ -194,25 +188,6 @@ def watch_logs(scheduler: Scheduler, logs: Logs, settings: Settings) -> Callable
                 scheduler.loop.add_callback(leave)
 
     return stop
-
-
-class _Carried:
-    """A :class:`daskscope.worker_logs.WorkerLogs` that is pickled as the text of its code.
-
-    By reference it would need daskscope on the workers. By value, as cloudpickle does it, a worker
-    with another Python could not load it, and would not even start.
-    """
-
-    def __init__(self, **arguments: Any) -> None:
-        self._names = {
-            "texts": _TEXTS,
-            "module": {"__name__": "daskscope_worker_logs"},
-            "arguments": arguments,
-        }
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        make = "[exec(text, module) for text in texts] and module['WorkerLogs'](**arguments)"
-        return eval, (make, self._names)
 
 
 def _ignore(**_: Any) -> None:

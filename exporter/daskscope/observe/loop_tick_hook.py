@@ -11,6 +11,8 @@ from typing import Any
 
 from distributed.scheduler import Scheduler
 
+from daskscope.containment import contain
+
 
 class Ticks:
     """Calls ``callbacks`` on the event loop whenever Dask looks at it, until :meth:`stop`.
@@ -36,8 +38,8 @@ class Ticks:
 
     def _look(self) -> Any:
         for callback in self._callbacks:
-            try:
+            try:  # fifty times a second
                 callback()
-            except Exception:
-                self._drops["internal error"] += 1
+            except Exception as error:
+                contain(error, self._drops)
         return self._original()

@@ -436,11 +436,11 @@ class Observer:
             task_groups=tuple(task_groups),
             traced=traced,
             failures=tuple(self._failures.changed(max(left, 1) * FAILURES_PER_ROW)),
-            worker_losses=self._losses.take(last=self._stopped),
-            events=self._events.take(),
-            code=self._code.take(),
-            logs=self.logs.take(),
-            profiles=() if self.profiles is None else self.profiles.take(),
+            worker_losses=guarded(self._drops, (), self._losses.take, last=self._stopped),
+            events=guarded(self._drops, (), self._events.take),
+            code=guarded(self._drops, (), self._code.take),
+            logs=guarded(self._drops, (), self.logs.take),
+            profiles=() if self.profiles is None else guarded(self._drops, (), self.profiles.take),
         )
 
     def profile_window(self, *, leaving: Collection[str] | None = None) -> Window | None:

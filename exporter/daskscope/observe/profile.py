@@ -25,6 +25,7 @@ from distributed.metrics import time
 from distributed.scheduler import Scheduler
 
 from daskscope import protocol
+from daskscope.containment import contain
 from daskscope.observe.call_tree import CallTree
 
 #: Workers that are asked for one window; where there are more, they take turns.
@@ -175,7 +176,8 @@ class Profiles:
                 try:
                     async with asyncio.timeout(min(until - now, WORKER_DEADLINE)):
                         answered[address] = await self._ask(address, window, tree)
-                except Exception:
+                except Exception as error:
+                    contain(error)
                     # It has left, it hangs, it cannot answer: the others can.
                     silent.append(address)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from distributed.scheduler import Scheduler
 
+from daskscope.containment import Contained
+
 #: Requests after which workers go, and whether all do that are not named.
 _REQUESTS = {"retire_workers": False, "restart": True, "restart_workers": True}
 
@@ -32,7 +34,7 @@ class Leaving:
     ) -> None:
         self._scheduler = scheduler
         self._before: Callable[[Collection[str]], Awaitable[None]] | None = before
-        self._drops = drops
+        self._contained = Contained(drops)
         handlers = scheduler.handlers
         self._originals = {name: handlers[name] for name in _REQUESTS if name in handlers}
         self._ours = {name: self._around(name, was) for name, was in self._originals.items()}
@@ -51,12 +53,10 @@ class Leaving:
         @wraps(original)
         async def handler(*args: Any, **request: Any) -> Any:
             if self._before is not None:
-                try:
+                with self._contained:
                     who = self._who(request, all_others=_REQUESTS[name])
                     if who:
                         await self._before(who)
-                except Exception:  # the request goes on whatever is wrong with us
-                    self._drops["internal error"] += 1
             return await original(*args, **request)
 
         return handler

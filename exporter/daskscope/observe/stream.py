@@ -83,11 +83,7 @@ class Messages(Generic[Value]):
         return synchronous
 
     def _value(self, message: Mapping[str, Any]) -> Value | None:
-        try:
-            return self._read(message)
-        except Exception:
-            self._drops["internal error"] += 1
-            return None
+        return guarded(self._drops, None, self._read, message)
 
     def _passed_on(self, message: dict[str, Any]) -> dict[str, Any]:
         if self._pass_on is None:

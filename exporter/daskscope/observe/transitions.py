@@ -17,7 +17,7 @@ from dask.typing import Key
 from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler, TaskState
 
-from daskscope.containment import INTERNAL_ERROR, guarded
+from daskscope.containment import contain, guarded
 from daskscope.observe.computations import ENDS, PUT_BACK, Computations
 from daskscope.observe.groups import Group
 from daskscope.observe.workers import Workers
@@ -137,8 +137,8 @@ class Transitions:
                 # Of each kind: whatever Dask does with all of its tasks, it may do in one go.
                 if len(steps) >= full:
                     self._hand_over()
-            except Exception:  # as in the plugin's other hooks, whose wrapper costs a call more
-                drops[INTERNAL_ERROR] += 1
+            except Exception as error:  # no wrapper, which would cost a call for each
+                contain(error, drops)
 
         return note
 

@@ -7,24 +7,21 @@ and then, and nothing of the processes that it started.
 
 from __future__ import annotations
 
-import inspect
 import os
-import pickle
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from distributed.core import Status
 from distributed.scheduler import Scheduler, WorkerState, heartbeat_interval
 
 from daskscope import worker_process
+from daskscope.containment import Contained
+from daskscope.sent_code import sent, texts_of
 from daskscope.worker_process import METRIC
 
-# Read while this is imported: not on an event loop.
-_TEXT = inspect.getsource(worker_process)
+_TEXTS = texts_of(worker_process)
 
 #: The plugin's name on the workers.
 NAME = "daskscope-process"
@@ -168,19 +165,20 @@ def _without_shares(
     ]
 
 
-def watch_processes(scheduler: Scheduler) -> Callable[[], None]:
+def watch_processes(scheduler: Scheduler, drops: Counter[str]) -> Callable[[], None]:
     """Have present and future workers say what their processes are at. Return what ends it."""
     # Each its own: a worker may hear of the end of one after the beginning of the next.
     name = f"{NAME}-{uuid.uuid4().hex[:8]}"
 
-    # A worker may leave meanwhile. All others have it then, and those that come get it.
     async def board() -> None:
-        with suppress(Exception):
-            plugin = pickle.dumps(_Carried(_TEXT))
-            await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+        with Contained(drops):
+            plugin = sent(_TEXTS, "WorkerProcess")
+            # A worker may leave meanwhile. All others have it then, and those that come get it.
+            with Contained():
+                await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
 
     async def leave() -> None:
-        with suppress(Exception):
+        with Contained():  # as workers leave
             await scheduler.unregister_worker_plugin(None, name)
 
     scheduler.loop.add_callback(board)
@@ -190,16 +188,3 @@ def watch_processes(scheduler: Scheduler) -> Callable[[], None]:
             scheduler.loop.add_callback(leave)
 
     return stop
-
-
-class _Carried:
-    """A :class:`daskscope.worker_process.WorkerProcess` that is pickled as the text of its code.
-
-    As in ``daskscope.observe.logs``: by value, a worker with another Python could not load it.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._names = {"text": text, "module": {"__name__": "daskscope_worker_process"}}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return eval, ("exec(text, module) or module['WorkerProcess']()", self._names)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from opentelemetry.trace import SpanContext
 from opentelemetry.util.types import AnyValue
 
 from daskscope import names, protocol
 from daskscope.config import Settings
+from daskscope.containment import Contained, each_guarded
 from daskscope.observe.logs import LogRecord
 from daskscope.otlp.environment import Destination
 from daskscope.otlp.exporters import Exporters
@@ -22,6 +25,8 @@ from daskscope.otlp.providers import Who
 from daskscope.otlp.traces import Traces
 from daskscope.privacy import Cleared
 from daskscope.scrubbing import Scrubber
+
+Row = TypeVar("Row")
 
 #: Computations of which it is known what the log was told; beyond it the oldest are forgotten.
 MAX_TOLD = 5_000
@@ -64,6 +69,7 @@ class Emitter:
     ) -> None:
         self._settings = settings
         self._drops = drops
+        self._contained = Contained(drops)
         self._exporters = Exporters(destination, settings.interval, service_is_well, drops)
         self._others_failures = send_failures
         self._waiting = waiting
@@ -76,42 +82,27 @@ class Emitter:
             self._parts = self._start(snapshot.cluster)
         self._parts.who.name = snapshot.cluster.name
         logs = self._parts.logs
-        self._parts.metrics.observe(snapshot)
+        with self._contained:
+            self._parts.metrics.observe(snapshot)
         if self._parts.traces is not None:
-            self._parts.traces.observe(snapshot)
+            with self._contained:
+                self._parts.traces.observe(snapshot)
         if snapshot.phase == "start":
             self._tell_cluster(logs, names.LOG_CLUSTER_STARTED, "Cluster started", snapshot)
-        for computation in snapshot.computations:
-            self._tell_computation(logs, computation, snapshot.status.at)
-        for failure in snapshot.failures:
-            self._tell_failure(logs, failure)
-        for loss in snapshot.worker_losses:
-            _tell_loss(logs, loss)
-        for record in snapshot.logs:
-            self._tell_record(logs, record)
-        for event in snapshot.events:
-            logs.emit(
-                names.LOG_EVENT,
-                event.message,
-                event.at,
-                {names.EVENT_TOPIC: event.topic, names.EVENT_CUT: event.cut},
-            )
-        for shutdown in snapshot.shutdowns:
-            logs.emit(
-                names.LOG_CLUSTER_SHUTDOWN,
-                f"Shutdown {shutdown.state}: {shutdown.detail}",
-                shutdown.at,
-                {
-                    names.SHUTDOWN_STATE: shutdown.state,
-                    names.SHUTDOWN_REQUESTED_BY: shutdown.requested_by,
-                },
-                severity=ERROR if shutdown.state == "failed" else INFO,
-            )
-        for computation in snapshot.computations:
-            if computation.status != "running":
-                self._tell_end(logs, computation)
+        now = snapshot.status.at
+        self._each(partial(self._tell_computation, logs, now), snapshot.computations)
+        self._each(partial(self._tell_failure, logs), snapshot.failures)
+        self._each(partial(_tell_loss, logs), snapshot.worker_losses)
+        self._each(partial(self._tell_record, logs), snapshot.logs)
+        self._each(partial(_tell_event, logs), snapshot.events)
+        self._each(partial(_tell_shutdown, logs), snapshot.shutdowns)
+        self._each(partial(self._tell_end, logs), snapshot.computations)
         if snapshot.phase == "stop":
             self._tell_cluster(logs, names.LOG_CLUSTER_STOPPED, "Cluster stopped", snapshot)
+
+    def _each(self, tell: Callable[[Row], None], rows: Iterable[Row]) -> None:
+        """Tell of each row. One that cannot be told of costs that one."""
+        each_guarded(self._drops, tell, rows)
 
     def send_failures(self) -> dict[str, int]:
         """Return how many requests failed, by what was sent: the others' too."""
@@ -158,7 +149,7 @@ class Emitter:
             Logs(self._exporters.logs(), who),
         )
 
-    def _tell_computation(self, logs: Logs, computation: protocol.Computation, now: float) -> None:
+    def _tell_computation(self, logs: Logs, now: float, computation: protocol.Computation) -> None:
         """Tell that a computation began, or how far it has come."""
         told = self._told.get(computation.id)
         attributes: dict[str, str | int] = {
@@ -193,7 +184,7 @@ class Emitter:
 
     def _tell_end(self, logs: Logs, computation: protocol.Computation) -> None:
         told = self._told.get(computation.id)
-        if told is None or told.ended:
+        if computation.status == "running" or told is None or told.ended:
             return
         told.ended = True
         logs.emit(
@@ -287,6 +278,27 @@ def _tell_loss(logs: Logs, loss: protocol.WorkerLoss) -> None:
         loss.at,
         {name: value for name, value in attributes.items() if value is not None},
         severity=INFO if loss.expected else ERROR,
+    )
+
+
+def _tell_event(logs: Logs, event: protocol.Event) -> None:
+    attributes: dict[str, AnyValue] = {
+        names.EVENT_TOPIC: event.topic,
+        names.EVENT_CUT: event.cut,
+    }
+    logs.emit(names.LOG_EVENT, event.message, event.at, attributes)
+
+
+def _tell_shutdown(logs: Logs, shutdown: protocol.Shutdown) -> None:
+    logs.emit(
+        names.LOG_CLUSTER_SHUTDOWN,
+        f"Shutdown {shutdown.state}: {shutdown.detail}",
+        shutdown.at,
+        {
+            names.SHUTDOWN_STATE: shutdown.state,
+            names.SHUTDOWN_REQUESTED_BY: shutdown.requested_by,
+        },
+        severity=ERROR if shutdown.state == "failed" else INFO,
     )
 
 

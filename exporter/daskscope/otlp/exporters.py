@@ -12,6 +12,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from daskscope.containment import contain
 from daskscope.otlp.backlog import MAX_RECORD_BYTES, MAX_SPAN_BYTES, Backlog, LogQueue, SpanQueue
 from daskscope.otlp.delta_temporality import Increments
 from daskscope.otlp.environment import Destination, Signal
@@ -74,6 +75,7 @@ class Exporters:
             with silence():
                 return self._destination.exporter(signal)
         except Exception as error:  # a variable that names no file, and the like
+            contain(error)
             return _Unable(error)
 
 

@@ -27,6 +27,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 
 from daskscope import names, protocol
+from daskscope.containment import Contained
 from daskscope.otlp.providers import SCOPE
 from daskscope.otlp.variables import positive
 from daskscope.privacy import Cleared
@@ -60,7 +61,7 @@ class Metrics:
         drops: Counter[str],
     ) -> None:
         """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it."""
-        self._drops = drops
+        self._contained = Contained(drops)
         self._last: Cleared | None = None
         self._send_failures = send_failures
         self._waiting = waiting
@@ -110,10 +111,8 @@ class Metrics:
         self._collect()
 
     def _collect(self) -> None:
-        try:
+        with self._contained:  # they are totals: what goes wrong now is told the next time
             self._reader.collect()
-        except Exception:  # it took too long, say: they are totals, and the next time they are told
-            self._drops["internal error"] += 1
 
     def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
         makers = {

@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from daskscope.containment import contain
 from daskscope.delivery.http import pause
 from daskscope.otlp.environment import Destination, Signal
 from daskscope.otlp.outcome import Outcome, asked, content, is_answered, may_help, too_large, why
@@ -148,6 +149,7 @@ class Delivery:
             try:
                 result = export()
             except Exception as error:
+                contain(error)
                 # Its text, not its repr: that of an OSError does not name the file.
                 _quiet.last = f"{type(error).__name__}: {error}"
         return getattr(result, "name", None) == "SUCCESS"

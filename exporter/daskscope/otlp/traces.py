@@ -28,6 +28,7 @@ from opentelemetry.util.types import AttributeValue
 
 from daskscope import names, protocol
 from daskscope.config import Settings
+from daskscope.containment import Contained
 from daskscope.observe.groups import Traced
 from daskscope.observe.samples import TaskSample
 from daskscope.observe.trace_context import TraceContext, of_computation
@@ -63,6 +64,7 @@ class Traces:
         drops: Counter[str],
     ) -> None:
         self._drops = drops
+        self._contained = Contained(drops)
         self._ids = _GivenIds()
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
@@ -84,7 +86,8 @@ class Traces:
         for computation in snapshot.computations:
             traced = snapshot.traced.get(computation.id)
             if traced is not None and self.context(computation.id) is None:
-                self._start(computation, traced.caller)
+                with self._contained:
+                    self._start(computation, traced.caller)
         for group in snapshot.task_groups:
             self._keep(group)
         ended = [
@@ -95,7 +98,8 @@ class Traces:
         allowed = self._allowed([traced for _, _, traced in ended], snapshot.status.at)
         for (computation, opened, _), samples in zip(ended, allowed, strict=True):
             self._groups -= len(opened.groups)
-            self._end(computation, opened, samples)
+            with self._contained:
+                self._end(computation, opened, samples)
 
     def shutdown(self) -> None:
         """Send what waits and end. Takes as long as the exporter's timeout."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import MutableMapping
 from inspect import isawaitable
 from typing import Any
 
 from distributed import Client
 
+from daskscope.containment import Contained, contain
 from daskscope.shutdown.closing import MANAGER_TOPIC
 
 logger = logging.getLogger("daskscope")
 
 
-def heed_shutdowns(client: Client) -> None:
+def heed_shutdowns(client: Client, drops: MutableMapping[str, int]) -> None:
     """Close the cluster of ``client`` when its scheduler asks for it, by way of its manager.
 
     Only the manager lets go of all that it has started, such as jobs and machines. Where it is in
@@ -35,7 +37,7 @@ def heed_shutdowns(client: Client) -> None:
             target=_close, args=(cluster, loop), name="daskscope-shutdown", daemon=True
         ).start()
 
-    client.subscribe_topic(MANAGER_TOPIC, heed)
+    client.subscribe_topic(MANAGER_TOPIC, Contained(drops).around(heed, otherwise=None))
 
 
 def _close(cluster: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -48,4 +50,5 @@ def _close(cluster: Any, loop: asyncio.AbstractEventLoop) -> None:
 
             asyncio.run_coroutine_threadsafe(closed(), loop).result()
     except Exception as error:
+        contain(error)
         logger.warning("daskscope: the cluster could not be closed: %r", error)

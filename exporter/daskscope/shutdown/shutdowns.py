@@ -15,6 +15,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 from daskscope.config import Settings
+from daskscope.containment import Contained, contain
 from daskscope.observe.idle import Idle
 from daskscope.shutdown import closing
 from daskscope.timer import Timer
@@ -71,7 +72,7 @@ class Shutdowns:
         self._scheduler = scheduler
         self._settings = settings
         self._idle = idle
-        self._drops = drops
+        self._contained = Contained(drops)
         self._tell = tell
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._under_way: dict[str, _Asked] = {}
@@ -82,7 +83,7 @@ class Shutdowns:
         self._rows: dict[str, protocol.Shutdown] = {}
         self._tasks_held = 0
         self._ended = False
-        self._timer = Timer(self._look, TICK)
+        self._timer = Timer(self._look, TICK, drops)
 
     def take(self) -> tuple[protocol.Shutdown, ...]:
         """Return the shutdowns whose state has changed since the last call."""
@@ -98,13 +99,11 @@ class Shutdowns:
             self._known[command.action, command.id] = None
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
-            try:
+            with self._contained:
                 if command.action == "call off":
                     self._called_off_by(command)
                 else:
                     self._asked_by(command)
-            except Exception:
-                self._drops["internal error"] += 1
 
     def work_arrived(self) -> None:
         """A graph has arrived."""
@@ -141,28 +140,24 @@ class Shutdowns:
     # --- what asks for it -------------------------------------------------------------------------
 
     def _look(self) -> None:
-        # Tornado would log what it raises, each time.
-        try:
-            self._idle.look()
-            held = len(self._scheduler.tasks)
-            for asked in list(self._under_way.values()):
-                if held > self._tasks_held or self._at_work(asked) is not None:
-                    self._work_arrived(asked)
-            self._tasks_held = held
-            idle, timeout = self._idle.seconds(), self._settings.idle_timeout
-            if timeout is None or idle is None or idle < timeout or self._under_way:
-                return
-            self._begin(
-                _Asked(
-                    id=f"idle-{int(time() * 1000):x}",
-                    requested_by=SETTINGS,
-                    reason=f"It was idle for {format_time(idle)}.",
-                    grace=self._settings.idle_grace,
-                    even_if_busy=False,
-                )
+        self._idle.look()
+        held = len(self._scheduler.tasks)
+        for asked in list(self._under_way.values()):
+            if held > self._tasks_held or self._at_work(asked) is not None:
+                self._work_arrived(asked)
+        self._tasks_held = held
+        idle, timeout = self._idle.seconds(), self._settings.idle_timeout
+        if timeout is None or idle is None or idle < timeout or self._under_way:
+            return
+        self._begin(
+            _Asked(
+                id=f"idle-{int(time() * 1000):x}",
+                requested_by=SETTINGS,
+                reason=f"It was idle for {format_time(idle)}.",
+                grace=self._settings.idle_grace,
+                even_if_busy=False,
             )
-        except Exception:
-            self._drops["internal error"] += 1
+        )
 
     def _asked_by(self, command: protocol.Command) -> None:
         asked = _Asked(
@@ -206,6 +201,7 @@ class Shutdowns:
             if work is not None and asked.id in self._under_way:
                 self._call_off(asked, f"It is at work: {work}.")
         except Exception as error:
+            contain(error)
             self._fail(asked, f"It could not be closed: {type(error).__name__}: {error}")
         finally:
             self._carriers.pop(asked.id, None)
@@ -330,7 +326,7 @@ class Shutdowns:
             detail=detail.strip(),
         )
         self._rows[asked.id] = row
-        try:
+        with self._contained:
             self._scheduler.log_event(
                 closing.TOPIC,
                 {
@@ -341,8 +337,6 @@ class Shutdowns:
                     "detail": row.detail,
                 },
             )
-        except Exception:
-            self._drops["internal error"] += 1
 
 
 def _sentence(words: str) -> str:
