@@ -18,7 +18,6 @@ import pytest
 
 from tests.exporter.recorder import Recorder
 from tests.programs import local, preludes, users
-from tests.service_process import free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -104,12 +103,6 @@ def runner() -> Iterator[Runner]:
     runner = Runner()
     yield runner
     runner.stop()
-
-
-@pytest.fixture(scope="session")
-def refusing() -> str:
-    """The address of a service that is not there."""
-    return f"http://127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="session")

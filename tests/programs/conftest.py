@@ -1,0 +1,13 @@
+"""What programs are run beside."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.service_process import free_port
+
+
+@pytest.fixture(scope="session")
+def refusing() -> str:
+    """The address of a service that is not there."""
+    return f"http://127.0.0.1:{free_port()}"
