@@ -57,7 +57,7 @@ def draw_no_pauses(exporter: Any) -> None:
     numbers that come then. The SDK has no public way to it; releases that draw only after a failure
     go on to do so.
     """
-    client = getattr(exporter, "_client", None)
+    client: Any = getattr(exporter, "_client", None)
     if hasattr(client, "_compute_backoff"):
         client._compute_backoff = float
 
