@@ -24,9 +24,6 @@ from granian.server import Server
 
 from daskscope.errors import ConfigurationError
 from daskscope_service import logs, tls
-from daskscope_service.accounts.openid import is_safe
-from daskscope_service.application import close_app, create_app, limits
-from daskscope_service.front import Front
 from daskscope_service.settings import Settings
 
 #: Seconds that requests under way get to finish once the service is told to stop, and then it is
@@ -106,13 +103,19 @@ def check(settings: Settings) -> None:
             "say under which address users reach the service, for links lead there: "
             "--public-url https://NAME, or DASKSCOPE_PUBLIC_URL"
         )
-    if settings.oidc_issuer and not is_safe(settings.oidc_issuer):
-        raise ConfigurationError(
-            f"DASKSCOPE_OIDC_ISSUER is {settings.oidc_issuer!r}; it must be an address that begins "
-            "with https://"
-        )
+    if settings.oidc_issuer:
+        _check_issuer(settings.oidc_issuer)
     _ = settings.oidc_secret  # can its file be read?
     _try_address(settings, addresses[0])
+
+
+def _check_issuer(issuer: str) -> None:
+    from daskscope_service.accounts.openid import is_safe
+
+    if not is_safe(issuer):
+        raise ConfigurationError(
+            f"DASKSCOPE_OIDC_ISSUER is {issuer!r}; it must be an address that begins with https://"
+        )
 
 
 def _addresses(settings: Settings) -> list[Any]:
@@ -177,7 +180,10 @@ def _connections() -> int:
 
 
 def _load(settings: Settings) -> Any:
-    # Runs in the process that serves.
+    # Runs in the process that serves; the one that looks after it stays small without all this.
+    from daskscope_service.application import close_app, create_app, limits
+    from daskscope_service.front import Front
+
     if multiprocessing.parent_process() is not None:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     app = create_app(settings)
