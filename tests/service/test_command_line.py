@@ -158,7 +158,11 @@ def test_the_cookie_is_for_https_alone_where_users_come_by_https(tmp_path: Path)
     with ServiceProcess(tmp_path, public_url="https://monitor.example") as service:
         code = service.sign_in_link.partition("code=")[2]
         answer = requests.post(
-            f"{service.url}/sign-in", data={"code": code}, allow_redirects=False, timeout=30
+            f"{service.url}/sign-in",
+            data={"code": code},
+            headers={"Host": "monitor.example"},
+            allow_redirects=False,
+            timeout=30,
         )
         assert "Secure" in answer.headers["Set-Cookie"]
 
