@@ -31,48 +31,53 @@ _CONFIGURATION = """\
 
 ## The plugin
 
-In order of weight, the last one wins:
+You can set each setting in four places. If you set it in several, the last of this list wins:
 
 1. below `daskscope:` in any of [Dask's YAML
    files](https://docs.dask.org/en/stable/configuration.html);
-2. the environment variable in the table, which Dask reads as it is imported;
-3. what a program sets with `dask.config.set`;
+2. the environment variable in the table, which Dask reads when it is imported;
+3. `dask.config.set` in a program;
 4. an argument of `daskscope.register()`, or an option of `dask scheduler --preload daskscope`.
 
-With `register()` the client's configuration counts, and travels to the scheduler; with a preload
-the scheduler's own. Arguments and options are named after the setting:
-`computation.code.max-bytes` is `computation__code__max_bytes=` and
-`--daskscope-computation-code-max-bytes`. `tags` and `prices` have no option; in a variable they are
-written as in a file, `{{project: etl}}`. A setting that makes no sense, or that there is not, is an
-error in `register()`; in a preload it is one warning, and the cluster runs without daskscope: what
-may be a refusal is never passed over.
+`register()` uses the client's configuration and sends it to the scheduler. A preload uses the
+scheduler's own configuration.
+
+Arguments and options are named after the setting: `computation.code.max-bytes` is
+`computation__code__max_bytes=` and `--daskscope-computation-code-max-bytes`. `tags` and `prices`
+have no option; in a variable, write them as in a file: `{{project: etl}}`.
+
+An unknown setting or an invalid value is an error in `register()`. With a preload it causes one
+warning, and the cluster runs without daskscope. daskscope never ignores such a setting, because it
+may be a misspelled opt-out.
 
 {plugin}
 
-Where OTLP goes, and how, is said by OpenTelemetry's own variables in the scheduler's environment:
+OpenTelemetry's own variables in the scheduler's environment decide where OTLP is sent, and how:
 [`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and the
 others](https://opentelemetry.io/docs/languages/sdk-configuration/otlp-exporter/), and
 `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`,
 `OTEL_SDK_DISABLED`. The protocol is HTTP unless `OTEL_EXPORTER_OTLP_PROTOCOL` is `grpc`.
-`REQUESTS_CA_BUNDLE` names the authority of a service whose certificate is your own; a client
-certificate is shown to collectors, not to the service, which knows clusters by their tokens.
-Signals without an endpoint go to the service, with its token; where others have one, headers and
-certificates that are set for all signals are for those alone. `HTTP_PROXY`, `HTTPS_PROXY` and
-`NO_PROXY` name proxies; over HTTP, nothing that goes to the same machine (`localhost`, `127.0.0.1`,
-`::1`) goes through one.
+Set `REQUESTS_CA_BUNDLE` to the CA certificate if the service's certificate comes from your own CA.
+daskscope sends a client certificate to collectors only; the service identifies clusters by their
+tokens.
+
+A signal without an endpoint goes to the service, with the service's token. If other signals have an
+endpoint, headers and certificates that are set for all signals apply to those other signals only.
+`HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` name proxies. HTTP requests to the same machine
+(`localhost`, `127.0.0.1`, `::1`) never use a proxy.
 
 `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` may be `delta` or `lowmemory`, for a backend
-that wants increments; those that do not arrive are part of the next ones. The service, its pages
-and the dashboards need totals (`cumulative`, the default): without an endpoint the service is sent
-totals in any case, and a warning says so.
-`OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION` cannot be followed: the buckets of
-`dask.task.duration` are fixed. Where OTLP is off (`otlp.enabled: false`, or
-`OTEL_SDK_DISABLED=true`) no trace is begun; your own go on in the tasks.
+that expects increments. An increment that does not arrive is added to the next one. The service,
+its pages and the dashboards need totals (`cumulative`, the default). So if no endpoint is set, the
+service gets totals whatever the variable says, and a warning reports that.
+`OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION` has no effect: the buckets of
+`dask.task.duration` are fixed. With OTLP off (`otlp.enabled: false`, or `OTEL_SDK_DISABLED=true`)
+daskscope starts no traces; traces of your own continue in the tasks.
 
 ## The service
 
-Each setting is an environment variable and, unless it is a secret, an option of `daskscope serve`,
-which wins.
+Each setting is an environment variable. Unless it is a secret, it is also an option of
+`daskscope serve`; the option wins.
 
 {service}
 """
@@ -80,16 +85,16 @@ which wins.
 _API = """\
 # API
 
-Whatever the pages show, programs can ask for: in Python, on the command line, or by HTTP.
+Programs can get everything that the pages show: in Python, on the command line, or by HTTP.
 
 All three need the service's address and a token of scope `read`. `daskscope login` gets a token and
-writes both into Dask's configuration, below `daskscope:` ([configuration](configuration.md)):
+stores both in Dask's configuration, below `daskscope:` ([configuration](configuration.md)):
 
 ```sh
 daskscope login --url https://monitor.example
 ```
 
-Or they stand in the environment, with a token from the page *Settings* or from
+Or set both in the environment, with a token from the page *Settings* or from
 `daskscope token create --scope read`:
 
 ```sh
@@ -99,8 +104,8 @@ export DASK_DASKSCOPE__TOKEN=dsk_…
 
 ## In Python
 
-Lists of plain dicts, newest first, with aware datetimes; as many as there are, unless `limit` says
-otherwise. They are typed: `daskscope.api_types` has the fields of each.
+Each function returns a list of dicts, newest first, with timezone-aware datetimes. The list is
+complete unless you pass `limit`. The dicts are typed: `daskscope.api_types` has the fields of each.
 
 ```python
 import pandas as pd
@@ -115,16 +120,17 @@ for computation in daskscope.list_computations(since="1 day", user="ada"):
 for exception in daskscope.list_exceptions(since="12 hours", limit=10):
     print(exception["count"], exception["type"], exception["message"], exception["url"])
 
-for event in daskscope.list_events(since=None):  # all that are kept
+for event in daskscope.list_events(since=None):  # all that are stored
     print(event["at"], event["topic"], event["message"])
 ```
 
-`since` is a duration (`"7 days"`, a timedelta) or a time (a datetime, `"2026-01-31 12:00"`; local,
-where it names no time zone; a date is its midnight).
-`daskscope.close(cluster_id)` asks for a cluster to be shut down; its token needs the scope `admin`,
-which acts as the member or owner who made it.
+`since` is a duration (`"7 days"`, a timedelta) or a time (a datetime, `"2026-01-31 12:00"`). A time
+without a time zone is local, and a date means its midnight.
 
-What can go wrong is told apart, below `daskscope.DaskscopeError`:
+`daskscope.close(cluster_id)` requests a shutdown of a cluster. Its token needs the scope `admin`;
+the token acts with the rights of the member or owner who made it.
+
+Each kind of error has its own exception, a subclass of `daskscope.DaskscopeError`:
 
 ```python
 try:
@@ -156,34 +162,34 @@ curl --fail-with-body -H "Authorization: Bearer $DASK_DASKSCOPE__TOKEN" \\
 ```
 
 {description}
-`/api/v1/openapi.json` describes all of it for tools, as OpenAPI 3.1, and needs no token. Two
-requests that use it:
+`/api/v1/openapi.json` describes the whole API for tools, as OpenAPI 3.1, and needs no token. Two
+more requests:
 
 ```sh
 curl --fail-with-body "$DASK_DASKSCOPE__ENDPOINT/api/v1/openapi.json"
 curl --fail-with-body -H "Authorization: Bearer $DASK_DASKSCOPE__TOKEN" \\
-    -H 'If-None-Match: "of the answer before"' "$DASK_DASKSCOPE__ENDPOINT/api/v1/events"
+    -H 'If-None-Match: "ETag of the previous response"' "$DASK_DASKSCOPE__ENDPOINT/api/v1/events"
 ```
 
 {operations}
 
 ### Parameters
 
-Those of all lists. One that is not known, is empty or stands there twice is an error.
+All lists accept these. An unknown, empty or repeated parameter is an error.
 
 {parameters}
 
 ### Errors
 
 An error is `application/problem+json`, with `title`, `status`, `detail` (what is wrong, where, and
-what would be right), `request_id` (which finds it in the service's log), and where it is about one
-place, `parameter` or `field`.
+what would be right) and `request_id` (to find the request in the service's log). If one parameter
+or field is wrong, `parameter` or `field` names it.
 
 {problems}
 
 ### Answers
 
-A list is answered as `items` and `next`, the `cursor` of the request for more, null at its end.
+A list is an object with `items` and `next`: the `cursor` for the next page, null at the end.
 
 {types}
 """
@@ -191,20 +197,20 @@ A list is answered as `items` and `next`, the `cursor` of the request for more, 
 _TELEMETRY = """\
 # Telemetry
 
-What the plugin sends over OTLP. Everything comes from one scheduler, so that nothing has to be
-scraped and no worker is touched.
+What the plugin sends over OTLP. The scheduler sends all of it, so you scrape nothing and install
+nothing on the workers.
 
 Every metric, span and log record carries the resource attributes {resource},
 and those that `OTEL_RESOURCE_ATTRIBUTES` in the scheduler's environment adds.
-`service.name` is `dask` and `service.namespace` the workspace, unless `OTEL_*` variables say
-otherwise; `service.instance.id` and `dask.cluster.id` are the same, one per scheduler.
+`service.name` is `dask` and `service.namespace` is the workspace, unless `OTEL_*` variables set
+others. `service.instance.id` and `dask.cluster.id` are the same: one per scheduler.
 
 ## Metrics
 
-Counters are cumulative since the plugin came, unless OpenTelemetry's variable for their temporality
-says otherwise; values are floats. Up to {prefixes} task prefixes, {types} types of exceptions and
-{topics} event topics are kept apart; the rest is counted as `{other}`, and `{dropped}` says how
-often.
+Counters are cumulative since the plugin started, unless OpenTelemetry's variable for temporality
+says otherwise. Values are floats. Up to {prefixes} task prefixes, {types} types of exceptions and
+{topics} event topics get their own attribute value. The rest is counted as `{other}`, and
+`{dropped}` counts how often that happened.
 
 {metrics}
 
@@ -216,8 +222,8 @@ often.
 
 ## Log events
 
-The name is in the record's event name and in the attribute `{event_name}`. Records belong to the
-trace of their computation where they have one.
+The event's name is in the record's event name and in the attribute `{event_name}`. A record that
+belongs to a computation is part of that computation's trace.
 
 {logs}
 """

@@ -176,8 +176,8 @@ def _service() -> Iterator[_Service]:
     chosen = settings()
     if chosen.token is None:
         raise ConfigurationError(
-            "no token: set daskscope.token in Dask's configuration, or DASK_DASKSCOPE__TOKEN; "
-            "`daskscope token create` makes one"
+            "no token is set: set daskscope.token in Dask's configuration or "
+            "DASK_DASKSCOPE__TOKEN; `daskscope token create` makes a token"
         )
     with watched(Session(OVERDUE, MAX_ANSWER)) as session:
         session.headers["Authorization"] = f"Bearer {chosen.token}"
@@ -232,8 +232,8 @@ class _Service:
         status = response.status_code
         if response.is_redirect:
             raise ServiceError(
-                f"{self._endpoint} answers that the service is elsewhere; set daskscope.endpoint "
-                "to where it is",
+                f"{self._endpoint} redirects to another address; set daskscope.endpoint to "
+                "the address of the service",
                 status,
             )
         if response.ok:
@@ -243,16 +243,16 @@ class _Service:
         detail = str(detail or "no reason given")[:1000]
         if problem.get("reason") in _NOT_KNOWN:
             raise ServiceTooOld(
-                f"the service does not know {url}, or a parameter of it: it is of an older version "
-                f"than daskscope here; upgrade it ({detail})",
+                f"the service does not know {url} or one of its parameters: its version is "
+                f"older than this daskscope; upgrade the service ({detail})",
                 status,
             )
         kinds: dict[int, type[ServiceError]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound}
         kind_of_error = kinds.get(status, ServiceError)
         if kind_of_error is NotFound and not problem:
-            raise ServiceError(f"{url} is not there: is daskscope.endpoint right?", 404)
+            raise ServiceError(f"{url} does not exist; check daskscope.endpoint", 404)
         proxy = None if problem else proxy_in_clear(url)
-        through = "" if proxy is None else f", or the proxy {proxy} before it"
+        through = "" if proxy is None else f", or the proxy {proxy} in front of it"
         raise kind_of_error(f"{detail} (HTTP {status} from {url}{through})", status)
 
     def with_datetimes(self, item: Any) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def _document(response: requests.Response) -> dict[str, Any]:
 
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise ConfigurationError(f"{name} is {value!r}; it must be a text")
+        raise ConfigurationError(f"{name} is {value!r}; it must be a string")
 
 
 def _checked_limit(limit: Any) -> int | None:
@@ -314,7 +314,7 @@ def _checked_limit(limit: Any) -> int | None:
         number = 0
     if number < 1:
         raise ConfigurationError(
-            f"limit is {limit!r}; it must be a whole number, at least 1, or None for all"
+            f"limit is {limit!r}; it must be a whole number of at least 1, or None for no limit"
         )
     return number
 

@@ -41,7 +41,10 @@ def own_wheel() -> bytes:
     except importlib.metadata.PackageNotFoundError:
         metadata = None
     if not files or metadata is None:
-        raise LookupError("daskscope is not installed here as a package with files and metadata")
+        raise LookupError(
+            "daskscope is not installed here as a package with files and metadata, so it "
+            "cannot be packed into a wheel"
+        )
     files[f"{_INFO}/METADATA"] = metadata.encode()
     files[f"{_INFO}/WHEEL"] = _WHEEL.encode()
     files[f"{_INFO}/RECORD"] = _record(files).encode()

@@ -78,7 +78,7 @@ def settings(**overrides: Any) -> Settings:
     for name, value in overrides.items():
         if name not in known:
             raise ConfigurationError(
-                f"daskscope has no setting {name!r}; there are: {', '.join(known)}"
+                f"daskscope has no setting {name!r}; the settings are: {', '.join(known)}"
             )
         if value is not None:
             values[known[name]] = value
@@ -128,9 +128,9 @@ def of_client(told: Mapping[str, Any], version: str) -> Settings:
     except TypeError:
         unknown = {"prices"}
     raise ConfigurationError(
-        f"the scheduler has daskscope {__version__}, which does not understand "
-        f"{', '.join(sorted(unknown))} of this client's daskscope {version}; "
-        "install the same version on both sides"
+        f"the scheduler runs daskscope {__version__}, which does not know the setting "
+        f"{', '.join(sorted(unknown))} of this client's daskscope {version}; install the same "
+        "version on both sides"
     )
 
 
@@ -211,8 +211,8 @@ def _endpoint(values: Mapping[str, Any]) -> str:
     if "@" in parts.netloc:
         # Not the value itself: it is logged, and shown in notebooks.
         raise ConfigurationError(
-            "daskscope.endpoint holds a user or a password; it must be the address alone: what "
-            "signs in is daskscope.token"
+            "daskscope.endpoint holds a user or a password; it must be an address without "
+            "them: daskscope.token is what authenticates"
         )
     is_address = parts.scheme in ("http", "https") and parts.hostname and has_port
     if not is_address or parts.query or parts.fragment or re.search(r"\s", value):
@@ -226,7 +226,7 @@ def _text_or_none(values: Mapping[str, Any], path: str) -> str | None:
         return None
     if not isinstance(value, str):
         # Not the value itself: this may be a token.
-        raise _wrong(path, type(value).__name__, "a text or null")
+        raise _wrong(path, type(value).__name__, "a string or null")
     return value.strip()
 
 
@@ -290,15 +290,15 @@ def _level(values: Mapping[str, Any], path: str) -> int:
     value = values[path]
     level = logging.getLevelNamesMapping().get(value.upper()) if isinstance(value, str) else None
     if not level:
-        raise _wrong(path, value, "one of DEBUG, INFO, WARNING, ERROR, CRITICAL")
+        raise _wrong(path, value, "DEBUG, INFO, WARNING, ERROR or CRITICAL")
     return level
 
 
 def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
     value = _mapping(values["prices"], yaml.safe_load)
     right = (
-        "a mapping of a currency and what an hour costs, such as {currency: USD, thread: 0.06}; "
-        f"priced are: {', '.join(PRICED)}"
+        "a mapping of a currency and prices per hour, such as {currency: USD, thread: 0.06}; "
+        f"prices can be set for: {', '.join(PRICED)}"
     )
     if not isinstance(value, Mapping):
         raise _wrong("prices", value, right)
@@ -348,7 +348,7 @@ def _tags(values: Mapping[str, Any]) -> dict[str, str]:
         raise _wrong("tags", value, "a mapping, such as {project: etl}")
     tags = {str(key): str(text) for key, text in value.items()}
     if any(len(text) > MAX_NAME for pair in tags.items() for text in pair):
-        raise _wrong("tags", value, f"of names and texts of at most {MAX_NAME} characters")
+        raise _wrong("tags", value, f"of names and strings of at most {MAX_NAME} characters")
     return tags
 
 
@@ -357,7 +357,7 @@ def _texts(values: Mapping[str, Any], path: str) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        raise _wrong(path, value, "a list of texts")
+        raise _wrong(path, value, "a list of strings")
     return tuple(value)
 
 
@@ -371,8 +371,9 @@ def _patterns(values: Mapping[str, Any], path: str) -> tuple[str, ...]:
             raise _wrong(path, pattern, f"a regular expression ({error})") from None
         if slow is not None:
             right = (
-                f"a regular expression that never takes long, which this may: {slow}. Say what "
-                "ends a repeat ([^@]*@ instead of .*@), or make it possessive (++ or *+)"
+                f"a regular expression that never takes long, and this one may: {slow}. Write "
+                "what ends a repeat ([^@]*@ instead of .*@), or make the repeat possessive "
+                "(++ or *+)"
             )
             raise _wrong(path, pattern, right)
     return patterns

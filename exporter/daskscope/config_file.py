@@ -60,9 +60,11 @@ def with_settings(text: str, values: Mapping[str, str], file: Path) -> str:
         # Not the error's own text, which shows the lines around it, and a token may be in them.
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" in line {mark.line + 1}"
-        raise ConfigurationError(f"{file} is not valid YAML{where}; mend it first") from None
+        raise ConfigurationError(f"{file} is not valid YAML{where}; correct it first") from None
     if before is not None and not isinstance(before, dict):
-        raise ConfigurationError(f"{file} is no mapping, so Dask cannot read it; mend it first")
+        raise ConfigurationError(
+            f"{file} is not a mapping, so Dask cannot read it; correct it first"
+        )
     with contextlib.suppress(yaml.YAMLError, TypeError, ValueError):
         wanted = dict(before or {})
         wanted[_SECTION] = {**(wanted.get(_SECTION) or {}), **values}
@@ -72,7 +74,7 @@ def with_settings(text: str, values: Mapping[str, str], file: Path) -> str:
         if yaml.safe_load(changed) == wanted:
             return changed
     raise ConfigurationError(
-        f"{file} is written in a way that cannot be changed in place; set in it by hand: "
+        f"{file} cannot be edited automatically; set these in it by hand: "
         f"{', '.join(f'{_SECTION}.{key}' for key in values)}"
     )
 

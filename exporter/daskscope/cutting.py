@@ -6,7 +6,7 @@ but a Python as old as distributed takes.
 
 from __future__ import annotations
 
-LEFT_OUT = "  [… the middle of this is left out …]\n"
+LEFT_OUT = "  [… the middle is left out …]\n"
 
 _FRAME = '\n  File "'
 

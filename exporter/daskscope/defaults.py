@@ -57,13 +57,15 @@ def _values(told: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tup
         # Not a text itself: it may be a token.
         shown = repr(told) if isinstance(told, bool | int | float) else f"a {type(told).__name__}"
         there = ", ".join(f"daskscope.{path}" for path, _ in leaves(defaults, prefix))
-        raise ConfigurationError(f"{where} is {shown}; it must hold settings: {there}")
+        raise ConfigurationError(f"{where} is {shown}; it must hold these settings: {there}")
     values = {str(key).replace("_", "-"): value for key, value in told.items()}
     for key in values:
         if key not in defaults:
             near = get_close_matches(key, defaults, n=1) or defaults
             there = " or ".join(f"daskscope.{prefix}{name}" for name in near)
-            raise ConfigurationError(f"there is no setting daskscope.{prefix}{key}, but {there}")
+            raise ConfigurationError(
+                f"unknown setting daskscope.{prefix}{key}. Did you mean {there}?"
+            )
     for key, default in defaults.items():
         if _is_section(default):
             yield from _values(values.get(key), default, f"{prefix}{key}.")

@@ -89,9 +89,9 @@ async def install_on_scheduler(client: Client) -> None:
 def not_seen(client: Client, reason: ImportError) -> NotOnScheduler:
     """Return what to say where daskscope cannot be imported though pip has installed it."""
     return NotOnScheduler(
-        f"pip has installed daskscope {__version__} where the scheduler at {address_of(client)} "
-        f"runs, but its process does not see it ({reason}); start the scheduler again, or install "
-        "daskscope in its environment or image."
+        f"pip installed daskscope {__version__} in the environment of the scheduler at "
+        f"{address_of(client)}, but the scheduler's process cannot import it ({reason}); "
+        "restart the scheduler, or install daskscope in its environment or image."
     )
 
 
@@ -102,6 +102,6 @@ def address_of(client: Client) -> str:
 
 def _failed(client: Client, why: str) -> NotOnScheduler:
     return NotOnScheduler(
-        f"daskscope {__version__} could not be installed where the scheduler at "
-        f"{address_of(client)} runs; install it in its environment or image.\n  {why}"
+        f"daskscope {__version__} could not be installed in the environment of the scheduler "
+        f"at {address_of(client)}; install it in that environment or image yourself.\n  {why}"
     )

@@ -139,8 +139,9 @@ def _begin(session: Session, endpoint: str, scopes: Sequence[str]) -> dict[str, 
     response = _post(session, f"{endpoint}/api/v1/login/device", form)
     if response.status_code in (404, 405):
         raise ServiceError(
-            f"{endpoint} has no daskscope login: it is older than this daskscope {__version__}, or "
-            "no daskscope service; `daskscope token create` on its machine makes a token",
+            f"{endpoint} has no daskscope login: either it is older than this daskscope "
+            f"{__version__}, or it is not a daskscope service; `daskscope token create` on "
+            "its machine makes a token",
             response.status_code,
         )
     begun = _document(response)
@@ -188,7 +189,7 @@ def _poll(
         if refusal == "slow_down":
             interval = max(_bounded(answer.get("interval"), 0.0), interval + _SLOWER)
         elif refusal == "access_denied":
-            raise AccessDenied("the login was denied; nothing was changed", response.status_code)
+            raise AccessDenied("the login was denied; nothing changed", response.status_code)
         elif refusal == "expired_token":
             break
         elif refusal != "authorization_pending" and response.status_code not in (
@@ -204,7 +205,7 @@ def _poll(
             )
     if away is not None:
         raise away
-    raise AccessDenied("the code has expired before anyone allowed it; begin anew")
+    raise AccessDenied("the code expired before anyone allowed it; run daskscope login again")
 
 
 def _post(session: Session, url: str, form: dict[str, str]) -> requests.Response:
@@ -229,7 +230,7 @@ def _page(begun: dict[str, Any], endpoint: str) -> str:
     url = str(begun.get("verification_uri_complete") or begun.get("verification_uri") or "")
     # It is opened: nothing but an address of a page will do.
     if urlsplit(url).scheme not in ("http", "https"):
-        raise ConfigurationError(f"{endpoint} names no page to open")
+        raise ConfigurationError(f"{endpoint} sent no page to open")
     return url
 
 

@@ -126,7 +126,10 @@ WORKER_THREADS = Metric(
     "dask.worker.threads", "updowncounter", "{thread}", "Threads of the connected workers."
 )
 WORKER_CPU = Metric(
-    "dask.worker.cpu", "gauge", "{cpu}", "Cores that the workers' processes use, as they last told."
+    "dask.worker.cpu",
+    "gauge",
+    "{cpu}",
+    "Cores that the workers' processes use, by their last reports.",
 )
 WORKER_TIME = Metric(
     "dask.worker.time",
@@ -139,7 +142,7 @@ WORKER_LOSS = Metric(
     "dask.worker.loss",
     "counter",
     "{worker}",
-    "Workers that left, asked to or not.",
+    "Workers that left, expectedly or not.",
     (WORKER_LOSS_REASON,),
 )
 MEMORY_LIMIT = Metric(
@@ -169,16 +172,16 @@ TASK_TIME = Metric(
     "dask.task.time",
     "counter",
     "s",
-    "Thread-seconds by what they went into. With dask.task.running they add up to all that the "
-    "workers' threads had; without a prefix: idle, paused, transfer (waiting for data), "
-    "unattributed.",
+    "Thread-seconds by what they were spent on. Together with dask.task.running they add up "
+    "to all thread-seconds of the workers. Without a prefix: idle, paused, transfer (waiting "
+    "for data), unattributed.",
     (TASK_PREFIX, TASK_ACTIVITY),
 )
 TASK_RUNNING = Metric(
     "dask.task.running",
     "updowncounter",
     "s",
-    "Thread-seconds that the tasks which run now have taken so far.",
+    "Thread-seconds that the tasks now running have taken so far.",
     (TASK_PREFIX,),
 )
 TASK_OUTPUT = Metric(
@@ -196,27 +199,27 @@ EVENT_COUNT = Metric(
 )
 CLIENT_COUNT = Metric("dask.client.count", "updowncounter", "{client}", "Clients connected.")
 CLUSTER_IDLE = Metric(
-    "dask.cluster.idle", "gauge", "s", "Seconds since there was last any work; 0 while working."
+    "dask.cluster.idle", "gauge", "s", "Seconds since the last sign of work; 0 while working."
 )
 CLUSTER_COST = Metric(
     "dask.cluster.cost",
     "counter",
     "{currency}",
-    "What the cluster cost by the prices that are set, in their currency. Absent without prices.",
+    "Cost of the cluster by the configured prices, in their currency. Absent without prices.",
 )
 TRANSFER_IO = Metric(
     "dask.transfer.io",
     "counter",
     "By",
-    "Bytes of results, as they are in memory, that workers sent to other workers and clients. "
-    "Absent where workers may not spill: they do not count them.",
+    "Bytes of results, by their size in memory, that workers sent to other workers and "
+    "clients. Absent where workers may not spill, because such workers do not count them.",
     (TRANSFER_DIRECTION,),
 )
 SPILL_IO = Metric(
     "dask.spill.io",
     "counter",
     "By",
-    "Bytes of results that workers wrote to disk for lack of memory, and read back.",
+    "Bytes of results that workers wrote to disk because memory was short, and read back.",
     (SPILL_DIRECTION,),
 )
 SCHEDULER_CPU = Metric(
@@ -229,13 +232,13 @@ SCHEDULER_LAG = Metric(
     "dask.scheduler.lag",
     "gauge",
     "s",
-    "The longest that the scheduler's event loop kept anyone waiting since it was last told.",
+    "Longest delay of the scheduler's event loop since the previous report.",
 )
 GPU_UTILIZATION = Metric(
     "dask.gpu.utilization",
     "gauge",
     "1",
-    "Mean utilization of the workers' GPUs, from 0 to 1. Absent where no worker tells of one.",
+    "Mean utilization of the workers' GPUs, from 0 to 1. Absent if no worker reports a GPU.",
 )
 GPU_MEMORY_USED = Metric(
     "dask.gpu.memory.used", "updowncounter", "By", "Memory of the workers' GPUs that is in use."
@@ -253,14 +256,14 @@ QUEUE_SIZE = Metric(
     "daskscope.queue.size",
     "updowncounter",
     "{item}",
-    "What waits: snapshots to be cleared, reported and emitted, and rows for the service.",
+    "Items that wait: snapshots to be scrubbed, reported and emitted, and rows for the service.",
     (QUEUE_NAME,),
 )
 DROPPED = Metric(
     "daskscope.dropped",
     "counter",
     "{item}",
-    "What a bound made daskscope leave out or fold into another.",
+    "Items that daskscope left out, or folded into another, because of a bound.",
     (DROPPED_WHAT,),
 )
 SEND_FAILURES = Metric(
@@ -295,9 +298,9 @@ SPAN_COMPUTATION = Span(
 )
 SPAN_TASK_GROUP = Span(
     "dask.task_group",
-    "One per task group that ran, below its computation: from its first task's start to its last "
-    "one's end. Linked to the groups that it needed. `dask.task_group.sampled` of its tasks have "
-    "a span.",
+    "One per task group that ran, below its computation: from its first task's start to its "
+    "last one's end. Linked to the groups that it depends on. `dask.task_group.sampled` of "
+    "its tasks have a span.",
     (COMPUTATION_ID, TASK_GROUP_NAME, TASK_PREFIX, TASK_GROUP_TASKS, TASK_GROUP_SAMPLED),
 )
 SPAN_TASK = Span(
@@ -323,7 +326,7 @@ LOG_CLUSTER_STARTED = LogEvent("dask.cluster.started", "The plugin began to obse
 LOG_CLUSTER_STOPPED = LogEvent("dask.cluster.stopped", "The scheduler closed.", (USER_NAME,))
 LOG_CLUSTER_SHUTDOWN = LogEvent(
     "dask.cluster.shutdown",
-    "A shutdown that was asked for is announced, called off, closing or failed; the body says why.",
+    "A requested shutdown was announced, called off, begun or failed; the body says why.",
     (SHUTDOWN_STATE, SHUTDOWN_REQUESTED_BY),
 )
 LOG_COMPUTATION_STARTED = LogEvent(
@@ -333,19 +336,19 @@ LOG_COMPUTATION_STARTED = LogEvent(
 )
 LOG_COMPUTATION_PROGRESS = LogEvent(
     "dask.computation.progress",
-    "A computation is still running: so many of its tasks are done, fewer than before where "
-    "results were lost. Every few intervals.",
+    "Progress of a running computation: the number of its tasks that are done. The number "
+    "falls when results are lost. Sent every few intervals.",
     (COMPUTATION_ID, COMPUTATION_TASKS, COMPUTATION_DONE, USER_NAME),
 )
 LOG_COMPUTATION_FINISHED = LogEvent(
     "dask.computation.finished",
-    "A computation ended, however it did: see its status.",
+    "A computation ended; its status says how.",
     (COMPUTATION_ID, COMPUTATION_STATUS, COMPUTATION_TASKS, USER_NAME),
 )
 LOG_EXCEPTION = LogEvent(
     "dask.exception",
-    "Tasks raised an exception. Alike ones of one computation are one record per interval, with "
-    "their number so far.",
+    "Tasks raised an exception. Equal exceptions of one computation are one record per "
+    "interval, with their number so far.",
     (
         COMPUTATION_ID,
         TASK_PREFIX,
@@ -357,10 +360,11 @@ LOG_EXCEPTION = LogEvent(
 )
 LOG_WORKER_LOST = LogEvent(
     "dask.worker.lost",
-    "A worker left; an error unless it was asked to. With how many tasks it had been given and, as "
-    "a JSON object, how many of each prefix; its memory (bytes) at its last beat, how many seconds "
-    "before its end that was, and what its nanny saw if that ended it; for how many seconds it was "
-    "there; and its last log lines. What is not known or refused is left out.",
+    "A worker left; an error unless it was asked to leave. Holds the number of tasks "
+    "assigned to it, in all and per prefix (a JSON object); its memory (bytes) at its last "
+    "heartbeat, how many seconds before its end that was, and the reason its nanny saw if "
+    "the nanny ended it; how many seconds it was there; and its last log lines. Attributes "
+    "that are unknown or refused are left out.",
     (
         WORKER_ADDRESS,
         WORKER_NAME,
@@ -378,14 +382,14 @@ LOG_WORKER_LOST = LogEvent(
 )
 LOG_EVENT = LogEvent(
     "dask.event",
-    "An event of Dask's log whose topic the settings allow; the message is the body, as JSON. "
-    "dask.event.cut is true if there was more of it: characters, items or levels.",
+    "An event of Dask's log whose topic the settings allow; the body is the message as JSON. "
+    "dask.event.cut is true if the message was cut: characters, items or levels.",
     (EVENT_TOPIC, EVENT_CUT),
 )
 LOG_RECORD = LogEvent(
     "dask.log",
-    "A log record of the scheduler or, with its address, of a worker: with the task that logged it "
-    "and its computation where they are known, and the exception if one was logged.",
+    "A log record of the scheduler or, with its address, of a worker: with the task that "
+    "logged it and its computation if they are known, and the exception if one was logged.",
     (
         LOGGER,
         WORKER_ADDRESS,

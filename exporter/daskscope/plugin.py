@@ -184,9 +184,7 @@ class Plugin(SchedulerPlugin):
             in_force = self._running.observer.refusals.in_force(in_force)
             problem = self._running.sender.problem
             if not self._running.sender.first_answer.is_set():
-                problem = (
-                    f"no answer yet from {self.settings.endpoint}; the scheduler goes on trying"
-                )
+                problem = f"no answer yet from {self.settings.endpoint}; the scheduler keeps trying"
         heeded = refused_by(settings)
         if settings.token is None:
             # It joins who has one, wherever the service is.
@@ -313,6 +311,6 @@ async def explain_here(dask_scheduler: Scheduler) -> Explanation:
     """Return what is sent from this cluster now; runs on the scheduler."""
     plugin = dask_scheduler.plugins.get(NAME)
     if plugin is None:
-        return Explanation(problem=f"nobody has registered with it. {NOT_REGISTERED}")
+        return Explanation(problem=f"nobody has registered it. {NOT_REGISTERED}")
     assert isinstance(plugin, Plugin)
     return await plugin.explain()

@@ -75,7 +75,7 @@ _LED_TO = {
     False: "During handling of the above exception, another exception occurred:",
 }
 _TRACEBACK = "Traceback (most recent call last):"
-_NOT_TOLD = "[what led to this, if anything did, is not told]"
+_NOT_TOLD = "[no cause of this exception was sent, and it may have had one]"
 
 
 class Privacy:

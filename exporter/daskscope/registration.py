@@ -35,21 +35,21 @@ logger = logging.getLogger("daskscope")
 _errors: dict[str, int] = {}
 
 _NOTHING_IS_RECORDED = (
-    "daskscope: no token, so nothing is recorded. Make one with `daskscope token create`, then "
-    "pass it as register(token=…), or set daskscope.token in Dask's configuration or "
-    "DASK_DASKSCOPE__TOKEN in the environment."
+    "daskscope: no token is set, so this cluster is not recorded. Make one with `daskscope "
+    "token create`, then pass it as register(token=…), or set daskscope.token in Dask's "
+    "configuration or DASK_DASKSCOPE__TOKEN in the environment."
 )
 
 _REGISTERED_BEFORE = (
-    "daskscope: this client has registered before, and these settings of now are not in force: "
-    "{names}. Those of the first register() are, without what any client refuses, until the "
-    "cluster closes; to change them, register with a new one."
+    "daskscope is already registered on this cluster. These settings of the new call were "
+    "ignored: {names}. Settings are fixed until the cluster closes; start a new one to "
+    "change them. (Opt-outs always apply.)"
 )
 
 _NOT_ON_SCHEDULER = """\
-the scheduler at {address} cannot import daskscope ({reason}). One of these helps:
-  1. install daskscope {version} where the scheduler runs, in its environment or image
-  2. send this copy there, and let pip install it for as long as that environment lasts:
+the scheduler at {address} cannot import daskscope ({reason}). Do one of these:
+  1. install daskscope {version} in the scheduler's environment or image
+  2. send this copy there and let pip install it; it stays until that environment is replaced:
          daskscope.register(install=True)
   3. start the scheduler from an environment that has it:
          dask scheduler --preload daskscope\
@@ -97,10 +97,10 @@ class Registration:
         notes = [self.problem and f"not delivering yet: {self.problem}"]
         names = ", ".join(self.not_in_force)
         if self.settings_of:
-            mine = f", not this call's {names}" if names else ""
-            notes.append(f"settings of {self.settings_of} are in force{mine}")
+            mine = f"; this call's {names} ignored" if names else ""
+            notes.append(f"the settings of {self.settings_of} apply{mine}")
         elif names:
-            notes.append(f"not in force: this call's {names}")
+            notes.append(f"ignored: this call's {names}")
         return "".join(separator + note for note in notes if note)
 
 
@@ -196,23 +196,23 @@ def current_client(client: Client | None) -> Client:
             client = get_client()
         except ValueError:
             raise ConfigurationError(
-                "there is no Dask client; make one first (Client()), or pass it as the first "
-                "argument"
+                "there is no Dask client; create one first (Client()), or pass one as the "
+                "first argument"
             ) from None
     given: Any = client
     if isinstance(given, str) and "://" not in given:
         # Not the text itself: it may be a token.
         raise ConfigurationError(
-            "the first argument is a text; it must be a Dask client. A token is passed by name, "
+            "the first argument is a string; it must be a Dask client. Pass a token by name, "
             "as token=…"
         )
     if not isinstance(given, Client):
         raise ConfigurationError(
-            f"the first argument is a {type(given).__name__}; it must be a Dask client: make one "
-            "of a cluster, or of a scheduler's address, by Client(…)"
+            f"the first argument is a {type(given).__name__}; it must be a Dask client: "
+            "create one from a cluster, or from a scheduler's address, with Client(…)"
         )
     if client.status in ("closing", "closed"):
-        raise ConfigurationError("the Dask client is closed; make another, by Client(…)")
+        raise ConfigurationError("the Dask client is closed; create another with Client(…)")
     return client
 
 

@@ -194,7 +194,7 @@ class Running:
             self._put(self.observer.rest("beat"))
         observed = self._observed
         if observed is None:
-            return Explanation(problem="no snapshot could be taken of this cluster")
+            return Explanation(problem="no snapshot of this cluster could be taken")
         await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
         failures = {} if self._emitter is None else self._emitter.send_failures()
         return await asyncio.to_thread(

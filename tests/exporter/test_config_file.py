@@ -56,7 +56,7 @@ def test_settings_are_put_in_and_all_else_stays(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- a list\n", "no mapping"),
+        ("- a list\n", "not a mapping"),
         ("daskscope: {token: dsk_secret", "not valid YAML in line 1"),
         ("x: &a {interval: 5s}\ndaskscope: *a\n", "by hand"),
         ("daskscope:\n  <<: &a {token: b}\n  token: x\n  token: y\n", "by hand"),

@@ -179,7 +179,7 @@ def test_it_says_what_keeps_the_cluster_from_being_closed_as_idle(
     # Before, its graph may still be on the way.
     waits = "tasks wait for a worker that can run them"
     explanation = wait_until(lambda: _once_busy_by(client, waits))
-    assert f"It is at work, so not closed as idle: {waits}." in repr(explanation)
+    assert f"It is at work, so it is not closed as idle: {waits}." in repr(explanation)
     stuck.cancel()
 
 
@@ -373,7 +373,7 @@ def test_a_switch_that_is_off_sends_nothing(client: Client, register: Register) 
     explanation = daskscope.explain(client)
     assert not explanation["otlp.enabled"].on
     assert set(explanation.destinations) == {"heartbeat"}
-    assert "otlp.enabled is off: nothing of it is sent" in str(explanation)
+    assert "otlp.enabled is off: it sends nothing" in str(explanation)
     assert re.search(r"(?m)^  otlp.enabled +off +0 +0$", repr(explanation))
     assert explanation["computation.exceptions.transmit"].sends == {}
     assert "cannot read sheet-7" not in str(explanation)

@@ -100,7 +100,7 @@ FAULTS = {
     "429": Fault("429", 429),
     "500": Fault("500", 500, ("service",)),
     "TLS": Fault("self-signed certificate|unable to get local issuer"),
-    "name": Fault("name is not known"),
+    "name": Fault("host name is unknown"),
     "clock": Fault("not yet valid"),
 }
 
@@ -383,9 +383,15 @@ def _answers(status: int, body: bytes = b"", **headers: str) -> Misbehaviour:
 @pytest.mark.parametrize(
     ("how", "cause"),
     [
-        (_answers(301, Location="https://collector.invalid/v1/logs"), "301: that is elsewhere"),
-        (_answers(302, Location="/login"), "302: that is elsewhere"),
-        (_answers(200, b"<html>Sign in!", Content_Type="text/html; charset=utf-8"), "with a page"),
+        (
+            _answers(301, Location="https://collector.invalid/v1/logs"),
+            "301: it redirects to another address",
+        ),
+        (_answers(302, Location="/login"), "302: it redirects to another address"),
+        (
+            _answers(200, b"<html>Sign in!", Content_Type="text/html; charset=utf-8"),
+            "with a web page",
+        ),
     ],
     ids=["moved", "to a login page", "a page"],
 )
@@ -434,7 +440,7 @@ def test_what_a_collector_takes_but_for_some_is_counted_and_warned_of(
     assert "unsent log record" not in drops
     (told,) = warnings.of(collector.url)
     assert "7 log record: too old; password=[scrubbed]" in told
-    assert "these are left out, and counted" in told
+    assert "they are left out and counted" in told
     _close(client)
 
 

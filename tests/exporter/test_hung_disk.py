@@ -29,7 +29,7 @@ FIND, READ = (spool.Spool, "_entries"), (spool, "_content")
 WRITE, REMOVE = (spool._File, "append"), (spool._File, "remove")
 RELEASE = (spool._File, "release")
 
-HANGS = "its disk does not answer"
+HANGS = "the disk does not respond"
 
 
 class Disk:

@@ -160,5 +160,5 @@ def test_if_it_is_not_found_though_pip_has_installed_it_that_is_told(
     elsewhere = str(tmp_path / "elsewhere")
     with bare_scheduler(python, PIP_PREFIX=elsewhere) as scheduler:
         with Client(scheduler.address, timeout=PATIENCE) as client:
-            with pytest.raises(daskscope.NotOnScheduler, match="start the scheduler again"):
+            with pytest.raises(daskscope.NotOnScheduler, match="restart the scheduler"):
                 daskscope.register(client, install=True, token=TOKEN)

@@ -88,7 +88,7 @@ def test_a_signals_own_timeout_wins(
     assert told.startswith(f"daskscope: {signal} could not be sent")
     assert "no answer in time" in told
     # Of metrics alone the next ones hold what was not sent.
-    assert ("totals are sent again" in told) == (signal == "metrics")
+    assert ("sends the totals again" in told) == (signal == "metrics")
     collector.wait_for(lambda: _paths(collector) == SIGNALS - {path}, "the others")
 
 

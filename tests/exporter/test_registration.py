@@ -131,7 +131,7 @@ def test_an_asynchronous_program_may_await_it_where_it_is_off() -> None:
         ("tags", ["a"], "daskscope.tags"),
         ("computation__code__transmit", "no", "daskscope.computation.code.transmit"),
         ("scrub", ["("], "daskscope.scrub"),
-        ("tokn", "x", "no setting 'tokn'; there are: endpoint, token"),
+        ("tokn", "x", "no setting 'tokn'; the settings are: endpoint, token"),
     ],
 )
 def test_a_wrong_setting_is_named(
@@ -207,8 +207,8 @@ def test_a_second_client_with_another_token_hears_that_it_is_not_in_force(
             second, endpoint=recorder.url, token="dsk_of_another_workspace", interval="100ms"
         )
     assert registration.not_in_force == ("token",)
-    assert f"settings of {recorder.beats[0].cluster.user}@" in repr(registration)
-    assert "are in force, not this call's token" in repr(registration)
+    assert f"the settings of {recorder.beats[0].cluster.user}@" in repr(registration)
+    assert "apply; this call's token ignored" in repr(registration)
     assert "dsk_of" not in repr(registration)
     assert b"dsk_of_another_workspace" not in recorder.bytes
 
@@ -251,13 +251,13 @@ def test_the_same_client_hears_which_settings_are_not_in_force_and_its_refusals_
     client: Client, register: Register, recorder: Recorder
 ) -> None:
     register()
-    with pytest.warns(UserWarning, match=r"not in force: tags, spool\.max-bytes\.") as warned:
+    with pytest.warns(UserWarning, match=r"were ignored: tags, spool\.max-bytes\.") as warned:
         registration = register(
             tags={"a": "b"}, spool__max_bytes="1 MiB", computation__exceptions__transmit=False
         )
     assert len(warned) == 1
     assert registration.not_in_force == ("tags", "spool.max-bytes")
-    assert "not in force: this call's tags, spool.max-bytes" in repr(registration)
+    assert "ignored: this call's tags, spool.max-bytes" in repr(registration)
     client.submit(fail, "a_refused_text").exception()
     recorder.wait_for(recorder.failures, "the failure")
     assert recorder.failures()[0].message is None
@@ -276,7 +276,7 @@ def test_a_service_that_does_not_answer_is_not_taken_for_one_that_does(
     monkeypatch.setattr(plugin, "ANSWER_DEADLINE", 0.1)
     recorder.misbehave = lambda path: "hang"
     registration = register()
-    told = f"no answer yet from {recorder.url}; the scheduler goes on trying"
+    told = f"no answer yet from {recorder.url}; the scheduler keeps trying"
     assert registration.problem == told
     assert f"not delivering yet: {told}" in repr(registration)
 

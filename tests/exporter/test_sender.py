@@ -267,7 +267,7 @@ def test_one_row_that_is_refused_does_not_take_all_others_along(
 @pytest.mark.parametrize(
     ("field", "says"),
     [
-        ("$.task_groups[3].output_bytes", "a part of what was sent, $.task_groups[3].output_bytes"),
+        ("$.task_groups[3].output_bytes", "one part of a heartbeat, $.task_groups[3].output_bytes"),
         ("$.protocol", "install the same version on both sides"),
     ],
 )

@@ -50,10 +50,10 @@ def of_new_process(text: str, folder: Path, **variables: str) -> str:
         ("daskscope: false", "daskscope is False"),
         (
             "daskscope: {computation: {code: {transmitt: false}}}",
-            "there is no setting daskscope.computation.code.transmitt, but "
-            "daskscope.computation.code.transmit",
+            "unknown setting daskscope.computation.code.transmitt. Did you mean "
+            "daskscope.computation.code.transmit?",
         ),
-        ("daskscope: {max_spans: 1}", "no setting daskscope.max-spans, but"),
+        ("daskscope: {max_spans: 1}", "unknown setting daskscope.max-spans. Did you mean"),
     ],
 )
 def test_what_may_be_meant_as_a_refusal_in_a_file_is_not_passed_over(
@@ -66,7 +66,7 @@ def test_what_may_be_meant_as_a_refusal_in_a_file_is_not_passed_over(
 
 def test_what_may_be_meant_as_a_refusal_in_a_variable_is_not_passed_over(tmp_path: Path) -> None:
     output = of_new_process("{}", tmp_path, DASK_DASKSCOPE__LOGS="false")
-    assert "daskscope.logs is False; it must hold settings: daskscope.logs.transmit" in output
+    assert "daskscope.logs is False; it must hold these settings: daskscope.logs.transmit" in output
 
 
 def test_sections_that_are_empty_or_written_with_underscores_are_well(tmp_path: Path) -> None:

@@ -351,7 +351,7 @@ def test_a_manager_that_takes_long_is_asked_once_and_waited_for(
     assert "not closed within 500.00 ms" in failed.detail
     # Neither is another one begun for its own sake, nor by who asks meanwhile.
     recorder.commands = [_command()]
-    assert "It was closing already." in _row(recorder, "closing", "c1").detail
+    assert "It was already closing." in _row(recorder, "closing", "c1").detail
     recorder.wait_for(lambda: recorder.beats[-1].status.at > failed.at + 2, "two more seconds")
     goes_on.set()
     _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
@@ -385,9 +385,9 @@ def test_work_that_arrives_when_it_is_closing_is_told_of(
     _row(recorder, "closing")
     client.submit(inc, 1).result()
     done.set()
-    assert "Work that arrived meanwhile may be lost." in _stop(recorder).shutdowns[0].detail
+    assert "Work that arrived while it closed may be lost." in _stop(recorder).shutdowns[0].detail
     told = [record.getMessage() for record in caplog.records]
-    assert sum("work has arrived while this cluster closes" in text for text in told) == 1
+    assert sum("work arrived while this cluster was closing" in text for text in told) == 1
 
 
 @own_cluster
@@ -445,7 +445,7 @@ def test_a_cluster_that_is_closed_meanwhile_says_so(
     cluster.close()
     (row,) = _stop(recorder).shutdowns
     assert row.state == "closing"
-    assert "closed otherwise" in row.detail
+    assert "Something else closed the cluster" in row.detail
 
 
 # --- wherever the cluster's manager is ------------------------------------------------------------

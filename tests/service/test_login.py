@@ -438,14 +438,14 @@ def test_the_client_says_why_there_is_no_token_and_leaves_the_file(
             connection.execute(update(schema.device_login).values(expires_at=1.0))
 
     browser = person(shared_service, workspace)
-    fails(AccessDenied, "denied; nothing was changed", allow(shared_service, browser, "deny"))
+    fails(AccessDenied, "denied; nothing changed", allow(shared_service, browser, "deny"))
     fails(AccessDenied, "expired", expire)
-    fails(ServiceUnreachable, "does it run", url=f"http://127.0.0.1:{free_port()}")
+    fails(ServiceUnreachable, "check that the service runs", url=f"http://127.0.0.1:{free_port()}")
     fails(ServiceError, "older than this daskscope", url=f"{shared_service.url}/elsewhere")
     fails(ConfigurationError, "http://", url="monitor.example")
     config.parent.mkdir()
     config.write_text("- a list\n")
-    with pytest.raises(ConfigurationError, match="mend it first"):
+    with pytest.raises(ConfigurationError, match="correct it first"):
         login.log_in(shared_service.url, tell=lambda _: pytest.fail("asked in vain"))
 
 

@@ -220,7 +220,7 @@ def kind_of(error: BaseException) -> tuple[Kind, str]:
     """
     inner = list(_chain(error))
     if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
-        return "header", "a header has characters that none may have"
+        return "header", "a header contains invalid characters"
     if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
         return "file", str(error)  # of certificates
     if isinstance(error, requests.exceptions.ContentDecodingError):
@@ -228,18 +228,18 @@ def kind_of(error: BaseException) -> tuple[Kind, str]:
     if isinstance(error, requests.exceptions.SSLError):
         return next(filter(None, map(_tls_kind, inner)), ("handshake", "TLS failed"))
     if isinstance(error, requests.exceptions.ProxyError):
-        return "proxy", "the proxy does not let it through"
+        return "proxy", "the proxy refuses the request"
     if isinstance(error, requests.exceptions.InvalidProxyURL) or any(
         isinstance(cause, ProxySchemeUnknown) for cause in inner
     ):
-        return "proxy", "the address of the proxy is none"
+        return "proxy", "the proxy's address is invalid"
     if isinstance(error, requests.exceptions.InvalidSchema) and "SOCKS support" in str(error):
         return "proxy", "a SOCKS proxy needs PySocks, which is not installed"
     if isinstance(error, requests.Timeout):
         return "timeout", "no answer in time"
     for cause in inner:
         if isinstance(cause, socket.gaierror):
-            return "name", "its name is not known"
+            return "name", "the host name is unknown"
         if isinstance(cause, OSError) and cause.strerror:
             return "connection", cause.strerror.lower()
     if isinstance(error, OSError):
@@ -253,20 +253,23 @@ def _tls_kind(error: BaseException) -> tuple[Kind, str] | None:
         if error.verify_code in _OTHER_NAME:
             return "certificate's name", f"its TLS certificate is for another name ({words})"
         if error.verify_code in _OTHER_TIME:
-            return "certificate's time", f"its TLS certificate is not valid now ({words})"
+            return "certificate's time", f"its TLS certificate is not valid at this time ({words})"
         return "tls", words
     if isinstance(error, ssl.SSLEOFError):
         # As one ends that wants a client certificate, where its reason does not come through.
-        return "handshake", "TLS failed (closed by the other side, as for want of a certificate)"
+        return "handshake", (
+            "the TLS handshake failed (the other side closed the connection, perhaps because "
+            "it requires a client certificate)"
+        )
     if not isinstance(error, ssl.SSLError) or not error.reason:
         return None
     words = error.reason.lower().replace("_", " ")
     if error.reason in _IN_CLEAR:
         return "no tls", f"it does not speak TLS ({words})"
     if error.reason == "NO_CERTIFICATE_OR_CRL_FOUND":
-        return "file", "the file of authorities holds no certificate"
+        return "file", "the CA bundle contains no certificate"
     if "CERTIFICATE_REQUIRED" in error.reason:
-        return "client certificate", "it wants a client certificate"
+        return "client certificate", "it requires a client certificate"
     return "handshake", f"TLS failed ({words})"
 
 

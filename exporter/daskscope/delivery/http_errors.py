@@ -12,20 +12,20 @@ def why(error: BaseException, setting: str = "daskscope.endpoint") -> tuple[Kind
     """
     kind, words = kind_of(error)
     hints = {
-        "header": "the token has characters that no token has; check daskscope.token",
+        "header": "the token contains invalid characters; check daskscope.token",
         "file": f"{words}; check REQUESTS_CA_BUNDLE",
         "answer": "its answer cannot be read; is it a daskscope service?",
-        "tls": f"its TLS certificate is not trusted ({words}); name your authority in "
-        "REQUESTS_CA_BUNDLE",
+        "tls": f"its TLS certificate is not trusted ({words}); set REQUESTS_CA_BUNDLE to the CA "
+        "that issued it",
         "certificate's name": f"{words}; check {setting}",
-        "certificate's time": f"{words}; has it to be renewed, or is a clock wrong?",
-        "client certificate": f"{words}, and daskscope shows it none",
-        "no tls": f"{words}; is it http:// that {setting} should say?",
-        "handshake": f"{words}; the service's own log may say why",
+        "certificate's time": f"{words}; renew it, or check the clocks of both machines",
+        "client certificate": f"{words}, and daskscope sends none",
+        "no tls": f"{words}; does {setting} need http:// instead of https://?",
+        "handshake": f"{words}; see the service's log",
         "proxy": f"{words}; check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
-        "timeout": f"no answer in time; is {setting} right, and the service well?",
-        "name": f"its name is not known; check {setting}",
-        "connection": f"no connection ({words}); does it run (`daskscope serve`), and is "
-        f"{setting} right?",
+        "timeout": f"no answer in time; check {setting}, and whether the service runs",
+        "name": f"the host name is unknown; check {setting}",
+        "connection": f"no connection ({words}); check that the service runs (`daskscope serve`) "
+        f"and that {setting} is right",
     }
     return kind, hints.get(kind, words)

@@ -25,7 +25,7 @@ class Problem:
 
     kind: str
     text: str
-    then: str = "what was seen is kept and sent again"
+    then: str = "the data is stored and sent again"
 
 
 def refused(endpoint: str, response: requests.Response) -> Problem:
@@ -34,7 +34,7 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
     service = f"the service at {endpoint}"
     proxy = proxy_in_clear(endpoint)
     if proxy is not None:
-        service += f", or the proxy {proxy} before it (see HTTP_PROXY and NO_PROXY),"
+        service += f", or the proxy {proxy} in front of it (see HTTP_PROXY and NO_PROXY),"
     if status in (401, 403):
         text = (
             f"{service} refuses the token ({detail}); make one with "
@@ -42,36 +42,36 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
         )
     elif status == 413:
         text = (
-            f"{service} finds beats too large, however little is in them "
-            f"(413, {detail}); is there a proxy in between? Each takes up to "
+            f"{service} rejects every heartbeat as too large, even small ones (413, "
+            f"{detail}); is there a proxy in between? It must accept bodies of "
             f"{protocol.MAX_BEAT_BYTES >> 20} MiB"
         )
     elif status in NEVER and (field := _field(response)) not in (None, VERSION):
         return Problem(
             "refused part",
-            f"{service} refuses a part of what was sent, {field} ({status}, {detail})",
-            then="that part is left out and counted as a refused row, and the rest is sent",
+            f"{service} refuses one part of a heartbeat, {field} ({status}, {detail})",
+            then="that part is dropped and counted as a refused row, and the rest is sent",
         )
     elif status in NEVER:
         text = (
-            f"{service} does not understand this version of daskscope, "
-            f"{__version__} ({detail}); install the same version on both sides"
+            f"{service} does not support this version of daskscope, {__version__} ({detail}); "
+            "install the same version on both sides"
         )
     elif response.is_redirect:
         text = (
-            f"{endpoint} answers that the service is elsewhere; set daskscope.endpoint to "
-            "where it is"
+            f"{endpoint} redirects to another address; set daskscope.endpoint to the address "
+            "of the service"
         )
     elif response.ok:
         text = f"{endpoint} answers, but is not a daskscope service; check daskscope.endpoint"
     else:
-        text = f"{service} answered {status} ({detail}); its own log says why"
+        text = f"{service} answered {status} ({detail}); see the service's log"
     return Problem(str(status), text)
 
 
 def corrected(correction: protocol.Correction) -> str:
     """Return what the service did with a part of a beat that it could not store as it was."""
-    done = "left out" if correction.left_out else "stored the nearest value that it can for"
+    done = "left out" if correction.left_out else "stored the nearest valid value for"
     return f"{done} {correction.field}: {correction.why}"
 
 
@@ -85,8 +85,8 @@ def unexpected(endpoint: str, error: Exception) -> Problem:
     """Return what to say of an error that nobody has thought of."""
     return Problem(
         "internal",
-        f"delivering to {endpoint} came to {type(error).__name__}, a fault of daskscope "
-        f"{__version__} itself; please report it, with what answers at that address",
+        f"sending to {endpoint} failed with {type(error).__name__}. This is a bug in "
+        f"daskscope {__version__}; please report it, and say what runs at that address",
     )
 
 

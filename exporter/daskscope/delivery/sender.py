@@ -238,7 +238,7 @@ class Sender:
 
     def _delivered(self, reply: protocol.Reply) -> None:
         if self.problem is not None:
-            logger.info("daskscope: delivering to %s again", self._settings.endpoint)
+            logger.info("daskscope: sending to %s works again", self._settings.endpoint)
         self.problem = None
         self._failed_in_a_row = 0
         self._not_before, self._again_at = 0.0, None

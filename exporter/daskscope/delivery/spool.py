@@ -59,7 +59,7 @@ def directory(setting: str | None) -> Path | None:
         return _usual_folder() if setting is None else Path(setting).expanduser()
     except RuntimeError as error:
         logger.warning(
-            "daskscope: nothing can be kept for a service that is away (%s); set "
+            "daskscope: no data can be spooled while the service is unreachable (%s); set "
             "daskscope.spool.directory.",
             error,
         )
@@ -186,9 +186,10 @@ class Spool:
             self._own[-1].append(record)
         except OSError as error:
             self._warn(
-                f"cannot keep what was not delivered in {self._folder} ({error.strerror}); it "
-                "waits in memory and is lost if the scheduler ends before the service is back. "
-                "daskscope.spool says where and how much"
+                f"cannot write undelivered data to {self._folder} ({error.strerror}); it "
+                "waits in memory and is lost if the scheduler ends before the service is "
+                "reachable again. See the settings daskscope.spool.directory and "
+                "daskscope.spool.max-bytes"
             )
             return False
         return True
@@ -215,7 +216,7 @@ class Spool:
 
     def _make_room(self, size: int) -> None:
         if size > self._max_bytes:
-            raise OSError(errno.EFBIG, f"a beat of {size} bytes is beyond spool.max-bytes")
+            raise OSError(errno.EFBIG, f"a heartbeat of {size} bytes exceeds spool.max-bytes")
         entries = self._entries()
         total = sum(length for _, length in entries)
         own = {file.path: file for file in self._own}
@@ -233,7 +234,7 @@ class Spool:
             if self._remove(file):
                 total -= length
         if total + size > self._max_bytes:
-            raise OSError(errno.ENOSPC, "other schedulers fill spool.max-bytes")
+            raise OSError(errno.ENOSPC, "the data of other schedulers fills spool.max-bytes")
 
     # --- delivering -------------------------------------------------------------------------------
 
@@ -262,8 +263,7 @@ class Spool:
                 self._records = read_records(data)
                 if len(data) != sum(_HEADER.size + len(body) for body in read_records(data)):
                     self._warn(
-                        f"{self._backlog[0].path} is damaged; the beats in it that are whole are "
-                        "delivered"
+                        f"{self._backlog[0].path} is damaged; only its intact heartbeats are sent"
                     )
             self._next = next(self._records, None)
             if self._next is None:
@@ -307,7 +307,7 @@ class Spool:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn(f"cannot deliver what waits in {path} ({error.strerror})")
+            self._warn(f"cannot send the data in {path} ({error.strerror})")
             return None
         # Whoever held the lock may have delivered and removed it meanwhile.
         if _lock(descriptor) and path.exists():
@@ -318,8 +318,8 @@ class Spool:
     def hangs(self, outcome: str) -> None:
         """Warn of a disk that does not answer, and of what comes of it. From any thread."""
         self._warn(
-            f"cannot use the spool in {self._folder} (its disk does not answer); {outcome}. "
-            "daskscope.spool says where and how much"
+            f"cannot use the spool in {self._folder} (the disk does not respond); {outcome}. "
+            "See the settings daskscope.spool.directory and daskscope.spool.max-bytes"
         )
 
     def _warn(self, problem: str) -> None:

@@ -108,16 +108,16 @@ class Keeper:
         began = self._at_disk_since
         if began is not None and time.monotonic() - began > OVERDUE:
             self._spool.hangs(
-                "what is not delivered waits in memory, and is lost if the scheduler ends before "
-                "either is back"
+                "undelivered data waits in memory, and is lost if the scheduler ends before "
+                "the disk or the service responds again"
             )
 
     def _warn_of_the_end(self) -> None:
         with self._lock:
             rows = self._pending.unkept()
         self._spool.hangs(
-            "unless it does at once, what was neither delivered nor written is lost (rows: "
-            f"{rows}), and what is in its files stays there for the next scheduler"
+            "unless it responds at once, the data that was neither delivered nor written is "
+            f"lost (rows: {rows}); the data in its files stays there for the next scheduler"
         )
 
     def _hand_over(self, job: _Job) -> _Outcome:

@@ -101,8 +101,8 @@ class Explanation:
         if self.problem is not None:
             return self.overview()
         return (
-            f"{self.overview()}\n\n"
-            'print() shows all of it; ["events.allow"].sends is what one setting sends.'
+            f'{self.overview()}\n\nprint() shows all of it; ["events.allow"].sends is what that '
+            "one setting sends."
         )
 
     def __str__(self) -> str:
@@ -129,16 +129,18 @@ class Explanation:
                 f"daskscope reports on {self.cluster} ({self.cluster_id}) "
                 f"every {self.interval:g} s:",
                 *(f"  {way} to {address}" for way, address in self.destinations.items()),
-                f"It is at work, so not closed as idle: {'; '.join(self.busy_by)}."
+                f"It is at work, so it is not closed as idle: {'; '.join(self.busy_by)}."
                 if self.busy_by
-                else "It is idle: nothing of Dask's or of another plugin's runs, and no worker.",
+                else "It is idle: no task, call or other plugin of the scheduler is active, "
+                "and no worker is.",
                 "",
-                f"This is what it sends of its state now and of the latest rows, at most {MAX_ROWS}"
-                f" of a kind: {_size(self.bytes, self.gzip)}.",
-                "A row goes once, and again when it has changed; code, once to a service. "
-                f"Secrets that were scrubbed: {self.scrubbed}.",
-                "Made at each sending, and so other than here: the time of metrics, the "
-                "observed_time of logs, and the ids of spans below a computation's.",
+                "It sends this about its current state and the latest rows, at most "
+                f"{MAX_ROWS} of each kind: {_size(self.bytes, self.gzip)}.",
+                "Each row is sent once, and again when it changes; code is sent once per "
+                f"service. Scrubbed secrets: {self.scrubbed}.",
+                "These are created for each request, so they differ from what is shown here: "
+                "the time of metrics, the observed_time of logs, and the ids of spans below "
+                "a computation's.",
                 "",
                 *(
                     f"  {setting:{widths[0]}}  {value:{widths[1]}}"
@@ -152,15 +154,15 @@ class Explanation:
         for part in self.parts:
             yield ""
             if part.setting == ALWAYS:
-                yield f"{ALWAYS}, whatever is set: {_size(part.bytes, part.gzip)}"
+                yield f"{ALWAYS}, with any settings: {_size(part.bytes, part.gzip)}"
             elif not part.on:
-                yield f"{part.setting} is off: nothing of it is sent"
+                yield f"{part.setting} is off: it sends nothing"
             elif not part.sends:
-                yield f"{part.setting} is {part.shown()}: there is nothing of it now"
+                yield f"{part.setting} is {part.shown()}: there is nothing to send now"
             else:
                 yield (
-                    f"{part.setting} is {part.shown()}: {_size(part.bytes, part.gzip)}; "
-                    "were it off, this would not be sent:"
+                    f"{part.setting} is {part.shown()}: {_size(part.bytes, part.gzip)}; if it "
+                    "were off, this would not be sent:"
                 )
             for way, sent in part.sends.items():
                 yield f"  {way}"

@@ -32,7 +32,7 @@ _DASKS_OWN = {
     "(distributed.scheduler.no-workers-timeout).",
     "NoValidWorkerError": "No worker that this task may run on came for as long as Dask waits for "
     "one (distributed.scheduler.no-workers-timeout).",
-    "MemoryError": "What this task needs does not fit into the memory of a worker.",
+    "MemoryError": "This task needs more memory than any worker has.",
 }
 _LOST_ACTOR = "The worker that held this actor was lost."
 # Of older Dask this is the type that the client gets.
@@ -118,4 +118,4 @@ def by_dask(exception: Any) -> tuple[str, str]:
     for _, name, _ in islice(pickletools.genops(exception), 12):
         if name in _DASKS_OWN:
             return name, _DASKS_OWN[name]
-    return "Exception", "Dask gave this task up."
+    return "Exception", "Dask gave up this task."

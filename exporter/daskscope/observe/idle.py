@@ -159,7 +159,7 @@ class Idle:
             yield "tasks wait for a worker that can run them"
         waiting, counted_at = self._waiting
         if waiting and counted_at == scheduler.transition_counter:
-            yield "tasks wait for others"
+            yield "tasks wait for other tasks"
         yield from self._requests()
         if self.workers_starting():
             yield "workers are starting"

@@ -121,8 +121,8 @@ class Destination:
         buckets = self._environment.get(_AGGREGATION) or "explicit_bucket_histogram"
         if buckets.strip().lower() != "explicit_bucket_histogram":
             self._warn(
-                f"{_AGGREGATION} is {buckets!r}; the buckets of dask.task.duration are fixed, and "
-                "remain explicit_bucket_histogram"
+                f"{_AGGREGATION} is {buckets!r}; the buckets of dask.task.duration are fixed, "
+                "so explicit_bucket_histogram is used"
             )
         preference = self._environment.get(_TEMPORALITY) or "cumulative"
         kinds = _INCREMENTS.get(preference.strip().upper())
@@ -132,7 +132,10 @@ class Destination:
             )
             return ()
         if kinds and not self.is_elsewhere("metrics"):
-            self._warn(f"{_TEMPORALITY} is {preference!r}; the daskscope service is told totals")
+            self._warn(
+                f"{_TEMPORALITY} is {preference!r}; the daskscope service still gets "
+                "cumulative totals"
+            )
             return ()
         return kinds
 
@@ -201,16 +204,17 @@ class Destination:
             return False
         if protocol != "grpc":
             self._warn(
-                f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}; there are grpc and http/protobuf, "
-                "and the latter is used"
+                f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}; supported are grpc and "
+                "http/protobuf, and http/protobuf is used"
             )
             return False
         try:
             import opentelemetry.exporter.otlp.proto.grpc  # noqa: F401
         except ImportError:
             self._warn(
-                "OTEL_EXPORTER_OTLP_PROTOCOL is grpc, but what speaks it is not installed where "
-                'the scheduler runs (pip install "daskscope[grpc]"); OTLP goes over HTTP'
+                "OTEL_EXPORTER_OTLP_PROTOCOL is grpc, but gRPC support is not installed in "
+                'the scheduler\'s environment (pip install "daskscope[grpc]"); OTLP is sent '
+                "over HTTP"
             )
             return False
         return True

@@ -111,9 +111,10 @@ def why(outcome: Outcome, otherwise: str) -> tuple[str, str]:
         return "sdk", Scrubber().scrub(otherwise, 300)
     if 300 <= outcome.status_code < 400:
         return "elsewhere", (
-            f"{outcome.status_code}: that is elsewhere; see OTEL_EXPORTER_OTLP_ENDPOINT"
+            f"{outcome.status_code}: it redirects to another address; see "
+            "OTEL_EXPORTER_OTLP_ENDPOINT"
         )
     if outcome.ok:
-        return "page", "it answers with a page; see OTEL_EXPORTER_OTLP_ENDPOINT"
+        return "page", "it answers with a web page; see OTEL_EXPORTER_OTLP_ENDPOINT"
     status = outcome.status_code
     return str(status), _HINTS.get(status, "{}").format(f"{status} {outcome.reason}")

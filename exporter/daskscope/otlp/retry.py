@@ -175,8 +175,8 @@ class Delivery:
         rejected = getattr(partial, field)
         if rejected > 0:
             self._drops[f"rejected {what}"] += rejected
-            said = Scrubber().scrub(partial.error_message or "it does not say why", 300)
-            self._warn(signal, "rejected", f"some of them, such as {rejected} {what}: {said}")
+            said = Scrubber().scrub(partial.error_message or "it gives no reason", 300)
+            self._warn(signal, "rejected", f"at least {rejected} {what} rejected: {said}")
 
     def _outcome(self, signal: Signal) -> Outcome:
         """Return what the last request came to."""
@@ -205,10 +205,10 @@ class Delivery:
 def _then(signal: Signal, kind: str) -> str:
     """Return what becomes of what could not be sent."""
     if kind == "rejected":
-        return "these are left out, and counted"
+        return "they are left out and counted"
     if signal == "metrics":
-        return "totals are sent again"
-    return "what was not taken is sent again where that may help, and counted where it is lost"
+        return "the next export sends the totals again"
+    return "they are sent again if that may help, and counted if they are lost"
 
 
 class _Quiet(threading.local):

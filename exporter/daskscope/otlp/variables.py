@@ -25,7 +25,7 @@ def positive(variable: str, otherwise: int) -> int:
     except ValueError:
         pass
     logger.warning(
-        "daskscope: %s is %r; it must be a whole number above 0. It is taken for %d.",
+        "daskscope: %s is %r; it must be a whole number above 0. %d is used instead.",
         variable,
         value,
         otherwise,

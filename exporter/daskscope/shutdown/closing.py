@@ -39,10 +39,14 @@ def how(scheduler: Scheduler) -> str:
     manager = manager_of(scheduler)
     if manager is not None:
         return f"Its {type(manager).__name__} is closed."
-    asks = "Its manager is asked to close it, else " if managed_elsewhere(scheduler) else ""
+    asks = (
+        "Its cluster manager is asked to close it; if that fails, "
+        if managed_elsewhere(scheduler)
+        else ""
+    )
     closes = "workers and scheduler are closed."
     if any(name.startswith(("k8s.", "gateway.")) for name in deployment()):
-        closes = "workers and scheduler are closed; what supervises them may start them again."
+        closes = "workers and scheduler are closed; a supervisor may restart them."
     return asks + closes if asks else closes[0].upper() + closes[1:]
 
 

@@ -113,7 +113,9 @@ class Shutdowns:
             self._work_arrived(asked)
         if self._closes is not None and not self._came_late:
             self._came_late = True
-            logger.warning("daskscope: work has arrived while this cluster closes; it may be lost.")
+            logger.warning(
+                "daskscope: work arrived while this cluster was closing; the work may be lost."
+            )
 
     def end(self) -> None:
         """Stop watching: the scheduler closes, or daskscope was removed from it."""
@@ -124,11 +126,15 @@ class Shutdowns:
             asked.closes_at = None
             if asked.closing:
                 if closes:
-                    late = " Work that arrived meanwhile may be lost." if self._came_late else ""
+                    late = (
+                        " Work that arrived while it closed may be lost." if self._came_late else ""
+                    )
                     self._note(asked, "closing", f"{asked.closing} It has closed.{late}")
                 continue
             if closes:
-                self._note(asked, "closing", "It was closed otherwise before its time had come.")
+                self._note(
+                    asked, "closing", "Something else closed the cluster before the announced time."
+                )
             else:
                 self._note(asked, "called off", "daskscope was removed from the scheduler.")
             self._carriers[asked.id].cancel()
@@ -170,7 +176,7 @@ class Shutdowns:
         if ("call off", command.id) in self._known:
             self._call_off(asked, "It was called off before it began.")
         elif len(self._under_way) >= MAX_UNDER_WAY:
-            self._call_off(asked, "Too many are under way.")
+            self._call_off(asked, "Too many shutdowns are under way.")
         else:
             self._begin(asked)
 
@@ -179,9 +185,9 @@ class Shutdowns:
         why = " ".join(filter(None, (f"{command.requested_by} called it off.", command.reason)))
         if asked is None:
             unknown = _Asked(command.id, command.requested_by, "", 0.0, even_if_busy=False)
-            self._call_off(unknown, f"{why} It was not under way.")
+            self._call_off(unknown, f"{why} No such shutdown was under way.")
         elif asked.closing:
-            self._note(asked, "closing", f"{why} It was closing already.")
+            self._note(asked, "closing", f"{why} The cluster was already closing.")
             self._tell()
         else:
             self._call_off(asked, why)
@@ -249,7 +255,7 @@ class Shutdowns:
         why = f"{asked.reason} {unless}".strip()
         self._note(asked, "announced", why)
         logger.warning(
-            "daskscope: this cluster closes %s, asked for by %s. %s",
+            "daskscope: this cluster closes %s, requested by %s. %s",
             f"in {format_time(asked.grace)}" if asked.grace else "now",
             asked.requested_by,
             why,
@@ -274,7 +280,7 @@ class Shutdowns:
 
     async def _close(self, asked: _Asked) -> str | None:
         """Close the cluster. Return in words what it is at if it stays up for that, else None."""
-        how = closing.how(self._scheduler) if self._closes is None else "It was closing already."
+        how = closing.how(self._scheduler) if self._closes is None else "It was already closing."
         asked.closing = f"{asked.reason} {how}".strip()
         asked.closes_at = None
         self._note(asked, "closing", asked.closing)
@@ -287,7 +293,9 @@ class Shutdowns:
         if not (closes.done() or self._ended):
             # It goes on, and is under way until it ends: :meth:`end` says so if it gets there.
             waited = format_time(CLOSING_PATIENCE)
-            self._tell_failure(asked, f"It has not closed within {waited}, and is waited for.")
+            self._tell_failure(
+                asked, f"It has not closed within {waited}; daskscope keeps waiting."
+            )
         return await closes
 
     async def _close_once(self, asked: _Asked) -> str | None:
@@ -298,7 +306,7 @@ class Shutdowns:
             return self._at_work(asked)
 
         self._came_late = False
-        why = f"asked for by {asked.requested_by}. {asked.reason}".strip()
+        why = f"requested by {asked.requested_by}. {asked.reason}".strip()
         try:
             return await closing.close(self._scheduler, why, at_work)
         finally:
@@ -311,7 +319,7 @@ class Shutdowns:
         self._tell_failure(asked, why)
 
     def _tell_failure(self, asked: _Asked, why: str) -> None:
-        logger.warning("daskscope: this cluster was to be closed, and is not. %s", why)
+        logger.warning("daskscope: this cluster was asked to close, but is still up. %s", why)
         if not self._ended:
             self._note(asked, "failed", why)
             self._tell()
