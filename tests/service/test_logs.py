@@ -70,13 +70,16 @@ def test_no_secret_and_nothing_of_a_body_is_in_the_log(service: ServiceProcess) 
     token = service.token()
     wrong = f"{token[:-1]}{'0' if token[-1] != '0' else '1'}"
     beat = make_beat(computations=(make_computation(user="body-of-ada"),))
+    host = {"Host": "monitor.example"}
     answers = [
         post(service.url, token, beat),
         post(service.url, wrong, beat),
         post(service.url, token, b'{"body-of-ada": '),
-        requests.get(service.sign_in_link.replace("https://monitor.example", service.url)),
+        requests.get(
+            service.sign_in_link.replace("https://monitor.example", service.url), headers=host
+        ),
         requests.get(f"{service.url}/api/v1/clusters?secret-question={token}", timeout=30),
-        requests.get(f"{service.url}/{token}", timeout=30),
+        requests.get(f"{service.url}/{token}", headers=host, timeout=30),
     ]
     with writing(service.engine) as connection:
         connection.execute(text("ALTER TABLE computation RENAME TO hidden"))
@@ -157,7 +160,7 @@ def test_who_is_no_named_proxy_is_not_believed(tmp_path: Path) -> None:
         # A page of evil.example must not pass for one of ours by saying what our host is.
         crossed = requests.post(
             f"{service.url}/sign-out",
-            headers=lies | {"Origin": "https://evil.example"},
+            headers=lies | {"Host": "monitor.example", "Origin": "https://evil.example"},
             timeout=30,
         )
         assert crossed.status_code == 403

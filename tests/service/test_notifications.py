@@ -292,9 +292,9 @@ def test_what_is_no_address_of_a_service_is_refused(
     workspace: Workspace, owner: requests.Session
 ) -> None:
     for address, said in (
-        ("https://example.org/hook", "not a service"),
-        ("syslog://localhost", "not a service"),
-        ("dbus://x", "not a service"),
+        ("https://example.org/hook", "not a kind of address"),
+        ("syslog://localhost", "not a kind of address"),
+        ("dbus://x", "not a kind of address"),
         ("slack://", "begins with"),
         ("slack://short", "is not how"),
         ("maria@example.org", "begins with"),
