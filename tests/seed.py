@@ -201,8 +201,8 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     )
     policy(writer, "every cluster of the interactive environment of research", 600, enabled=False)
     decision(writer, running, "nights", -20, "Idle for 42 min; policy 'nights' shuts down after "
-                    "30 min between 20:00 and 06:00 Europe/Berlin; it is 23:12 there, so it is "
-                    "asked to shut down.")  # fmt: skip
+                    "30 min between 20:00 and 06:00 Europe/Berlin; it is 23:12 there, so the "
+                    "policy asks the cluster to shut down.")  # fmt: skip
     notice(writer, "computation failed", running, -2310,
            "A computation of maria.lindqvist on features-nightly failed after 1 min 30 s: 15 task "
            "runs erred, 3,897 of 4,812 tasks done.")  # fmt: skip

@@ -85,7 +85,7 @@ def test_a_function_closes_a_cluster_and_what_became_of_it_is_told(
     done = wait_until(lambda: (found := of(service, asked["id"]))["status"] == "done" and found)
     assert done["delivered_at"] is not None
     assert "It is Friday. Its LocalCluster is closed. It has closed." in done["sentence"]
-    with pytest.raises(daskscope.ServiceError, match="stopped already") as refused:
+    with pytest.raises(daskscope.ServiceError, match="already stopped") as refused:
         daskscope.close(cluster_id)
     assert refused.value.status == 409
     with pytest.raises(daskscope.NotFound):

@@ -247,7 +247,7 @@ _TOLD = (
         columns=(
             Column("Time", "Time"),
             Column(names.SHUTDOWN_STATE, "State"),
-            Column(names.SHUTDOWN_REQUESTED_BY, "Asked for by"),
+            Column(names.SHUTDOWN_REQUESTED_BY, "Requested by"),
             Column("body", "Why"),
         ),
     ),

@@ -36,12 +36,14 @@ class _Parser(FormDataParser):
         if mimetype == "multipart/form-data":
             raise Problem(
                 415,
-                "Content-Type multipart/form-data: no form here has files; send it as "
+                "Content-Type multipart/form-data: no form accepts files; send it as "
                 "application/x-www-form-urlencoded.",
             )
         parsed = super().parse(stream, mimetype, content_length, options)
         if sum(map(len, parsed[1].listvalues())) > MAX_FIELDS:
-            raise Problem(413, f"The form has more than {MAX_FIELDS} fields; none here has.")
+            raise Problem(
+                413, f"The form has more than {MAX_FIELDS} fields; no form here has so many."
+            )
         return parsed
 
 

@@ -221,6 +221,6 @@ _BUSY = (
     503,
     [("Content-Type", problems.CONTENT_TYPE), ("Retry-After", "5")],
     problems.document(
-        Problem(503, "More requests arrive than can be answered; send this again."), None
+        Problem(503, "More requests arrive than the service can answer; send this again."), None
     ),
 )

@@ -127,7 +127,11 @@ def _answer_data(error: DataError) -> Response:
         # Nothing that was asked for: a stored value, or what a query makes of some.
         return _answer_unexpected(error)
     return answer_problem(
-        Problem(400, "It holds the character NUL, which the database cannot; leave it out.")
+        Problem(
+            400,
+            "The request contains the character NUL, which the database cannot store; leave "
+            "it out.",
+        )
     )
 
 
@@ -157,7 +161,11 @@ def _answer_outage(error: OperationalError) -> Response:
 def _answer_unexpected(error: Exception) -> Response:
     logger.error("%s %s failed", request.method, _route(), exc_info=error)
     return answer_problem(
-        Problem(500, "Something went wrong in the service. Its log has the details; try again.")
+        Problem(
+            500,
+            "Something went wrong in the service. The operator finds the details in its log; "
+            "try again.",
+        )
     )
 
 

@@ -145,8 +145,8 @@ class Reception:
     def _too_slow(self) -> Problem:
         return Problem(
             408,
-            f"The body came too slowly: it may take {self._grace:g} seconds, and a second more for "
-            f"each {self._rate} bytes of it.",
+            f"The body arrived too slowly: it may take {self._grace:g} seconds, plus one "
+            f"second for each {self._rate} bytes of it.",
         )
 
 

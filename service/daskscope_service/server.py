@@ -92,16 +92,16 @@ def check(settings: Settings) -> None:
     local = all(ipaddress.ip_address(address[4][0]).is_loopback for address in addresses)
     if not local and settings.tls_cert is None and not settings.trusted_proxies:
         raise ConfigurationError(
-            f"on {settings.host} others could read tokens and sign-ins on the way, for it would be "
-            "in clear. Serve HTTPS with --tls-cert and --tls-key; or let a proxy do TLS and name "
-            "its address with --trusted-proxy; or listen on this machine only, with "
+            f"without TLS, others can intercept tokens and passwords sent to {settings.host}. "
+            "Choose one: serve HTTPS with --tls-cert and --tls-key; let a proxy do TLS and "
+            "name its address with --trusted-proxy; or listen on this machine only, with "
             "--host 127.0.0.1"
         )
     everywhere = any(ipaddress.ip_address(address[4][0]).is_unspecified for address in addresses)
     if (everywhere or settings.trusted_proxies) and not settings.public_url:
         raise ConfigurationError(
-            "say under which address users reach the service, for links lead there: "
-            "--public-url https://NAME, or DASKSCOPE_PUBLIC_URL"
+            "set the address that users use, because links point to it: --public-url "
+            "https://NAME, or DASKSCOPE_PUBLIC_URL"
         )
     if settings.oidc_issuer:
         _check_issuer(settings.oidc_issuer)
@@ -122,7 +122,7 @@ def _addresses(settings: Settings) -> list[Any]:
     try:
         return socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise _cannot_listen(settings, error, "is it a name of this machine?") from error
+        raise _cannot_listen(settings, error, "is it an address of this machine?") from error
 
 
 def _try_address(settings: Settings, found: Any) -> None:
@@ -160,9 +160,11 @@ def _renew_certificates(server: Any, settings: Settings) -> None:
         try:
             tls.check(cert, key)
         except ConfigurationError as error:
-            logger.error("the certificate in use stays, the new one is of no use: %s", error)
+            logger.error(
+                "the new certificate cannot be used, so the old one stays in use: %s", error
+            )
             return
-        logger.info("the certificate has changed and is used from now on")
+        logger.info("the certificate has changed; new connections use the new one")
         # The server follows links once only, and a renewal changes where they lead.
         server.build_ssl_context(cert, key, None, SSLProtocols.tls12, None, [], False)
         server.signal_handler_reload()

@@ -48,29 +48,35 @@ class Instruments:
         )
         self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.beats = counter("beats", "Heartbeats committed.")
-        self.rows = counter("rows", "Rows committed of what clusters sent.", "table")
+        self.rows = counter("rows", "Rows of clusters' data that were committed.", "table")
         self.rejected = counter(
             "otlp_rejected", "Points, spans and log records refused in OTLP requests.", "signal"
         )
         self.rows_left_out = counter(
-            "beat_rows_left_out", "Rows of heartbeats that were not as the protocol has them."
+            "beat_rows_left_out", "Rows of heartbeats that were invalid and left out."
         )
         self.refused = counter(
-            "refused", "Requests to store that were told to come again.", "reason"
+            "refused", "Requests to store data that were refused for now.", "reason"
         )
         self.workspace_use = Gauge(
             "workspace_use",
-            "What a workspace has stored of what there are quotas for, as last counted.",
+            "What a workspace has stored, for each quota, by the last count.",
             ("workspace", "quota"),
             namespace=NAMESPACE,
             registry=registry,
         )
-        self.commit_seconds = histogram("commit_seconds", "Time to write and commit what waited.")
+        self.commit_seconds = histogram(
+            "commit_seconds", "Time to write and commit the waiting requests."
+        )
         self.write_failures = counter("write_failures", "Commits that failed.")
-        self.queue_length = gauge("queue_length", "Requests that wait to be written, or are being.")
-        self.queue_capacity = gauge("queue_capacity", "The most that may; more are refused.")
-        self.removed = counter("removed_rows", "Rows removed by their age.", "table")
-        self.rounds = counter("removal_rounds", "Rounds of removing what is old.", "outcome")
+        self.queue_length = gauge(
+            "queue_length", "Requests that wait to be written, or are being written."
+        )
+        self.queue_capacity = gauge(
+            "queue_capacity", "The most requests that may wait; further ones are refused."
+        )
+        self.removed = counter("removed_rows", "Rows removed because of their age.", "table")
+        self.rounds = counter("removal_rounds", "Rounds of removing old data.", "outcome")
         # Zero is what has not happened yet; a series that comes with its first count hides it.
         for reason in ("queue full", "stopping", "quota"):
             self.refused.labels(reason)

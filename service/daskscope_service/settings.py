@@ -43,7 +43,7 @@ class Settings:
         default_factory=_default_data_dir,
         metadata={
             "variable": "DASKSCOPE_DATA_DIR",
-            "help": "Folder of the database. Made if it is missing.",
+            "help": "Folder of the database. Created if it is missing.",
         },
     )
     database_url: str = _setting(
@@ -54,18 +54,19 @@ class Settings:
     influxdb_url: str = _setting(
         "",
         "DASKSCOPE_INFLUXDB_URL",
-        "Address of the InfluxDB, 1 or 2, that a collector writes telemetry to: time series, spans "
-        "and log records are read from it. Default: from what the service received itself.",
+        "Address of the InfluxDB, 1 or 2, to which a collector writes telemetry: the service "
+        "reads time series, spans and log records from it. Default: the service reads what "
+        "it received itself.",
     )
     influxdb_database: str = _setting(
         "daskscope",
         "DASKSCOPE_INFLUXDB_DATABASE",
-        "Its database, or of InfluxDB 2 its bucket, with metrics and log records.",
+        "Its database (InfluxDB 2: bucket) of metrics and log records.",
     )
     influxdb_spans_database: str = _setting(
         "daskscope_spans",
         "DASKSCOPE_INFLUXDB_SPANS_DATABASE",
-        "Its database, or of InfluxDB 2 its bucket, with spans.",
+        "Its database (InfluxDB 2: bucket) of spans.",
     )
     influxdb_token: str = field(
         default="",
@@ -73,8 +74,8 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_INFLUXDB_TOKEN",
             "option": "",  # an option's value can be read by everyone on the machine
-            "help": "Its token, which may read both; of InfluxDB 1 USER:PASSWORD. "
-            "Default: it asks nobody who they are.",
+            "help": "Its token, which must be able to read both; for InfluxDB 1, USER:PASSWORD. "
+            "Default: none, for an InfluxDB without authentication.",
         },
     )
     migrate: str = field(
@@ -83,7 +84,8 @@ class Settings:
             "variable": "DASKSCOPE_MIGRATE",
             "choices": ("apply", "refuse"),
             "help": "What the service does at its start with a database of an older daskscope: "
-            "apply what is missing, or refuse to start, and say the command that applies it.",
+            "apply the missing revisions, or refuse to start and print the command that "
+            "applies them.",
         },
     )
     host: str = _setting("127.0.0.1", "DASKSCOPE_HOST", "Address to listen on.")
@@ -97,8 +99,8 @@ class Settings:
         default=None,
         metadata={
             "variable": "DASKSCOPE_TLS_CERT",
-            "help": "PEM file of the certificate, with those between it and its authority. With "
-            "it, HTTPS is served. Read again when it changes.",
+            "help": "PEM file of the certificate, followed by any intermediate certificates. If "
+            "it is set, the service serves HTTPS. It is read again when it changes.",
         },
     )
     tls_key: Path | None = field(
@@ -113,9 +115,10 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_TRUSTED_PROXIES",
             "option": "--trusted-proxy",
-            "help": "Address or network of a proxy that does TLS, such as 10.0.0.0/8: it may "
-            "connect in clear, and its X-Forwarded-For, -Proto and -Host are believed. Several: "
-            "give it again, or set the variable with commas.",
+            "help": "Address or network of a proxy that does TLS, such as 10.0.0.0/8. It may "
+            "connect without TLS, and the service trusts its X-Forwarded-For, -Proto and "
+            "-Host. For several, repeat the option, or separate them by commas in the "
+            "variable.",
         },
     )
     notify_networks: tuple[str, ...] = field(
@@ -123,9 +126,10 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_NOTIFY_NETWORKS",
             "option": "--notify-network",
-            "help": "Address or network that notifications may go to though it is not public, such "
-            "as 10.1.2.3 or 10.1.0.0/16. Several: give it again, or set the variable with commas. "
-            "Default: none, so they go to public addresses alone.",
+            "help": "Address or network that notifications may go to although it is not public, "
+            "such as 10.1.2.3 or 10.1.0.0/16. For several, repeat the option, or "
+            "separate them by commas in the variable. Default: none, so notifications go "
+            "to public addresses only.",
         },
     )
     metrics_token: str = field(
@@ -134,8 +138,8 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_METRICS_TOKEN",
             "option": "",  # an option's value can be read by everyone on the machine
-            "help": "Secret that Prometheus shows to read /metrics; at least 16 characters. "
-            "Default: no one may read it.",
+            "help": "Secret that Prometheus sends to read /metrics; at least 16 characters. "
+            "Default: nobody may read it.",
         },
     )
     code_keys: tuple[str, ...] = field(
@@ -144,19 +148,20 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_CODE_KEYS",
             "option": "",
-            "help": "Keys with which users' code is encrypted in the database, newest first, with "
-            "commas: 64 hex digits each, as 'openssl rand -hex 32' makes. Default: those in the "
-            "file code.keys in the data folder, which is made at the first start.",
+            "help": "Keys that encrypt users' code in the database, newest first, separated by "
+            "commas: 64 hex digits each, as 'openssl rand -hex 32' makes. Default: the "
+            "keys in the file code.keys in the data folder, which the first start "
+            "creates.",
         },
     )
     oidc_issuer: str = _setting(
         "",
         "DASKSCOPE_OIDC_ISSUER",
-        "Address of an OpenID Connect provider by which people may sign in, as it calls itself. "
-        "Default: none.",
+        "Address of an OpenID Connect provider through which people may sign in, exactly as "
+        "the provider reports it. Default: none.",
     )
     oidc_client_id: str = _setting(
-        "", "DASKSCOPE_OIDC_CLIENT_ID", "What the provider calls this service."
+        "", "DASKSCOPE_OIDC_CLIENT_ID", "The client id that the provider assigned to this service."
     )
     oidc_client_secret: str = field(
         default="",
@@ -164,51 +169,53 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_OIDC_CLIENT_SECRET",
             "option": "",
-            "help": "The secret that the provider gave to this service.",
+            "help": "The secret that the provider assigned to this service.",
         },
     )
     oidc_client_secret_file: Path | None = field(
         default=None,
         metadata={
             "variable": "DASKSCOPE_OIDC_CLIENT_SECRET_FILE",
-            "help": "File that holds the provider's secret, in place of the variable.",
+            "help": "File that holds the provider's secret, instead of the variable.",
         },
     )
     oidc_name: str = _setting(
-        "single sign-on", "DASKSCOPE_OIDC_NAME", "What people call the provider."
+        "single sign-on", "DASKSCOPE_OIDC_NAME", "The provider's name on the sign-in button."
     )
     oidc_domains: tuple[str, ...] = field(
         default=(),
         metadata={
             "variable": "DASKSCOPE_OIDC_DOMAINS",
             "option": "--oidc-domain",
-            "help": "Domain of the e-mail addresses that are let in by the provider. Several: give "
-            "it again, or set the variable with commas. Default: all.",
+            "help": "Domain whose e-mail addresses the provider may sign in. For several, repeat "
+            "the option, or separate them by commas in the variable. Default: all.",
         },
     )
     oidc_workspace: str = _setting(
-        "default", "DASKSCOPE_OIDC_WORKSPACE", "The workspace that the provider gives roles in."
+        "default", "DASKSCOPE_OIDC_WORKSPACE", "The workspace in which the provider assigns roles."
     )
     oidc_role: str = field(
         default="none",
         metadata={
             "variable": "DASKSCOPE_OIDC_ROLE",
             "choices": ("none", "viewer", "member", "owner"),
-            "help": "What someone is in that workspace who signs in by the provider for the first "
-            "time; none: only people who have an account or an invitation are let in.",
+            "help": "The role in that workspace of someone who signs in through the provider for "
+            "the first time. none: only people who have an account or an invitation may "
+            "sign in.",
         },
     )
     oidc_claim: str = _setting(
-        "groups", "DASKSCOPE_OIDC_CLAIM", "The claim of the provider that decides on roles."
+        "groups", "DASKSCOPE_OIDC_CLAIM", "The provider's claim that decides on roles."
     )
     oidc_roles: tuple[str, ...] = field(
         default=(),
         metadata={
             "variable": "DASKSCOPE_OIDC_ROLES",
             "option": "--oidc-role-of",
-            "help": "VALUE=ROLE: who has VALUE in that claim is ROLE, at each sign-in anew; who "
-            "has none of them is in the workspace no more. Several: give it again, or set the "
-            "variable with commas. Default: the claim decides nothing.",
+            "help": "VALUE=ROLE: users with VALUE in that claim get ROLE, again at each sign-in; "
+            "users with none of the values lose their role in the workspace. For "
+            "several, repeat the option, or separate them by commas in the variable. "
+            "Default: the claim decides nothing.",
         },
     )
     log_format: str = field(
@@ -216,7 +223,7 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_LOG_FORMAT",
             "choices": ("text", "json"),
-            "help": "How log lines look, on standard error: text, or json, one object per line.",
+            "help": "Format of log lines on standard error: text, or json (one object per line).",
         },
     )
     log_level: str = field(
@@ -224,7 +231,8 @@ class Settings:
         metadata={
             "variable": "DASKSCOPE_LOG_LEVEL",
             "choices": ("info", "warning", "error"),
-            "help": "The least that is logged: info (each request too), warning or error.",
+            "help": "The lowest level that is logged: info (includes each request), warning or "
+            "error.",
         },
     )
     max_body_bytes: int = _setting(
@@ -235,46 +243,47 @@ class Settings:
     quota_clusters: int = _setting(
         1_000_000,
         "DASKSCOPE_QUOTA_CLUSTERS",
-        "Clusters that a workspace may have stored; beats of further ones are refused for "
+        "Clusters that a workspace may store; heartbeats of further clusters are refused for "
         "now (429). 0: any number.",
     )
     quota_series: int = _setting(
         10_000_000,
         "DASKSCOPE_QUOTA_SERIES",
-        "Time series that a workspace may have stored; points of further ones are left out, which "
-        "the answer tells as OTLP's partial success. 0: any number.",
+        "Time series that a workspace may store; points of further series are left out, and "
+        "the answer reports them as OTLP's partial success. 0: any number.",
     )
     quota_bytes: int = _setting(
         1024**4,
         "DASKSCOPE_QUOTA_BYTES",
-        "About how many bytes a workspace may take in the database; beyond it, what is sent to it "
-        "is refused for now (429). 0: any number.",
+        "About how many bytes of the database a workspace may use; beyond it, data for the "
+        "workspace is refused for now (429). 0: any number.",
     )
     silent_after: float = _setting(
         60.0,
         "DASKSCOPE_SILENT_AFTER",
-        "Seconds of silence after which a cluster counts as lost (at least three beats).",
+        "Seconds of silence after which a cluster counts as lost (at least three heartbeats).",
     )
     session_idle: float = _setting(
         7 * 86400.0,
         "DASKSCOPE_SESSION_IDLE",
-        "Seconds without a request after which a session ends (a page that updates itself makes "
-        "requests). At the latest, it ends after 30 days.",
+        "Seconds without a request after which a session ends (a page that updates itself "
+        "makes requests). Every session ends after 30 days.",
     )
     retention_interval: float = _setting(
         3600.0,
         "DASKSCOPE_RETENTION_INTERVAL",
-        "Seconds between two rounds of removing what is older than 'daskscope retention' says; "
-        "the first comes some minutes after the start. 0: none, for 'daskscope retention run'.",
+        "Seconds between two rounds of removing data that is older than 'daskscope "
+        "retention' allows; the first round starts some minutes after the service. 0: none; "
+        "run 'daskscope retention run' instead.",
     )
     threads: int = _setting(
-        16, "DASKSCOPE_THREADS", "Requests that are worked on at the same time."
+        16, "DASKSCOPE_THREADS", "Requests that are processed at the same time."
     )
     queue_size: int = _setting(
         12,
         "DASKSCOPE_QUEUE_SIZE",
-        "Requests that may wait to be written; more are told to come again. Fewer than threads "
-        "leaves some free for reading while the disk is slow.",
+        "Requests that may wait to be written; further ones are refused for now. A number "
+        "below --threads leaves threads free for reading while the disk is slow.",
     )
 
     def __post_init__(self) -> None:
@@ -309,7 +318,7 @@ class Settings:
             )
         if 0 < len(self.metrics_token) < 16:
             raise ConfigurationError(
-                "DASKSCOPE_METRICS_TOKEN has less than 16 characters, which can be guessed; "
+                "DASKSCOPE_METRICS_TOKEN has fewer than 16 characters, so it can be guessed; "
                 "'openssl rand -hex 32' makes one"
             )
         for place, key in enumerate(self.code_keys, 1):
@@ -337,8 +346,8 @@ class Settings:
     def _check_oidc(self) -> None:
         if self.oidc_issuer and not self.oidc_client_id:
             raise ConfigurationError(
-                "DASKSCOPE_OIDC_ISSUER is set and DASKSCOPE_OIDC_CLIENT_ID is not; the provider "
-                "gives it when this service is registered there"
+                "DASKSCOPE_OIDC_ISSUER is set but DASKSCOPE_OIDC_CLIENT_ID is not; the "
+                "provider assigns it when you register this service there"
             )
         for rule in self.oidc_roles:
             value, _, role = rule.rpartition("=")
@@ -405,7 +414,7 @@ class Settings:
             elif text:
                 values[setting.name] = _parse(setting.name, str(setting.type), text)
         if overrides:
-            raise TypeError(f"no such settings: {', '.join(overrides)}")
+            raise TypeError(f"there are no such settings: {', '.join(overrides)}")
         return cls(**values)
 
 
@@ -423,7 +432,7 @@ def parse_key(text: str) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise ConfigurationError(
-            f"a key of code has {2 * KEY_BYTES} hex digits, and this has not; "
+            f"an encryption key has {2 * KEY_BYTES} hex digits, and this one has not; "
             f"'openssl rand -hex {KEY_BYTES}' makes one"
         )
     return key

@@ -43,12 +43,15 @@ def check(cert: Path, key: Path) -> None:
         if error.reason == "KEY_VALUES_MISMATCH":
             what = f"the key in {key} does not belong to the first certificate in {cert}"
         else:
-            what = f"no certificate in {cert} with a key in {key}: {error.reason or error}"
+            what = (
+                f"{cert} holds no certificate that fits the key in {key}: {error.reason or error}"
+            )
         raise ConfigurationError(f"{what}; see DASKSCOPE_TLS_CERT and DASKSCOPE_TLS_KEY") from error
     except _EncryptedError:
         raise ConfigurationError(
-            f"the key in {key} is encrypted, and no one is there to type its password; write it "
-            "without one, for the service's user alone: openssl pkey -in KEY -out PLAIN"
+            f"the key in {key} is encrypted, and the service cannot ask for its password; "
+            "write the key without a password, readable by the service's user only: openssl "
+            "pkey -in KEY -out PLAIN"
         ) from None
     if key.stat().st_mode & stat.S_IRWXO:
         logger.warning("everyone on this machine may read the private key: chmod o-rwx %s", key)

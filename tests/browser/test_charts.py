@@ -190,7 +190,7 @@ def test_a_chart_says_all_without_a_script(browser: Browser, site: Site) -> None
         assert page.locator("#charts svg.spark").count() == 9
         page.goto(f"/clusters/{site.seeded.lost}")
         assert page.locator("#charts svg.spark").count() == 5
-        expect(page.get_by_text("Workers that may not spill tell nothing of it")).to_have_count(2)
+        expect(page.get_by_text("Workers that may not spill do not report it")).to_have_count(2)
         expect(page.locator("#marks-key")).to_contain_text("1 computation")
         assert window.trouble == []
 

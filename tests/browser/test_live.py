@@ -124,9 +124,9 @@ def test_an_old_page_says_so_when_the_service_is_away(browser: Browser, site: Si
     with watched(browser, site.service.url, token=site.token) as window:
         window.page.goto("/")
         window.page.route("**/*", lambda route: route.abort())
-        expect(window.page.get_by_text("this may be old")).to_be_visible()
+        expect(window.page.get_by_text("this may be out of date")).to_be_visible()
         window.page.unroute("**/*")
-        expect(window.page.get_by_text("this may be old")).to_be_hidden()
+        expect(window.page.get_by_text("this may be out of date")).to_be_hidden()
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])

@@ -75,21 +75,21 @@ def test_an_owner_sets_retention_and_is_asked_before_anything_goes(
     picture(window, gallery, "settings-retention")
     logs = page.get_by_label("logs", exact=True)
     logs.fill("a week")
-    page.get_by_role("button", name="Keep it so").click()
+    page.get_by_role("button", name="Save").click()
     expect(logs).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#logs-wrong")).to_contain_text("Not a number of days")
     window.trouble[:] = [said for said in window.trouble if "400" not in said]
     picture(window, gallery, "settings-retention-wrong")
     logs.fill("14")
-    page.get_by_role("button", name="Keep it so").click()
-    expect(page.get_by_role("heading", name="Remove what is older?")).to_be_visible()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="Remove older data?")).to_be_visible()
     expect(page.locator("main li")).to_contain_text("1 log record, about")
     picture(window, gallery, "settings-retention-sure")
-    page.get_by_role("link", name="Leave it as it was").click()
+    page.get_by_role("link", name="Cancel").click()
     expect(logs).to_have_value("")
     assert policy.periods_set(site.service.engine, workspace) == {}
     logs.fill("forever")
-    page.get_by_role("button", name="Keep it so").click()
+    page.get_by_role("button", name="Save").click()
     expect(logs).to_have_value("forever")
     assert policy.periods_set(site.service.engine, workspace) == {"logs": None}
     assert window.trouble == []
@@ -135,10 +135,10 @@ def test_the_first_page_leads_from_nothing_to_the_first_cluster(
     expect(page.get_by_text("1 to report with")).to_be_visible()
     # A program that has the token, and no cluster yet.
     assert post(site.service.url, token, b"{}").status_code == 400
-    page.get_by_role("link", name="look again now").click()
+    page.get_by_role("link", name="check now").click()
     expect(page.get_by_role("status")).to_contain_text("The token the first")
     picture(window, gallery, "first-run-token")
     assert post(site.service.url, token, make_beat(make_cluster(name="the-first"))).ok
-    page.get_by_role("link", name="look again now").click()
+    page.get_by_role("link", name="check now").click()
     expect(page.get_by_role("link", name="the-first").first).to_be_visible()
     assert window.trouble == []

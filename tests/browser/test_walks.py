@@ -195,7 +195,7 @@ def test_a_program_that_asks_to_log_in_is_let_in(
             timeout=30,
         )
         assert answer.json()["workspace"] == workspace
-        page.get_by_role("link", name="the list of tokens").click()
+        page.get_by_role("link", name="Tokens").click()
         expect(page.get_by_role("row", name="my-laptop")).to_be_visible()
         assert trouble() == []
 
@@ -214,7 +214,7 @@ def test_a_cluster_is_shut_down_with_a_reason_and_called_off(
             page.get_by_role("link", name="to-be-closed").first.click()
             page.get_by_role("link", name="Shut down…").click()
             if end == "leave":
-                page.get_by_role("link", name="No, leave it").click()
+                page.get_by_role("link", name="Cancel").click()
                 expect(page.get_by_role("region", name="Shutdowns")).to_have_count(0)
                 continue
             page.get_by_label("Why").fill("The night is over.")
@@ -238,12 +238,12 @@ def test_an_idle_policy_is_set_changed_and_removed(
         page.get_by_label("Name").fill("nights")
         page.get_by_label("After how many minutes").fill("45")
         page.get_by_label("What to do").select_option("shutdown")
-        page.get_by_role("button", name="Keep it").click()
+        page.get_by_role("button", name="Save").click()
         row = page.get_by_role("row", name=re.compile("nights.*45 min"))
         expect(row).to_be_visible()
         row.get_by_role("link").first.click()
         page.get_by_label("After how many minutes").fill("90")
-        page.get_by_role("button", name="Keep it").click()
+        page.get_by_role("button", name="Save").click()
         row = page.get_by_role("row", name=re.compile("nights.*1 h 30"))
         row.get_by_role("button", name="Remove").click()
         expect(row).to_have_count(0)

@@ -324,7 +324,7 @@ def test_a_shutdown_that_fails_says_so(
     assert "RuntimeError: no permission" in failed.detail
     assert "abcdef123456" not in failed.detail
     # Without a grace: no time is told that is none.
-    assert any("closes now, asked for by ada" in record.getMessage() for record in caplog.records)
+    assert any("closes now, requested by ada" in record.getMessage() for record in caplog.records)
     scheduler: Any = cluster.scheduler
     assert scheduler.status == Status.running
     monkeypatch.undo()

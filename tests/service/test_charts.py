@@ -132,7 +132,7 @@ def test_marks_are_what_happened_in_that_time(ask: Ask) -> None:
 def test_what_is_too_much_to_mark_is_told(ask: Ask) -> None:
     data = _data(ask, "up", span="life")
     assert len(data["marks"]) == MOST_MARKS
-    assert "more computations than are marked: the newest 100 are" in data["notes"]
+    assert "more computations than the charts mark: only the newest 100 are" in data["notes"]
     late = _data(ask, "up", span="quarter")
     assert [words for _, _, _, words in late["marks"]] == ["a computation, running"]
 

@@ -122,7 +122,7 @@ def test_a_token_that_does_not_open_it_is_told_apart(filled: ServiceProcess) -> 
     revoked = filled.token(["read"], WORKSPACE)
     assert tokens.revoke(filled.engine, WORKSPACE, revoked.split("_")[1])
     for token, status, word in (
-        ("dsk_wrong_token", 401, "No such token"),
+        ("dsk_wrong_token", 401, "There is no such token"),
         (revoked, 401, "revoked"),
         (filled.token(["ingest"], WORKSPACE), 403, "scope"),
     ):
@@ -204,7 +204,7 @@ def test_the_command_says_that_there_is_more_and_what_went_wrong() -> None:
     assert "--limit" in some.stderr
     wrong = run("clusters", DASK_DASKSCOPE__TOKEN="dsk_wrong")
     assert wrong.returncode == 1
-    assert "No such token" in wrong.stderr
+    assert "There is no such token" in wrong.stderr
     assert "Traceback" not in wrong.stderr
 
 

@@ -267,16 +267,16 @@ def test_a_page_without_measurements_spans_and_logs_says_so(get: Callable[[str],
     page = get("/clusters/Scheduler-2/computations/blind")
     assert "no measurements arrived from its start and its end" in page
     assert "memory arrived while it ran" in page
-    assert "no span of it arrived" in page
+    assert "no span of this computation arrived" in page
     # Not all records of its time were looked at.
-    assert "None of the newest records of this time is of this computation" in page
+    assert "None of the newest records of this time belongs to this computation" in page
     assert "of another" not in page
     assert "No profile of this time was reported" in page
     # Its groups are known from heartbeats.
     assert 'class="fall plain"' in page
     brief = get("/clusters/Scheduler-1/computations/brief")
     assert "too short for them" in brief
-    assert "No log record of it arrived" in brief
+    assert "No log record of this computation arrived" in brief
 
 
 def test_code_shows_with_its_calling_line_and_nothing_in_it_is_markup(

@@ -167,7 +167,7 @@ def test_a_deleted_user_is_in_no_table_and_others_are_as_before(service: Service
     assert len(tables_with(service, "lovelace")) >= 10
     assert tables_with(service, "A computation of ada on shared") == {"notice"}
     said = delete(service, "--user", "ada")
-    assert "Still running, and back with what they send next: of-ada" in said
+    assert "Still running, so their data comes back with their next heartbeat: of-ada" in said
     with service.engine.connect() as connection:
         for table in schema.metadata.sorted_tables:
             if "workspace" not in table.c or table.name in ("token", "audit_entry"):
@@ -200,7 +200,7 @@ def test_a_deleted_cluster_leaves_the_others(service: ServiceProcess) -> None:
     assert len(tables_with(service, "hopper")) >= 10
     done = daskscope("delete", "--cluster", "of-ada", *service.database_options)
     assert done.returncode == 1
-    assert "nothing of a cluster 'of-ada' in the workspace default" in done.stderr
+    assert "no data of a cluster 'of-ada' in the workspace default" in done.stderr
 
 
 def test_no_byte_of_a_deleted_user_is_left_in_the_files(local_service: ServiceProcess) -> None:
@@ -275,13 +275,13 @@ def test_it_asks_first_and_says_how_much(service: ServiceProcess) -> None:
         DASKSCOPE_INFLUXDB_URL="http://influx.example:8086",
     )
     assert done.returncode == 1
-    assert "Not deleted: what the InfluxDB http://influx.example:8086 has" in done.stdout
+    assert "Not deleted: the data in the InfluxDB http://influx.example:8086" in done.stdout
     assert "2 computation" in done.stdout
-    assert "Delete all of this for good?" in done.stdout
+    assert "Delete all of this permanently?" in done.stdout
     assert tables_with(service, "lovelace")
     for arguments in ((), ("--user", "ada", "--cluster", "of-ada")):
         done = daskscope("delete", *arguments, *service.database_options)
-        assert "either --cluster ID or --user NAME" in done.stderr
+        assert "--cluster ID or --user NAME" in done.stderr
 
 
 def test_a_deleted_cluster_that_goes_on_is_there_again_with_what_it_sends(
@@ -352,7 +352,7 @@ def test_an_export_of_a_time_has_what_was_there_then(service: ServiceProcess) ->
     )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["of-ada"]
     done = daskscope("export", "-", *where)
-    assert "standard output takes one table" in done.stderr
+    assert "standard output holds one table" in done.stderr
     done = daskscope("export", "-", "--only", "cluster", "--since", "soon", *where)
     assert "2026-01-31" in done.stderr
 
@@ -421,13 +421,13 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_made(
     where, folder = local_service.database_options, tmp_path / "export"
     (tmp_path / "file").touch()
     for arguments, said in (
-        ((folder, "--user", "adda"), "nothing of a user 'adda'"),
-        ((folder, "--user", "adda"), "there is of ada, grace"),
-        ((folder, "--cluster", "of-adda"), "nothing of a cluster 'of-adda'"),
+        ((folder, "--user", "adda"), "no data of a user 'adda'"),
+        ((folder, "--user", "adda"), "users with data are: ada, grace"),
+        ((folder, "--cluster", "of-adda"), "no data of a cluster 'of-adda'"),
         ((folder, "--user", "ada", "--cluster", "of-grace"), "on a cluster 'of-grace'"),
-        ((folder, "--workspace", "finanze"), "no workspace 'finanze'; there are default"),
+        ((folder, "--workspace", "finanze"), "no workspace 'finanze'; the workspaces are: default"),
         ((folder, "--only", "clusters"), "right would be activity, cluster,"),
-        ((folder, "--since", "2026-02-01", "--until", "2026-01-01"), "no time would be left"),
+        ((folder, "--since", "2026-02-01", "--until", "2026-01-01"), "no data would be exported"),
         ((tmp_path / "file",), "cannot write to"),
         ((tmp_path / "file" / "below",), "cannot write to"),
     ):  # fmt: skip
@@ -472,7 +472,7 @@ def test_what_has_lost_its_key_is_null_in_an_export_and_said(local_service: Serv
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert {(row["message"], row["traceback"]) for row in rows} == {(None, None)}
-    assert f"{2 * len(rows)} values are null, for each is encrypted with the key" in done.stderr
+    assert f"{2 * len(rows)} values are null, because each is encrypted with the key" in done.stderr
 
 
 def test_only_times_of_rows_are_told_as_times() -> None:

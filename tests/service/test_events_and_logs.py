@@ -146,7 +146,7 @@ def test_a_search_says_how_much_it_found(get: Get, seeded: Seeded) -> None:
 
 def test_a_call_that_is_not_there_is_said_and_all_is_shown(get: Get, seeded: Seeded) -> None:
     page = get("/profile", cluster=seeded.lost, zoom="0123456789ab")
-    assert "not in these profiles" in page
+    assert "do not contain the call" in page
     assert "to_table" in page
 
 
@@ -182,7 +182,7 @@ def test_only_the_newest_profiles_are_merged_and_others_told(
     assert [one["id"] for one in rest.items] == ["p60", "p61"]
     assert not rest.more
     page = _signed_in(shared_service, "profiled").get(f"{shared_service.url}/profile", timeout=30)
-    assert "there are older ones" in page.text
+    assert "older ones are not included" in page.text
 
 
 def test_events_are_chosen_by_topic_and_cluster(get: Get, seeded: Seeded) -> None:
@@ -190,7 +190,7 @@ def test_events_are_chosen_by_topic_and_cluster(get: Get, seeded: Seeded) -> Non
     assert "invalid-worker-transition" in page
     assert "partition" not in page
     assert "partition" in get("/events", cluster=seeded.running)
-    assert "No event is like this" in get("/events", cluster=seeded.lost)
+    assert "No event matches" in get("/events", cluster=seeded.lost)
 
 
 def test_logs_are_chosen_by_level_text_user_and_time(ask: Callable[..., Any]) -> None:

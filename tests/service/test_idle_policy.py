@@ -59,15 +59,18 @@ def test_a_decision_tells_the_facts_the_rule_and_what_follows() -> None:
     assert comes_to() == Decision(
         "shutdown",
         "Idle for 42 min; policy 'nights' shuts down after 30 min between 20:00 and 06:00 "
-        "Europe/Berlin; it is 23:12 there, so it is asked to shut down.",
+        "Europe/Berlin; it is 23:12 there, so the policy asks the cluster to shut down.",
     )
     assert comes_to(now=NOON, last_seen_at=NOON).sentence.endswith(
         "it is 12:00 there, so nothing is done now."
     )
-    assert comes_to(idle_seconds=60.0).sentence.endswith("so in 29 min at the earliest.")
+    assert comes_to(idle_seconds=60.0).sentence.endswith(
+        "so the policy acts in 29 min at the earliest."
+    )
     assert comes_to(idle_timeout=600.0).sentence == (
         "Idle for 42 min; policy 'nights' shuts down after 30 min between 20:00 and 06:00 "
-        "Europe/Berlin; its own idle.timeout of 10 min is stricter, so that is left to it."
+        "Europe/Berlin; the cluster's own idle.timeout of 10 min is stricter, so the policy leaves "
+        "it to that."
     )
     assert comes_to(replace(NIGHTS, enabled=False)).sentence == (
         "Policy 'nights' shuts down after 30 min between 20:00 and 06:00 Europe/Berlin, but is "

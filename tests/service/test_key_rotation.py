@@ -157,9 +157,9 @@ def test_of_two_rotations_the_earlier_one_stops(service: ServiceProcess) -> None
     )  # else the second would go on with the first one's
     second = key_rotation.begin(service.engine)
     assert (second.key.id, second.resumed) != (first.key.id, True)
-    with pytest.raises(ConfigurationError, match="is being replaced already"):
+    with pytest.raises(ConfigurationError, match="is already replacing the key"):
         list(steps)
-    with pytest.raises(ConfigurationError, match="is being replaced already"):
+    with pytest.raises(ConfigurationError, match="is already replacing the key"):
         key_rotation.finish(service.engine, first.key)
     list(key_rotation.renew(service.engine, second.key))
     assert len(key_rotation.finish(service.engine, second.key)) == 2
@@ -181,7 +181,7 @@ def test_a_given_key_is_replaced_by_the_one_before_it(given: ServiceProcess) -> 
     refused = post(given.url, token, beat)
     assert refused.status_code == 503
     assert "lacks the key" in refused.json()["detail"]
-    given.wait_for("nothing that may be code can be kept")
+    given.wait_for("no text that may contain code can be stored")
     assert post(given.url, token, make_beat()).status_code == 200
 
     given.stop()
@@ -205,7 +205,7 @@ def test_a_lost_key_is_given_up_and_pages_say_what_cannot_be_read(
     service.stop()
     lost = file.rename(file.with_name("lost"))
     done = daskscope("keys", "forget", "00000000", *service.database_options)
-    assert f"the database names no key 00000000; it names {id}" in done.stderr
+    assert f"the database uses no key 00000000; it uses {id}" in done.stderr
     done = daskscope("keys", "status", *service.database_options)
     assert done.returncode == 1
     assert f"{id}  in use            no" in done.stdout
@@ -265,7 +265,7 @@ def test_what_was_changed_since_is_not_taken_for_code(engine: Engine) -> None:
             )
         )
         found = connection.execute(select(schema.failure.c.traceback)).scalar_one()
-    assert found.startswith("damaged: it was changed since it was encrypted with the key ")
+    assert found.startswith("damaged: it has changed since it was encrypted with the key ")
 
 
 def test_a_file_of_keys_that_holds_something_else_is_named(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_code_that_is_too_old_or_unknown_opens_nothing(
     for code in (begun["user_code"], "\0", "BCDF-GHJK", "x" * 10_000):
         answer = say(shared_service, browser, code)
         assert answer.status_code == 404
-        assert "No program waits" in answer.text
+        assert "No program is waiting" in answer.text
 
 
 def test_a_viewer_gives_a_token_that_only_reads(
@@ -272,7 +272,7 @@ def test_who_came_with_a_link_may_allow_it_and_who_came_with_a_token_may_not(
     assert by_token.post(f"{shared_service.url}/sign-in", data=form, timeout=30).ok
     refused = say(shared_service, by_token, begun["user_code"])
     assert refused.status_code == 403
-    assert "a token makes no others" in refused.text
+    assert "a token cannot create others" in refused.text
 
     sign_in_by_link(shared_service, by_link, workspace)
     # Wherever the form says that it is for, it is for the workspace of the link.
@@ -363,7 +363,9 @@ def test_the_command_writes_the_token_where_dask_finds_it(
         process.wait()
     (token,) = tokens.list_in(local_service.engine, "default")
     assert process.returncode == 0, output
-    assert f"workspace default, with the token {token.id} (ingest, read), now in {file}" in output
+    assert (
+        f"workspace default, with the token {token.id} (ingest, read) is stored in {file}" in output
+    )
     assert "Warning" not in output
 
     text = file.read_text()

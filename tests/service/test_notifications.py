@@ -296,7 +296,7 @@ def test_what_is_no_address_of_a_service_is_refused(
         ("syslog://localhost", "not a kind of address"),
         ("dbus://x", "not a kind of address"),
         ("slack://", "begins with"),
-        ("slack://short", "is not how"),
+        ("slack://short", "is not a valid address"),
         ("maria@example.org", "begins with"),
     ):
         problem = add(workspace, owner, address, 400)
@@ -304,7 +304,7 @@ def test_what_is_no_address_of_a_service_is_refused(
         assert problem["field"] == "$.address"
     url = f"{workspace.service.url}/settings/notifications"
     form = {"name": "x", "address": "slack://short", "kinds": list(KINDS)}
-    assert "is not how" in owner.post(url, data=form, timeout=30).text
+    assert "is not a valid address" in owner.post(url, data=form, timeout=30).text
     assert workspace.get("targets")["items"] == []
 
 

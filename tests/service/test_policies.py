@@ -64,7 +64,8 @@ def test_a_cluster_that_is_idle_for_too_long_is_asked_to_close_once_and_told_why
     (decision,) = wait_until(lambda: decisions(workspace))
     assert (decision["outcome"], decision["policy_name"]) == ("shutdown", "nights")
     assert decision["sentence"] == (
-        "Idle for 42 min; policy 'nights' shuts down after 30 min, so it is asked to shut down."
+        "Idle for 42 min; policy 'nights' shuts down after 30 min, so the policy asks the cluster "
+        "to shut down."
     )
     command = wait_until(lambda: idle_beat(workspace))[0]
     assert (command.id, command.requested_by) == (decision["command"], "policy nights")
@@ -77,7 +78,7 @@ def test_a_cluster_that_is_idle_for_too_long_is_asked_to_close_once_and_told_why
     page = f"{workspace.service.url}/clusters/{workspace.cluster.id}"
     text = workspace.browser.get(page, timeout=30).text
     assert text.count("Idle for 42 min; policy &#39;nights&#39;") >= 2
-    assert "that was done, once for this idleness" in text
+    assert "the policy has already acted, once for this idle time" in text
     (entry,) = [
         entry
         for entry in audit.newest(workspace.service.engine, 50)
@@ -126,7 +127,10 @@ def test_it_leaves_alone_whom_it_does_not_mean(
     assert decision["policy_name"] == "yes"
     assert decisions(workspace, own) == []
     page = workspace.browser.get(f"{workspace.service.url}/clusters/{own.id}", timeout=30).text
-    assert "its own idle.timeout of 10 min is stricter, so that is left to it." in page
+    assert (
+        "the cluster's own idle.timeout of 10 min is stricter, so the policy leaves it to that."
+        in page
+    )
 
 
 def test_owners_change_policies_and_everyone_sees_them(
@@ -193,7 +197,7 @@ def test_the_page_makes_changes_and_removes_policies(
     assert 'value="45"' in owner.get(one, timeout=30).text
     answer = owner.post(one, data=form | {"ends": ""}, timeout=30)
     assert answer.status_code == 400
-    assert "a beginning and an end" in answer.text
+    assert "the begin and the end" in answer.text
     assert 'value="maria* li"' in answer.text
     answer = owner.post(one, data=form | {"tags": "climate"}, timeout=30)
     assert "name=value" in answer.text

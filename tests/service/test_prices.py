@@ -109,11 +109,11 @@ def test_every_page_says_whose_prices_they_are_and_that_it_is_an_estimate(place:
     assert "thread 0.5 USD an hour" in people
     assert "s, for ada" in people
     page = place.see("/settings/prices")
-    assert "came to <b>10.00 USD</b> in the last 8 weeks, an estimate: 20 h of threads" in page
-    assert "No cluster brought any" in page
+    assert "cost <b>10.00 USD</b> in the last 8 weeks, an estimate: 20 h of threads" in page
+    assert "No cluster had its own" in page
     place.beat("Scheduler-2", 1, MONDAY + 1, 1.0, user="li")
     assert "estimate, by its own prices" in place.see("/clusters/Scheduler-2")
-    assert "No cluster brought any" not in place.see("/settings/prices")
+    assert "No cluster had its own" not in place.see("/settings/prices")
 
 
 def test_a_budget_counts_what_is_estimated_by_them(place: Priced) -> None:
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_said_beside_its_field(place: Priced) -> None:
         ({"thread": "0,06", "currency": "USD"}, "thread", "is not a number"),
         ({"thread": "-1", "currency": "USD"}, "thread", "from 0 to 1,000,000"),
         ({"cluster": "nan", "currency": "USD"}, "cluster", "from 0 to 1,000,000"),
-        ({"thread": "1", "currency": "euro"}, "currency", "three letters"),
+        ({"thread": "1", "currency": "euro"}, "currency", "three-letter code"),
     ):
         answer = place.post(**form)
         assert answer.status_code == 400

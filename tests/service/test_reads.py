@@ -364,7 +364,7 @@ def test_an_exceptions_page_leads_from_the_users_own_frames_to_code_and_versions
         "In your code to_metres",
         "called by parse_events",
         "Traceback (most recent call last)",
-        "The call that set the computation going",
+        "The call that started the computation",
         "With Python 3.12.7, cloudpickle 3.1.2, dask 2026.8.0",
     )
     places = [text.find(step) for step in steps]

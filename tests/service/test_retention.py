@@ -293,7 +293,7 @@ def test_the_service_removes_by_itself_and_tells_of_it(service: ServiceProcess) 
         retention_interval=0.2,
         metrics_token="0123456789abcdef",
     ) as again:
-        again.wait_for("removed what was old")
+        again.wait_for("removed old data")
         token = again.token()
         assert post_beat(again.url, token, full_beat()).ok
         assert counts(again.engine, "Scheduler-1")["cluster"] == 0
@@ -311,7 +311,7 @@ def test_the_commands_show_set_and_run(service: ServiceProcess) -> None:
     where = service.database_options
     fill(service.engine, time.time() - 10 * DAY)
     done = daskscope("retention", "run", *where)
-    assert done.stdout == "Nothing is too old.\n", done.stderr
+    assert done.stdout == "No data is old enough to remove.\n", done.stderr
     done = daskscope("retention", "set", "logs", 9, *where)
     assert done.stdout == "default keeps logs: 9 days\n", done.stderr
     done = daskscope("retention", "show", "--json", *where)
@@ -331,7 +331,10 @@ def test_what_cannot_be_set_is_refused_with_what_can(local_service: ServiceProce
     for arguments, said in (
         (("logs", "soon"), "30, forever or default"),
         (("pictures", "3"), "series-full"),
-        (("logs", "3", "--workspace", "finanze"), "no workspace 'finanze'; there are default"),
+        (
+            ("logs", "3", "--workspace", "finanze"),
+            "no workspace 'finanze'; the workspaces are: default",
+        ),
         (("series-full", "90"), "set series-5min first"),
     ):
         done = daskscope("retention", "set", *arguments, *where)

@@ -115,7 +115,7 @@ def test_a_renewed_certificate_is_used_and_a_broken_one_is_not(
         certificates.key.unlink()
         certificates.key.symlink_to(certificates.key.with_name("key1.pem"))
         os.kill(service.pid, signal.SIGHUP)
-        service.wait_for("the certificate in use stays")
+        service.wait_for("the old one stays in use")
         assert "does not belong" in service.output
         assert certificates.serial(service.port) == second
 

@@ -66,8 +66,8 @@ def test_a_user_is_made_signs_in_whatever_the_capitals_and_is_listed(
     [
         ("maria", "short", "at least 12"),
         ("maria", "x" * 1001, "1000"),
-        ("maria.lindqvist", "Maria.Lindqvist", "is in the name"),
-        ("maria", " " * 12, "is in the name"),
+        ("maria.lindqvist", "Maria.Lindqvist", "is part of the name"),
+        ("maria", " " * 12, "is part of the name"),
         (" maria", PASSWORD, "spaces"),
         ("ma\tria", PASSWORD, "printed"),
         ("", PASSWORD, "1 to 200"),

@@ -35,7 +35,9 @@ _DATABASES = {1: build.INFLUXDB1, 2: build.INFLUXDB2}
     show_default=True,
     help="The InfluxDB to run: 1 is 1.8, which takes Go to build; 2 is 2.9, which takes Rust too.",
 )
-@click.option("--seconds", type=click.FloatRange(1), help="End after so long. Default: at Ctrl-C.")
+@click.option(
+    "--seconds", type=click.FloatRange(1), help="End after this time. Default: on Ctrl-C."
+)
 @click.option(
     "--json",
     "as_json",

@@ -128,13 +128,19 @@ def test_without_influxdb_the_rest_is_told_and_what_is_missing(
             table = browser.get(f"{service.url}/logs.csv", timeout=30)
             computation = browser.get(f"{service.url}/{path}", timeout=30)
         assert page.ok
-        assert "kept in an InfluxDB, and it cannot be reached" in page.text
+        assert "stored in InfluxDB, which is unavailable: it cannot be reached" in page.text
         assert "ValueError" in page.text
         assert logs.ok
-        assert "log records are kept in an InfluxDB, and it cannot be reached" in logs.text
+        assert (
+            "Log records are stored in InfluxDB, which is unavailable: it cannot be reached"
+            in logs.text
+        )
         assert table.status_code == 503
         assert computation.ok
-        assert "traces are kept elsewhere, and it cannot be reached" in computation.text
+        assert (
+            "Traces are stored in InfluxDB, which is unavailable: it cannot be reached"
+            in computation.text
+        )
 
 
 def test_a_token_that_is_refused_is_told(run: Run) -> None:

@@ -43,8 +43,8 @@ class SignInAgain(Problem):
     def __init__(self) -> None:
         super().__init__(
             403,
-            "For this you must have signed in within the last hour. Sign in again, or with a "
-            "fresh link, and repeat it.",
+            "This requires a sign-in within the last hour. Sign in again, or with a new "
+            "link, and repeat it.",
             title="Sign in again",
             reason="sign in again",
         )
@@ -63,10 +63,10 @@ def install(app: Flask, settings: Settings) -> None:
             return
         host = request.environ.get("HTTP_HOST", "")
         if not host or "," in host:
-            raise Problem(400, "The request must have one Host header, and has none or several.")
+            raise Problem(400, "The request must have exactly one Host header.")
         if expected is not None and _without_usual_port(host) != expected:
             raise Problem(
-                421, f"This is the service at {settings.url}, and nothing else: go there instead."
+                421, f"This service is only available at {settings.url}: go there instead."
             )
 
     @app.before_request
@@ -83,7 +83,7 @@ def install(app: Flask, settings: Settings) -> None:
         else:  # not a browser
             allowed = True
         if not allowed:
-            raise Problem(403, "This request came from another site, so nothing was done.")
+            raise Problem(403, "This request came from another site, so it was refused.")
 
 
 def require(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -138,8 +138,8 @@ def as_user(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRetur
         if g.session.user is None:
             raise Problem(
                 403,
-                "You signed in with a link or a token, so there is no account to look after. "
-                "Whoever runs the service makes one with 'daskscope user create'.",
+                "You signed in with a link or a token, so you have no account here. The "
+                "operator of the service creates one with 'daskscope user create'.",
                 title="Not a user",
             )
         return view(*args, **kwargs)
@@ -239,8 +239,8 @@ def _check_role(role: str, least: Role, workspace: str) -> None:
     if _RANK.index(role) < _RANK.index(least):
         raise Problem(
             403,
-            f"In the workspace {workspace} you are a {role}; this is for "
-            f"{'owners' if least == 'owner' else 'members and owners'}.",
+            f"You are a {role} in the workspace {workspace}; only "
+            f"{'owners' if least == 'owner' else 'members and owners'} may do this.",
             title="Not allowed",
         )
 
@@ -251,7 +251,7 @@ def _workspace_for(scope: str, least: Role | None, *, recently: bool = False) ->
         session = current_session() if least is not None else None
         if session is None or least is None:
             raise _unauthorized(
-                "This needs a token: send the header 'Authorization: Bearer dsk_…'. "
+                "This requires a token: send the header 'Authorization: Bearer dsk_…'. "
                 "'daskscope token create' on the service's machine makes one."
             )
         _check_role(session.role, least, session.workspace)
@@ -267,7 +267,8 @@ def _workspace_for(scope: str, least: Role | None, *, recently: bool = False) ->
         token = tokens.find(engine, text)
     if token is None:
         raise _unauthorized(
-            "No such token. Check for missing characters: a token reads dsk_<id>_<secret>.",
+            "There is no such token. Check for missing characters: a token has the form "
+            "dsk_<id>_<secret>.",
             error="invalid_token",
         )
     g.token_id = token.id  # for the log

@@ -156,7 +156,7 @@ def finish(engine: Engine, key: Key) -> list[str]:
         gone = [id for id, found in key_register.registered(connection).items() if id != key.id]
         for id in gone:
             key_register.forget(connection, id)
-            audit.write(connection, "key changed", detail=f"nothing is encrypted with {id}")
+            audit.write(connection, "key changed", detail=f"no data is encrypted with {id}")
     return gone
 
 
@@ -172,12 +172,12 @@ def forget(engine: Engine, id: str) -> None:
         keys = keys_of(engine.dialect)
         if keys.find(id) is not None:
             raise ConfigurationError(
-                f"the key {id} is not lost, it is in {keys.source}: 'daskscope keys rotate' "
+                f"the key {id} is not lost: it is in {keys.source}. 'daskscope keys rotate' "
                 "replaces it"
             )
         if not key_register.forget(connection, id):
             names = ", ".join(key_register.registered(connection)) or "none"
-            raise ConfigurationError(f"the database names no key {id}; it names {names}")
+            raise ConfigurationError(f"the database uses no key {id}; it uses {names}")
         audit.write(connection, "key forgotten", detail=id)
 
 
@@ -215,5 +215,5 @@ def _renew(
 def _still_in_use(connection: Connection, key: Key) -> None:
     if key_register.key_in_use(connection).id != key.id:
         raise ConfigurationError(
-            f"the key {key.id} is being replaced already, by another run; let that one go on"
+            f"another run is already replacing the key {key.id}; let it finish"
         )

@@ -30,7 +30,7 @@ class TooMany(Exception):
     """Too many attempts have failed. ``until``: when to come again, in seconds since the epoch."""
 
     def __init__(self, until: float) -> None:
-        super().__init__(f"too many attempts to sign in; come again at {until:.0f}")
+        super().__init__(f"too many attempts to sign in; try again at {until:.0f}")
         self.until = until
 
     @property

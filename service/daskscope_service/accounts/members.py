@@ -137,7 +137,7 @@ def invite(engine: Engine, caller: Caller, name: str, role: Role) -> tuple[str, 
         See :data:`MOST_OPEN`.
     """
     if users.key_of(name) is None:
-        raise UnfitName("the name must have 1 to 200 characters, and no spaces around them")
+        raise UnfitName("the name must have 1 to 200 characters, and no leading or trailing spaces")
     identifier, code, now = secrets.token_hex(8), new_secret(), time.time()
     with writing(engine) as connection:
         connection.execute(delete(invitation).where(invitation.c.expires_at <= now))

@@ -137,7 +137,7 @@ class Provider:
             )
             claims.validate(leeway=_LEEWAY)
         except (JoseError, ValueError) as error:
-            raise OpenIDError(f"the provider's answer does not count: {error}") from None
+            raise OpenIDError(f"the provider's answer is not valid: {error}") from None
         return dict(claims)
 
     def _session(self) -> OAuth2Session:
@@ -160,7 +160,9 @@ class Provider:
     def _endpoint(self, name: str) -> str:
         url = str(self._discovered().get(name, ""))
         if not is_safe(url):
-            raise OpenIDError(f"the provider {self.issuer} names no {name} by HTTPS")
+            raise OpenIDError(
+                f"the provider {self.issuer} announces no {name} with an HTTPS address"
+            )
         return url
 
     def _discovered(self) -> dict[str, Any]:
@@ -174,8 +176,9 @@ class Provider:
             )
             if document.get("issuer") != self.issuer:
                 raise OpenIDError(
-                    f"what is at {self.issuer} calls itself {document.get('issuer')!r}; "
-                    "DASKSCOPE_OIDC_ISSUER must be the same to the letter"
+                    f"the provider at {self.issuer} reports the issuer "
+                    f"{document.get('issuer')!r}; DASKSCOPE_OIDC_ISSUER must be exactly the "
+                    "same"
                 )
             self._document, self._keys, self._asked_at = document, None, time.monotonic()
             return document
@@ -194,7 +197,7 @@ class Provider:
     def _place(self) -> Iterator[None]:
         """Take a place among those who wait for the provider, if there is one."""
         if not self._places.acquire(blocking=False):
-            raise OpenIDError("as many sign-ins as may wait for the provider already")
+            raise OpenIDError("too many sign-ins are already waiting for the provider")
         try:
             yield
         finally:
@@ -208,7 +211,7 @@ class Provider:
         if time.monotonic() < self._pause_until:
             raise OpenIDError("the provider did not answer a moment ago")
         if not self._requests.acquire(blocking=False):
-            raise OpenIDError("the provider has as many requests to answer as it may have")
+            raise OpenIDError("too many requests to the provider are already under way")
         answer: Future[T] = Future()
 
         def ask() -> None:
@@ -244,9 +247,9 @@ def _get(url: str) -> dict[str, Any]:
     response.raise_for_status()
     document = response.json()
     if not isinstance(document, dict):
-        raise OpenIDError(f"what is at {url} is no JSON object")
+        raise OpenIDError(f"the answer of {url} is not a JSON object")
     return document
 
 
 def _unreachable(error: Exception) -> OpenIDError:
-    return OpenIDError(f"the provider does not answer as it should: {type(error).__name__}")
+    return OpenIDError(f"the provider's answer is not valid: {type(error).__name__}")

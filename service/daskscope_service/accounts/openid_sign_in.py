@@ -141,9 +141,11 @@ def finish(
             .returning(*openid_attempt.c)
         ).first()
     if attempt is None:
-        raise OpenIDError("this sign-in was not begun in this browser, or is over")
+        raise OpenIDError("this sign-in was not started in this browser, or has expired")
     if attempt.user not in (None, user_id):
-        raise OpenIDError("who wanted to connect their account has signed out meanwhile")
+        raise OpenIDError(
+            "the user who wanted to connect their account has signed out in the meantime"
+        )
     try:
         person = provider.redeem(code, nonce=attempt.nonce, verifier=attempt.verifier)
     except OpenIDError as error:
@@ -193,7 +195,9 @@ def _user_of(
     ).scalar()
     if connecting is not None:
         if known not in (None, connecting):
-            raise NotLetIn("Another account here is connected with this one of the provider.")
+            raise NotLetIn(
+                "This account of the provider is already connected with another account here."
+            )
         if known is None:
             _connect(connection, provider, person, connecting, address)
         known = connecting
@@ -238,9 +242,9 @@ def _check_domain(settings: Settings, person: Person) -> None:
     if not allowed:
         return
     if person.email is None or not person.email_verified:
-        raise NotLetIn("The provider does not vouch for your e-mail address.")
+        raise NotLetIn("The provider has not verified your e-mail address.")
     if person.email.rpartition("@")[2].casefold() not in allowed:
-        raise NotLetIn("Your e-mail address is of a domain that is not let in here.")
+        raise NotLetIn("E-mail addresses of your domain are not allowed here.")
 
 
 def _role(settings: Settings, person: Person) -> Role | None:
@@ -265,8 +269,8 @@ def _make_user(connection: Connection, provider: Provider, person: Person, addre
         name = f"{name} ({host})"
     elif taken is not None:
         raise NotLetIn(
-            f"There is a user {name} already. If that is you, sign in with your password, and "
-            "connect the two on the page of your account."
+            f"There is already a user {name}. If that is you, sign in with your password, and "
+            "connect the two on the page Account."
         )
     try:
         user_id = users.add(
@@ -278,9 +282,7 @@ def _make_user(connection: Connection, provider: Provider, person: Person, addre
             address=address,
         ).id
     except users.UnfitName as error:
-        raise NotLetIn(
-            f"The provider calls you by a name that cannot be used here: {error}."
-        ) from None
+        raise NotLetIn(f"The provider's name for you cannot be used here: {error}.") from None
     _connect(connection, provider, person, user_id, address)
     return user_id
 

@@ -28,13 +28,13 @@ def check(password: str, name: str) -> None:
     """Raise UnfitPassword if ``password`` is too weak for the user who signs in as ``name``."""
     if len(password) < SHORTEST:
         raise UnfitPassword(
-            f"has {len(password)} characters and must have at least {SHORTEST}; "
-            "a few words that do not belong together are easy to remember and hard to guess"
+            f"has {len(password)} characters and must have at least {SHORTEST}; a few "
+            "unrelated words are easy to remember and hard to guess"
         )
     if len(password) > LONGEST:
-        raise UnfitPassword(f"has {len(password)} characters and may have {LONGEST} at most")
+        raise UnfitPassword(f"has {len(password)} characters and must have at most {LONGEST}")
     if not password.strip() or password.casefold().strip() in name.casefold():
-        raise UnfitPassword("is in the name, so that it is easily guessed; choose another")
+        raise UnfitPassword("is part of the name, so it is easy to guess; choose another")
 
 
 def hash_of(password: str) -> str:

@@ -26,8 +26,8 @@ ROLES: tuple[Role, ...] = ("owner", "member", "viewer")
 
 _LONGEST_NAME = 200
 _UNFIT = (
-    f"the name must have 1 to {_LONGEST_NAME} characters that can be printed, and no spaces around "
-    "them"
+    f"the name must have 1 to {_LONGEST_NAME} printable characters, and no leading or "
+    "trailing spaces"
 )
 
 
@@ -104,7 +104,7 @@ def add(
     # One of two who come at the same moment gets in first, and the other finds no room.
     Upsert(connection.engine, table, key=("name_key",), columns=columns).run(connection, [values])
     if connection.execute(select(table.c.id).where(table.c.id == user.id)).first() is None:
-        raise UnfitName(f"there is a user {name} already")
+        raise UnfitName(f"there is already a user {name}")
     audit.write(connection, "user made", actor=actor, detail=name, address=address)
     return user
 

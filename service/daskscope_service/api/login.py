@@ -66,10 +66,10 @@ class LoginToken(TypedDict):
 
 
 _WORDS = {
-    "authorization_pending": "No one has allowed it yet; ask again after the interval.",
-    "slow_down": "That was too soon; leave more time between two polls from now on.",
-    "access_denied": "It was denied, or who allowed it may not any more.",
-    "expired_token": "This code is unknown, too old, or was used before; begin anew.",
+    "authorization_pending": "Nobody has allowed it yet; ask again after the interval.",
+    "slow_down": "Too soon; wait longer between polls from now on.",
+    "access_denied": "The request was denied, or the user who allowed it has lost the right to.",
+    "expired_token": "This code is unknown, expired or used already; start again.",
 }
 
 
@@ -81,7 +81,7 @@ def begin() -> ResponseReturnValue:
     if not asked or not set(asked) <= set(SCOPES):
         raise Problem(
             400,
-            f"The scope is {' '.join(asked)!r}; it can be of {', '.join(SCOPES)}.",
+            f"The scope is {' '.join(asked)!r}; it may contain {', '.join(SCOPES)}.",
             error="invalid_scope",
         )
     try:
@@ -94,7 +94,7 @@ def begin() -> ResponseReturnValue:
     except TooMany as error:
         raise Problem(
             429,
-            f"{device_login.FROM_ADDRESS} logins from your address wait to be allowed. "
+            f"{device_login.FROM_ADDRESS} logins from your address are waiting to be allowed. "
             f"Try again in {error.seconds} s.",
             headers={"Retry-After": str(error.seconds)},
         ) from None
@@ -119,12 +119,14 @@ def collect() -> ResponseReturnValue:
     grant = request.form.get("grant_type", "")
     if grant and grant != _GRANT:
         raise _refusal(
-            "unsupported_grant_type", f"The grant_type is {grant[:100]!r}; here it is {_GRANT}."
+            "unsupported_grant_type",
+            f"The grant_type is {grant[:100]!r}; the only supported one is {_GRANT}.",
         )
     missing = [name for name in ("grant_type", "device_code") if not request.form.get(name)]
     if missing:
         raise _refusal(
-            "invalid_request", f"The form lacks {' and '.join(missing)}; grant_type is {_GRANT}."
+            "invalid_request",
+            f"The form lacks {' and '.join(missing)}; grant_type must be {_GRANT}.",
         )
     try:
         token, workspace, scopes = device_login.collect(

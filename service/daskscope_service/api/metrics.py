@@ -44,8 +44,8 @@ def get_metrics() -> Response:
     if not settings.metrics_token:
         raise Problem(
             403,
-            "The metrics tell of all workspaces, so they are for who runs the service: set "
-            "DASKSCOPE_METRICS_TOKEN, and send it as 'Authorization: Bearer …'.",
+            "The metrics cover all workspaces, so only the operator of the service may read "
+            "them: set DASKSCOPE_METRICS_TOKEN, and send it as 'Authorization: Bearer …'.",
         )
     scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
     right = hmac.compare_digest(secret.strip().encode(), settings.metrics_token.encode())
@@ -95,7 +95,7 @@ class DatabaseCollector(Collector):
 def _of_clusters(connection: Connection, now: float) -> Iterator[Metric]:
     age = GaugeMetricFamily(
         f"{NAMESPACE}_last_beat_age_seconds",
-        "Time since the last heartbeat that is kept; of workspaces that have one.",
+        "Time since the last stored heartbeat, for workspaces that have one.",
         labels=["workspace"],
     )
     drops: Counter[str] = Counter()
@@ -120,7 +120,7 @@ def _of_clusters(connection: Connection, now: float) -> Iterator[Metric]:
     yield age
     family = GaugeMetricFamily(
         f"{NAMESPACE}_cluster_drops",
-        "What clusters heard of within the hour had to leave out since they started.",
+        "Items that clusters heard from within the hour left out since they started.",
         labels=["what"],
     )
     for what, count in sorted(drops.items()):
@@ -132,7 +132,7 @@ def _last_removal(connection: Connection, now: float) -> Iterator[Metric]:
     lease = schema.lease
     done = connection.execute(select(lease.c.done_at).where(lease.c.name == "retention")).scalar()
     if done is not None:
-        what = "Time since all that was old had been removed, by any process."
+        what = "Time since any process last finished removing old data."
         yield _gauge("removal_age_seconds", what, max(0.0, now - done))
 
 
@@ -144,7 +144,7 @@ def _size(connection: Connection) -> Metric:
     else:
         asked = select(func.pg_database_size(func.current_database()))
         size = connection.execute(asked).scalar_one()
-    return _gauge("database_size_bytes", "What the database takes on its disk.", size)
+    return _gauge("database_size_bytes", "Size of the database on its disk.", size)
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:

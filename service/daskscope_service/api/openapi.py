@@ -33,40 +33,41 @@ _SECURITY = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "dsk_…, as 'daskscope token create' makes it",
+        "description": "dsk_…, created by 'daskscope token create'",
     },
     "session": {
         "type": "apiKey",
         "in": "cookie",
         "name": COOKIE,
-        "description": "of a person who has signed in on the pages; by HTTPS its name begins "
+        "description": "session of a person who signed in on the pages; over HTTPS its name begins "
         "with __Host-",
     },
 }
 
 #: What each problem means, for all operations alike.
 _PROBLEMS = {
-    400: "Something in the request makes no sense; detail names it.",
-    401: "There is no token or session, or it is not in force.",
-    403: "The token or session is not for this.",
-    404: "The workspace has no such thing.",
-    406: "Accept leaves out the only format that there is.",
-    409: "It is in a state in which this cannot be done.",
+    400: "The request is invalid; detail says what is wrong.",
+    401: "The token or session is missing, expired or revoked.",
+    403: "The token or session does not allow this.",
+    404: "The workspace has no such object.",
+    406: "Accept excludes the only format that there is.",
+    409: "The object's state does not allow this.",
     413: "The body is too large.",
-    415: "The body's Content-Type or Content-Encoding is not understood.",
-    429: "More comes in than can be written. Send it again after Retry-After.",
-    503: "The service or its database does not answer at the moment. Try again after Retry-After.",
+    415: "The body's Content-Type or Content-Encoding is not supported.",
+    429: "More data arrives than the service can write. Send it again after Retry-After.",
+    503: "The service or its database is not available. Try again after Retry-After.",
 }
 
 _DESCRIPTION = """\
-Everything that the pages show. A token with the scope `read` sees one workspace, all of it.
+The API returns everything that the pages show. A token with the scope `read` can read all data of
+one workspace.
 
-Times are ISO 8601 in UTC, durations seconds, sizes bytes; null says that something was not measured
-or not sent. Fields may be added. A list comes in pages, newest first: ask again with `cursor`, the
-`next` of the answer before, until that is null. What comes in meanwhile neither repeats nor hides
-an item; only an exception that is seen once more while you go on moves to the beginning. A read has
-an ETag: with If-None-Match it is answered 304 while nothing has changed. Every error is a problem
-document (RFC 9457) whose `detail` says what would be right.
+Times are ISO 8601 in UTC, durations are seconds, sizes are bytes; null means that a value was not
+measured or not sent. Later versions may add fields. Lists are paged, newest first: repeat the
+request with `cursor` set to the `next` of the previous response, until `next` is null. Items that
+arrive in between neither repeat nor hide others; only an exception that occurs again in between
+moves to the beginning. Reads have an ETag: with If-None-Match the service answers 304 while nothing
+has changed. Every error is a problem document (RFC 9457) whose `detail` says what would be right.
 """
 
 

@@ -106,7 +106,7 @@ def answers(
             accepted = request.accept_mimetypes
             if kind is not None and accepted and not accepted.best_match([JSON]):
                 raise Problem(
-                    406, f"Accept is {accepted}, which leaves out {JSON}, the only format here."
+                    406, f"Accept is {accepted}, which excludes {JSON}, the only format here."
                 )
             refuse_unknown(*(parameter.name for parameter in parameters))
             if body is not None:

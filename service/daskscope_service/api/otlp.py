@@ -96,8 +96,7 @@ def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
     if request.mimetype not in (_PROTOBUF, JSON):
         raise Problem(
             415,
-            f"Content-Type {request.mimetype or 'is missing'}: OTLP is understood as {_PROTOBUF} "
-            f"or {JSON}.",
+            f"Content-Type {request.mimetype or 'is missing'}: send OTLP as {_PROTOBUF} or {JSON}.",
         )
     quotas: Quotas = current_app.extensions["daskscope.quotas"]
     quotas.check(g.workspace)

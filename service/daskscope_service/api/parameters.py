@@ -41,23 +41,23 @@ TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
 
 SINCE = Parameter(
     "since",
-    "Not what was before it: a time as ISO 8601, or seconds since 1970-01-01 UTC.",
+    "Only items at or after this time: ISO 8601, or seconds since 1970-01-01 UTC.",
     _TIME,
 )
-UNTIL = Parameter("until", "Only what was before it. Written as since.", _TIME)
-USER = Parameter("user", "Only what this user's clusters or computations did.", TEXT)
-CLUSTER = Parameter("cluster", "Only what belongs to the cluster of this id.", TEXT)
+UNTIL = Parameter("until", "Only items before this time, in the same format.", _TIME)
+USER = Parameter("user", "Only items of this user's clusters or computations.", TEXT)
+CLUSTER = Parameter("cluster", "Only items of the cluster with this id.", TEXT)
 #: Rows of a list in one answer, and on one page for people, who read them all.
 ROWS, ROWS_SHOWN = Selection().limit, 50
 
 LIMIT = Parameter(
     "limit",
-    "How many items the answer has at most.",
+    "The most items to return.",
     {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": ROWS},
 )
 CURSOR = Parameter(
     "cursor",
-    "Where the list goes on: the next of the answer before, to the same request.",
+    "Where to continue the list: the `next` of the previous response to the same request.",
     {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
 )
 
@@ -70,14 +70,16 @@ def refuse_unknown(*names: str) -> None:
     """Refuse a parameter that would be ignored: a slip in its name would change the answer."""
     for name, values in request.args.lists():
         if name not in names:
-            others = f"there are {', '.join(names)}" if names else "there are none"
-            raise bad(name, f"is not a parameter here; {others}", reason="unknown parameter")
+            others = f"the parameters are: {', '.join(names)}" if names else "there are none"
+            raise bad(
+                name, f"is not a parameter of this request; {others}", reason="unknown parameter"
+            )
         if len(values) > 1:
-            raise bad(name, "stands there twice; say it once")
+            raise bad(name, "is given twice; give it once")
         if not values[0]:
-            raise bad(name, "is empty; leave it out, or say what it is")
+            raise bad(name, "is empty; leave it out, or give a value")
         if "\0" in values[0]:
-            raise bad(name, "has the character NUL, which nothing here has")
+            raise bad(name, "contains the character NUL; leave it out")
 
 
 def selection(
@@ -111,7 +113,7 @@ def part(rows: int = ROWS) -> tuple[int, Position | None]:
         try:
             after = decode_cursor(cursor)
         except ValueError:
-            raise bad("cursor", "must be the `next` of an answer to the same request") from None
+            raise bad("cursor", "must be the `next` of a response to the same request") from None
     return int(limit), after
 
 

@@ -113,7 +113,9 @@ def _keep(policy_id: str, said: PolicyRequest) -> str:
                 address=request.remote_addr,
             )
     except NameTaken:
-        raise Problem(409, f"There is another policy {said.name!r}.", field="$.name") from None
+        raise Problem(
+            409, f"There is already a policy named {said.name!r}.", field="$.name"
+        ) from None
     except Unfit as error:
         raise Problem(400, str(error), field=f"$.{error.field}") from None
     return policy_id

@@ -52,7 +52,7 @@ DEFAULT_WEEKS, MOST_WEEKS = 8, 104
 
 _WEEKS = Parameter(
     "weeks",
-    "How many weeks, from Monday in UTC, this one included.",
+    "How many weeks, starting on Monday in UTC, this week included.",
     {"type": "integer", "minimum": 1, "maximum": MOST_WEEKS, "default": DEFAULT_WEEKS},
 )
 
@@ -68,20 +68,21 @@ _SERIES = (
     UNTIL,
     Parameter(
         "step",
-        "The least number of seconds between two points. It is widened for a long time.",
+        "The minimum number of seconds between two points. Over a long time the service uses "
+        "a larger step.",
         {"type": "number", "exclusiveMinimum": 0, "maximum": _MOST_STEP, "default": 1},
     ),
     Parameter(
         "rate",
-        "Whether counters are told as their growth per second.",
+        "Return counters as their increase per second.",
         {"type": "boolean", "default": False},
     ),
 )
 
 _OF_LOGS = (
-    Parameter("level", "Only records of this level or a higher one.", {"enum": list(LEVELS)}),
-    Parameter("text", "Only records with this in their text, in any case.", TEXT),
-    Parameter("computation", "Only records of the computation of this id.", TEXT),
+    Parameter("level", "Only records of this level or above.", {"enum": list(LEVELS)}),
+    Parameter("text", "Only records that contain this text, in upper or lower case.", TEXT),
+    Parameter("computation", "Only records of the computation with this id.", TEXT),
 )
 
 
@@ -251,7 +252,7 @@ def series() -> Item:
     since = until - DEFAULT_SERIES_SECONDS if since is None else since
     step = number("step", 1.0)
     if not 0 < step <= _MOST_STEP:
-        raise bad("step", f"must be a number of seconds above 0, and no more than {_MOST_STEP:g}")
+        raise bad("step", f"must be a number of seconds above 0 and at most {_MOST_STEP:g}")
     as_rate = one_of("rate", ("false", "true")) == "true"
     store: SeriesStore = current_app.extensions["daskscope.series"]
     try:

@@ -60,7 +60,8 @@ def away(what: str, error: Unavailable) -> Problem:
     """Return what is answered where an InfluxDB keeps ``what`` and cannot be asked."""
     return Problem(
         503,
-        f"{what.capitalize()} are kept in an InfluxDB, and {error}; all else is told as ever.",
+        f"{what.capitalize()} are stored in InfluxDB, which is unavailable: {error}. "
+        "Everything else works.",
         title=f"No {what}",
         headers={"Retry-After": "10"},
     )

@@ -69,7 +69,9 @@ def post_target(body: TargetRequest) -> Item:
     except UnfitAddress as error:
         raise Problem(400, str(error), field="$.address") from None
     except kept.NameTaken:
-        raise Problem(409, f"There is another target {body.name!r}.", field="$.name") from None
+        raise Problem(
+            409, f"There is already a target named {body.name!r}.", field="$.name"
+        ) from None
     except kept.TooMany as error:
         raise Problem(409, str(error)) from None
     return _shown(found)
@@ -104,9 +106,9 @@ def test_target(target_id: str) -> Item:
     except Busy:
         raise Problem(
             429,
-            "Another test is under way, in this workspace or in several others. Try again once "
-            "it is over.",
-            title="Another test is under way",
+            "Another test is running, in this workspace or in several others. Try again when "
+            "it has finished.",
+            title="Another test is running",
             headers={"Retry-After": "5"},
         ) from None
     return {"sent": True, "failure": None}

@@ -25,7 +25,7 @@ blueprint = Blueprint("tokens", __name__, url_prefix="/api/v1")
 
 _WHOSE = Parameter(
     "user",
-    "Only those that the user of this name made.",
+    "Only tokens made by the user with this name.",
     {"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^[^\u0000]+$"},
 )
 
@@ -100,7 +100,9 @@ def revoke_tokens() -> Item:
     user = None if name is None else users.find(engine, name)
     whose = None if user is None else user.id
     if caller.role != "owner" and (whose is None or whose != caller.user):
-        raise Problem(403, "Only an owner may revoke tokens of others; ?user= takes your own name.")
+        raise Problem(
+            403, "Only an owner may revoke tokens of others; ?user= accepts your own name."
+        )
     if name is not None and whose is None:
         return {"revoked": 0}  # as for one who has none: who has an account is no one's business
     revoked = tokens.revoke_all(
@@ -125,9 +127,10 @@ def _represent(token: tokens.Token) -> dict[str, Any]:
 
 def _not_granted(caller: Caller, error: NotGranted) -> Problem:
     if caller.by_token and caller.role != "owner":
-        return Problem(403, "You signed in with a token, and a token makes no others.")
+        return Problem(403, "You signed in with a token, and a token cannot create others.")
     return Problem(
         403,
-        f"{caller.name} may make tokens of no scope beyond: {', '.join(error.allowed) or 'none'}.",
+        f"{caller.name} may create tokens of these scopes only: "
+        f"{', '.join(error.allowed) or 'none'}.",
         allowed=list(error.allowed),
     )

@@ -39,7 +39,7 @@ def trace(cluster_id: str, computation_id: str) -> Item:
     except Unavailable as error:
         raise Problem(
             503,
-            f"Traces are kept elsewhere, and {error}; all else is told as ever.",
+            f"Traces are stored in InfluxDB, which is unavailable: {error}. Everything else works.",
             title="No traces",
             headers={"Retry-After": "10"},
         ) from None

@@ -104,7 +104,9 @@ def invite(workspace: str, body: InvitationRequest) -> Item:
     except UnfitName as error:
         raise Problem(400, f"At $.name: {error}.", field="$.name") from None
     except TooManyOpen:
-        raise Problem(409, f"{members.MOST_OPEN} invitations are open; take some back.") from None
+        raise Problem(
+            409, f"{members.MOST_OPEN} invitations are open; revoke some first."
+        ) from None
     settings: Settings = current_app.config["SETTINGS"]
     url = members.link(settings.url, code)
     return {"id": identifier, "name": body.name, "role": body.role, "url": url}
@@ -124,7 +126,10 @@ def _check(workspace: str) -> None:
     # One workspace at a time, as everywhere: which, the token or the session says.
     if workspace != g.workspace:
         raise Problem(
-            404, f"You are not in a workspace {workspace!r}, or see another now.", title="Not found"
+            404,
+            f"You are not a member of the workspace {workspace!r}, or you are viewing "
+            "another one now.",
+            title="Not found",
         )
 
 

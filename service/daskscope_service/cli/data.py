@@ -46,7 +46,9 @@ class _Moment(click.ParamType[float]):
         try:
             return time.time() - float(parse_timedelta(value))
         except (ValueError, KeyError):
-            self.fail(f'{value!r} is no time; right would be 2026-01-31, or "7 days" for ago')
+            self.fail(
+                f'{value!r} is not a time; right would be 2026-01-31, or "7 days" for 7 days ago'
+            )
 
 
 @click.command("export")
@@ -59,11 +61,15 @@ class _Moment(click.ParamType[float]):
     show_default=True,
     help="JSON lines, or Parquet, which needs pyarrow: pip install 'daskscope[parquet]'.",
 )
-@click.option("--only", multiple=True, help="Only this table; give it again for several.")
-@click.option("--since", type=_Moment(), help='From this time on: 2026-01-31, or "7 days" for ago.')
+@click.option("--only", multiple=True, help="Only this table. Repeat it for several.")
+@click.option(
+    "--since",
+    type=_Moment(),
+    help='Only data from this time on: 2026-01-31, or "7 days" for 7 days ago.',
+)
 @click.option("--until", type=_Moment(), help="Before this time.")
-@click.option("--cluster", help="Only of the cluster of this id.")
-@click.option("--user", help="Only of this user, as clusters and computations name them.")
+@click.option("--cluster", help="Only data of the cluster with this id.")
+@click.option("--user", help="Only data of this user, by the name in clusters and computations.")
 @click.option("--workspace", default="default", show_default=True)
 @settings_options("data_dir", "database_url")
 def export(
@@ -99,17 +105,21 @@ def export(
     names = list(dict.fromkeys(only)) or list(NAMES)
     for name in names:
         if name not in NAMES:
-            raise click.UsageError(f"no table {name!r}; right would be {', '.join(NAMES)}")
+            raise click.UsageError(
+                f"there is no table {name!r}; the tables are: {', '.join(NAMES)}"
+            )
     if directory == "-" and (form != "jsonl" or len(names) != 1):
-        raise click.UsageError("standard output takes one table, as JSON lines: --only NAME")
+        raise click.UsageError(
+            "standard output holds one table, as JSON lines: choose it with --only NAME"
+        )
     folder = Path(directory)
     for name in names:
         if directory != "-" and (folder / f"{name}.{form}").exists():
-            raise click.UsageError(f"{folder} has a {name}.{form} already; name another folder")
+            raise click.UsageError(f"{folder} already has a {name}.{form}; name another folder")
     whose = Whose(workspace, cluster=cluster, user=user)
     choice = Choice(whose, since or 0.0, float("inf") if until is None else until)
     if choice.since >= choice.until:
-        raise click.UsageError("--since is not before --until: no time would be left")
+        raise click.UsageError("--since is not before --until, so no data would be exported")
     with database(options) as (_, engine), _writing_to(directory):
         _check(engine, workspace)
         if (cluster or user) is not None and not some_of(engine, whose):
@@ -134,7 +144,7 @@ def export(
                 part.rename(folder / f"{name}.{form}")
             click.echo(f"{name}: {rows:,} rows", err=True)
             for why, count in unreadable.items():
-                click.echo(f"{name}: {count:,} values are null, for each is {why}", err=True)
+                click.echo(f"{name}: {count:,} values are null, because each is {why}", err=True)
 
 
 @contextmanager
@@ -169,8 +179,8 @@ class _Unclosed:
 
 
 @click.command("delete")
-@click.option("--cluster", help="The id of a cluster: all that it sent is deleted.")
-@click.option("--user", help="A user, as clusters and computations name them.")
+@click.option("--cluster", help="The id of a cluster: deletes everything that it sent.")
+@click.option("--user", help="A user, by the name in clusters and computations.")
 @click.option("--workspace", default="default", show_default=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @settings_options("data_dir", "database_url")
@@ -192,7 +202,7 @@ def delete(
     in backups stays there. The audit log keeps who was deleted, and when.
     """
     if (cluster is None) == (user is None):
-        raise click.UsageError("say whose data: either --cluster ID or --user NAME")
+        raise click.UsageError("choose whose data to delete: --cluster ID or --user NAME")
     with database(options) as (settings, engine):
         from sqlalchemy.exc import DBAPIError
 
@@ -217,11 +227,14 @@ def delete(
             click.echo(f"  {rows:>12,} {name}")
         running = deletion.running(engine, whose, time.time() - settings.silent_after)
         if running:
-            click.echo(f"Still running, and back with what they send next: {', '.join(running)}")
+            click.echo(
+                "Still running, so their data comes back with their next heartbeat: "
+                f"{', '.join(running)}"
+            )
         if settings.influxdb_url:
-            click.echo(f"Not deleted: what the InfluxDB {settings.influxdb_url} has of this.")
+            click.echo(f"Not deleted: the data in the InfluxDB {settings.influxdb_url}.")
         if not yes:
-            click.confirm("Delete all of this for good?", abort=True)
+            click.confirm("Delete all of this permanently?", abort=True)
         total = sum(found.values())
         deletion.note(engine, whose, f"{of}: {total} rows")
         gone: Counter[str] = Counter()
@@ -235,8 +248,8 @@ def delete(
         except DBAPIError as error:
             # PostgreSQL also does so where a cluster that runs writes the same rows.
             raise click.ClickException(
-                f"{gone.total():,} rows are deleted, then the database broke it off: {error.orig}; "
-                "run it again"
+                f"{gone.total():,} rows were deleted, then the database stopped: "
+                f"{error.orig}; run the command again"
             ) from error
         click.echo(f"Deleted {gone.total():,} rows.")
         _give_back(engine, pace)
@@ -250,8 +263,8 @@ def _give_back(engine: Engine, pace: Pace) -> None:
         pass
     if not empty_log(engine):
         click.echo(
-            "SQLite's log, the file that ends in -wal, was in use and still holds some of it, "
-            "until the service writes over it or stops."
+            "SQLite's log (the file that ends in -wal) was in use and still holds some of "
+            "the data, until the service overwrites it or stops."
         )
 
 
@@ -260,7 +273,9 @@ def _check(engine: Engine, workspace: str) -> None:
 
     known = workspaces(engine)
     if workspace not in known:
-        raise click.UsageError(f"no workspace {workspace!r}; there are {', '.join(known)}")
+        raise click.UsageError(
+            f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
+        )
 
 
 def _nothing_of(engine: Engine, whose: Whose) -> str:
@@ -268,13 +283,17 @@ def _nothing_of(engine: Engine, whose: Whose) -> str:
 
     if whose.user is None:
         return (
-            f"there is nothing of a cluster {whose.cluster!r} in the workspace {whose.workspace}; "
-            "'daskscope list clusters' and the pages show their ids"
+            f"there is no data of a cluster {whose.cluster!r} in the workspace "
+            f"{whose.workspace}; 'daskscope list clusters' and the pages show the ids"
         )
     known = users(engine, whose.workspace)
-    there = f"there is of {', '.join(known)}" if known else "there is of no one"
+    there = (
+        f"users with data are: {', '.join(known)}"
+        if known
+        else "users with data are: {', '.join(known)}"
+    )
     where = "" if whose.cluster is None else f" on a cluster {whose.cluster!r}"
     return (
-        f"there is nothing of a user {whose.user!r}{where} in the workspace {whose.workspace}; "
-        f"{there}"
+        f"there is no data of a user {whose.user!r}{where} in the workspace "
+        f"{whose.workspace}; {there}"
     )

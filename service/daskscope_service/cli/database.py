@@ -85,13 +85,14 @@ def backup(file: Path, **options: Any) -> None:
 
     back_up(Settings.from_environment(**options), file, tell)
     click.echo(
-        f"The database is copied to {file} ({file.stat().st_size:,} bytes), and it is whole."
+        f"The database was copied to {file} ({file.stat().st_size:,} bytes) and the copy was "
+        "checked."
     )
 
 
 @database_group.command("restore")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--replace", is_flag=True, help="Move the database that is there aside, and keep it.")
+@click.option("--replace", is_flag=True, help="Move the existing database aside and keep it.")
 @settings_options("data_dir", "database_url")
 def restore(file: Path, replace: bool, **options: Any) -> None:
     """Put a copy of the backup FILE where the database is. Stop the service before.
@@ -108,9 +109,9 @@ def restore(file: Path, replace: bool, **options: Any) -> None:
     with extra("service"):
         from daskscope_service.db.backup import restore as put_back
     aside = put_back(Settings.from_environment(**options), file, replace=replace)
-    click.echo(f"The database is that of {file} now.")
+    click.echo(f"The database now holds the backup {file}.")
     if aside is not None:
-        click.echo(f"The one before is {aside}; remove it once you do not need it.")
+        click.echo(f"The previous database is {aside}; remove it once you do not need it.")
 
 
 def say_upgrade(before: Position) -> None:

@@ -40,9 +40,12 @@ def status(**options: Any) -> None:
         state = "being replaced" if entry.retired else "in use"
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.made_at))
         click.echo(row.format(id, state, "no" if id in missing else "yes", made))
-    click.echo(f"Keys come from {keys.source}.")
+    click.echo(f"The keys come from {keys.source}.")
     if newest is not None and newest.id not in found:
-        click.echo(f"Its first, {newest.id}, is not in use: 'daskscope keys rotate' changes that.")
+        click.echo(
+            f"The first key, {newest.id}, is not in use yet: 'daskscope keys rotate' starts "
+            "using it."
+        )
     sys.exit(bool(missing))
 
 
@@ -66,7 +69,7 @@ def rotate(**options: Any) -> None:
         from daskscope_service.db.sealing import keys_of
 
         start = key_rotation.begin(engine)
-        again = "still, for an earlier run was interrupted" if start.resumed else "from now on"
+        again = "still, because an earlier run was interrupted" if start.resumed else "from now on"
         click.echo(f"Code is encrypted with the key {start.key.id} {again}.")
         total = key_rotation.outstanding(engine, start.key)
         unreadable: Counter[str] = Counter()
@@ -76,11 +79,11 @@ def rotate(**options: Any) -> None:
                 unreadable.update(step.unreadable)
         gone = key_rotation.finish(engine, start.key)
         source = keys_of(engine.dialect).source
-    click.echo(f"Done: {total:,} rows. Nothing in the database needs {_listed(gone)} any more.")
+    click.echo(f"Done: {total:,} rows. The database no longer needs {_listed(gone)}.")
     for why, count in unreadable.items():
-        click.echo(f"{count:,} values were left as they are: each is {why}.")
+        click.echo(f"{count:,} values were not changed: each is {why}.")
     if gone:
-        click.echo(f"It is still in {source}, for backups that were made before.")
+        click.echo(f"It is still in {source}, for backups made before now.")
 
 
 @key_group.command("forget")
@@ -100,7 +103,7 @@ def forget(id: str, **options: Any) -> None:
         from daskscope_service.accounts import key_rotation
 
         key_rotation.forget(engine, id)
-    click.echo(f"The key {id} is not needed any more; what it encrypted cannot be read.")
+    click.echo(f"The key {id} is no longer needed; data that it encrypted cannot be read.")
 
 
 def _listed(ids: list[str]) -> str:

@@ -67,20 +67,20 @@ def list_group() -> None:
 
 def _options(*names: str) -> Callable[[F], F]:
     known = {
-        "cluster": click.option("--cluster", metavar="ID", help="Only of this cluster."),
-        "user": click.option("--user", help="Only of this user."),
+        "cluster": click.option("--cluster", metavar="ID", help="Only data of this cluster."),
+        "user": click.option("--user", help="Only data of this user."),
         "since": click.option(
             "--since",
             default="7 days",
             show_default=True,
             metavar="TIME",
-            help='How far back: "12 hours", "2026-01-31 12:00", or "all".',
+            help='How far to look back: "12 hours", "2026-01-31 12:00", or "all".',
         ),
         "limit": click.option(
             "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most."
         ),
         "as_json": click.option(
-            "--json", "as_json", is_flag=True, help="One line of JSON for each."
+            "--json", "as_json", is_flag=True, help="Print one line of JSON for each."
         ),
     }
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     type=click.Choice(["ingest", "read", "admin"]),
     default=("ingest", "read"),
     show_default="ingest and read",
-    help="What the token may do: send data, see it, change it. Repeat it for more than one.",
+    help="What the token may do: send data (ingest), read data (read), change data (admin). "
+    "Repeat it for several.",
 )
-@click.option("--no-browser", is_flag=True, help="Only print the page's address.")
+@click.option("--no-browser", is_flag=True, help="Only print the page's address; do not open it.")
 def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
     """Get a token for this machine, in a browser.
 
@@ -49,24 +50,27 @@ def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
         opened = not no_browser and open_browser(invitation.url)
         click.echo(f"{'Opened' if opened else 'Open'} {invitation.url}")
         click.echo(f"and allow it there, if it shows the code {invitation.code}")
-        click.echo(f"Waiting, for {invitation.seconds / 60:.0f} min at most; Ctrl-C gives up …")
+        click.echo(f"Waiting, for at most {invitation.seconds / 60:.0f} min; Ctrl-C cancels …")
 
     try:
         done = log_in(url, tell=tell, scopes=scopes)
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
     click.echo(
-        f"Logged in to the workspace {done.workspace}, with the token {done.token_id} "
-        f"({', '.join(done.scopes)}), now in {done.file}"
+        f"Logged in to the workspace {done.workspace}. The token {done.token_id} "
+        f"({', '.join(done.scopes)}) is stored in {done.file}"
     )
     if "ingest" in done.scopes:
-        click.echo("In Python, daskscope.register() finds it there.")
+        click.echo("In Python, daskscope.register() uses it.")
     elif "ingest" in scopes:
-        click.echo("You are a viewer there, so it may read and not send: it registers no cluster.")
+        click.echo(
+            "You are a viewer in that workspace, so the token can read but not send data: it "
+            "cannot register a cluster."
+        )
     if done.overruled:
         click.echo(
-            "Warning: another token or endpoint is in force. Look for DASK_DASKSCOPE__TOKEN and "
-            "DASK_DASKSCOPE__ENDPOINT in the environment, and for another file beside "
-            f"{done.file.name} that has a section daskscope.",
+            "Warning: another token or endpoint overrides this one. Look for "
+            "DASK_DASKSCOPE__TOKEN and DASK_DASKSCOPE__ENDPOINT in the environment, and for "
+            f"another file beside {done.file.name} with a section daskscope.",
             err=True,
         )

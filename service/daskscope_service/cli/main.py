@@ -95,19 +95,24 @@ def serve(**options: Any) -> None:
 
 
 @cli.command()
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the service. Default: a free one.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port of the service. Default: a free one."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="End after so long. Default: Ctrl-C.",
+    help="End after this time. Default: on Ctrl-C.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the database, kept. Default: a fresh one, removed at the end.",
+    help="Folder of the database; it is kept. Default: a new folder, removed at the end.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="One line of JSON (url, token, workspace) once ready."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one line of JSON (url, token, workspace) once ready.",
 )
 def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json: bool) -> None:
     """Try daskscope out, with real work on this machine.
@@ -129,9 +134,11 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
 
 @cli.command()
 @click.argument("scheduler", envvar="DASK_SCHEDULER_ADDRESS")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with all rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with all rows.")
 @click.option(
-    "--brief", is_flag=True, help="Only where it goes, and how many bytes each setting sends."
+    "--brief",
+    is_flag=True,
+    help="Print only where the data goes, and how many bytes each setting sends.",
 )
 def explain(scheduler: str, as_json: bool, brief: bool) -> None:
     """Show what is sent from the cluster of SCHEDULER, switch by switch, and how many bytes.

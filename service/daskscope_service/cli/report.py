@@ -14,7 +14,7 @@ from daskscope.errors import DaskscopeError
     "--code/--no-code",
     default=False,
     show_default=True,
-    help="With users' code, and tracebacks and log lines, which may quote it.",
+    help="Include users' code, and tracebacks and log lines, which may quote it.",
 )
 def report(cluster: str, computation: str | None, code: bool) -> None:
     """Print a report of CLUSTER, or of one COMPUTATION of it: ids, as the lists tell them.

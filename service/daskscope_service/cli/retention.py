@@ -41,7 +41,7 @@ def retention_group() -> None:
 
 @retention_group.command("show")
 @click.option("--workspace", default="default", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="As JSON: days by kind, null for ever.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: days by kind, null for forever.")
 @settings_options("data_dir", "database_url")
 def show(workspace: str, as_json: bool, **options: Any) -> None:
     """Show for how long each kind of data is kept in a workspace."""
@@ -81,7 +81,9 @@ def set_one(kind: str, days: str, workspace: str, **options: Any) -> None:
 
         _check(engine, workspace)
         if kind not in policy.BY_NAME:
-            raise click.UsageError(f"no kind {kind!r}; right would be {', '.join(policy.BY_NAME)}")
+            raise click.UsageError(
+                f"there is no kind {kind!r}; the kinds are: {', '.join(policy.BY_NAME)}"
+            )
         if days == "default":
             policy.unset_period(engine, workspace, kind)
         elif days == "forever":
@@ -112,7 +114,7 @@ def run(**options: Any) -> None:
         lease = Lease(engine, WORK)
         if not lease.take():
             raise click.ClickException(
-                "another process is removing what is old; its progress is in its log"
+                "another process is already removing old data; its log shows the progress"
             )
         removed: Counter[tuple[str, str]] = Counter()
         said = time.monotonic()
@@ -139,9 +141,9 @@ def run(**options: Any) -> None:
     for (workspace, table), rows in sorted((+removed).items()):
         click.echo(f"{workspace}: {rows:,} rows of {table} removed")
     if failed is not None:
-        raise click.ClickException(f"not all that is old was removed: {failed}")
+        raise click.ClickException(f"some old data was not removed: {failed}")
     if not +removed:
-        click.echo("Nothing is too old.")
+        click.echo("No data is old enough to remove.")
 
 
 def _check(engine: Engine, workspace: str) -> None:
@@ -149,4 +151,6 @@ def _check(engine: Engine, workspace: str) -> None:
 
     known = workspaces(engine)
     if workspace not in known:
-        raise click.UsageError(f"no workspace {workspace!r}; there are {', '.join(known)}")
+        raise click.UsageError(
+            f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
+        )

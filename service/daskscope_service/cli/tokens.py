@@ -25,21 +25,26 @@ def token_group() -> None:
 
 
 @token_group.command("create")
-@click.option("--label", default="", help="What it is for, to tell it from others.")
+@click.option("--label", default="", help="What the token is for, to tell it from others.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     type=click.Choice(["ingest", "read", "admin"]),
-    help="ingest: send data. read: see it. admin: through the API, what an owner may change. "
-    "Give it again for several. Default: ingest and read.",
+    help="ingest: send data. read: read data. admin: change, through the API, what an owner "
+    "may change. Repeat it for several. Default: ingest and read.",
 )
 @click.option(
     "--days",
     type=click.FloatRange(min=0, min_open=True),
     help="Expires after this many days. Default: never.",
 )
-@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
+@click.option(
+    "--workspace",
+    default="default",
+    show_default=True,
+    help="Workspace of the token; created if it is missing.",
+)
 @settings_options("data_dir", "database_url")
 def create_token(
     label: str, scopes: tuple[Any, ...], days: float | None, workspace: str, **options: Any
@@ -57,7 +62,7 @@ def create_token(
 
         if len(label) > tokens.LONGEST_LABEL:
             raise click.ClickException(
-                f"the label has {len(label)} characters and may have {tokens.LONGEST_LABEL}"
+                f"the label has {len(label)} characters; at most {tokens.LONGEST_LABEL} are allowed"
             )
         expires_at = None if days is None else time.time() + days * 86_400
         click.echo(
@@ -103,8 +108,8 @@ def list_tokens(workspace: str, **options: Any) -> None:
 
 @token_group.command("revoke")
 @click.argument("id", required=False)
-@click.option("--all", "every", is_flag=True, help="All tokens of the workspace.")
-@click.option("--user", help="All tokens that this user made, in all workspaces.")
+@click.option("--all", "every", is_flag=True, help="Revoke all tokens of the workspace.")
+@click.option("--user", help="Revoke all tokens that this user made, in all workspaces.")
 @_workspace
 @settings_options("data_dir", "database_url")
 def revoke_token(

@@ -19,7 +19,7 @@ _ROLES = ("owner", "member", "viewer")
 _password_stdin = click.option(
     "--password-stdin",
     is_flag=True,
-    help="Read the password from the standard input instead of asking for it.",
+    help="Read the password from standard input instead of asking for it.",
 )
 
 
@@ -39,15 +39,20 @@ def user_group() -> None:
 
 @user_group.command("create")
 @click.argument("name")
-@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
+@click.option(
+    "--workspace",
+    default="default",
+    show_default=True,
+    help="Workspace of the user; created if it is missing.",
+)
 @click.option(
     "--role",
     type=click.Choice(_ROLES),
     default="member",
     show_default=True,
-    help="What the user is in the workspace.",
+    help="The user's role in the workspace.",
 )
-@click.option("--display-name", default="", help="What others read. Default: NAME.")
+@click.option("--display-name", default="", help="The name that others see. Default: NAME.")
 @_password_stdin
 @settings_options("data_dir", "database_url")
 def create(
@@ -72,8 +77,8 @@ def create(
 
         if users.find(engine, name) is not None:  # before anyone is asked for a password
             raise click.ClickException(
-                f"there is a user {name} already; 'daskscope user role' puts them into another "
-                "workspace, 'daskscope user password' gives them another password"
+                f"the user {name} already exists; 'daskscope user role' adds them to another "
+                "workspace, 'daskscope user password' sets another password"
             )
         try:
             users.create(
@@ -87,8 +92,8 @@ def create(
         except users.UnfitName as error:
             raise click.ClickException(str(error)) from None
         except passwords.UnfitPassword as error:
-            raise click.ClickException(f"the password was not taken: it {error}") from None
-    click.echo(f"made the user {name}: {role} of {workspace}")
+            raise click.ClickException(f"the password was refused: it {error}") from None
+    click.echo(f"created the user {name}: {role} of {workspace}")
 
 
 @user_group.command("list")
@@ -113,8 +118,14 @@ def list_users(**options: Any) -> None:
 @user_group.command("role")
 @click.argument("name")
 @click.argument("role", type=click.Choice([*_ROLES, "none"]))
-@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
-@click.option("--yes", is_flag=True, help="Do not ask whether the account is whose its name says.")
+@click.option(
+    "--workspace", default="default", show_default=True, help="Workspace; created if it is missing."
+)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask whether the account belongs to the person that its name suggests.",
+)
 @settings_options("data_dir", "database_url")
 def set_role(name: str, role: Any, workspace: str, yes: bool, **options: Any) -> None:
     """Say what the user NAME is in a workspace: owner, member, viewer, or none.
@@ -135,10 +146,10 @@ def set_role(name: str, role: Any, workspace: str, yes: bool, **options: Any) ->
             if user.made_in not in (None, workspace):
                 if not yes:
                     click.confirm(
-                        f"An invitation of the workspace {user.made_in} made the account {name}, "
-                        "and whoever opened it chose the password. Is it that of the person whom "
-                        f"you mean to let into {workspace}? ('daskscope user password' makes it "
-                        "theirs.)",
+                        f"An invitation of the workspace {user.made_in} created the account "
+                        f"{name}, and whoever opened the invitation chose the password. Does "
+                        f"the account belong to the person you want to let into {workspace}? "
+                        "('daskscope user password' sets a new password.)",
                         abort=True,
                         err=True,
                     )
@@ -146,7 +157,7 @@ def set_role(name: str, role: Any, workspace: str, yes: bool, **options: Any) ->
             users.set_role(engine, user, workspace, role)
         elif not users.take_role(engine, user, workspace):
             raise click.ClickException(
-                f"{name} has no role in {workspace}; 'daskscope user list' shows those they have"
+                f"{name} has no role in {workspace}; 'daskscope user list' shows their roles"
             )
     click.echo(f"{name} is {'not in' if role == 'none' else f'{role} of'} {workspace}")
 
@@ -164,7 +175,7 @@ def set_password(name: str, password_stdin: bool, **options: Any) -> None:
         try:
             users.set_password(engine, user, _password(password_stdin))
         except passwords.UnfitPassword as error:
-            raise click.ClickException(f"the password was not taken: it {error}") from None
+            raise click.ClickException(f"the password was refused: it {error}") from None
     click.echo(f"changed the password of {name}")
 
 
@@ -218,7 +229,9 @@ def sign_out(name: str, **options: Any) -> None:
 
 
 @user_group.command("sign-in")
-@click.option("--workspace", default="default", show_default=True, help="Made if it is missing.")
+@click.option(
+    "--workspace", default="default", show_default=True, help="Workspace; created if it is missing."
+)
 @settings_options("data_dir", "database_url", "host", "port", "public_url")
 def print_sign_in_link(workspace: str, **options: Any) -> None:
     """Print a fresh sign-in link. It works for one hour, and needs no user.

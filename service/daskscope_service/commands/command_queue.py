@@ -46,12 +46,14 @@ class Outbox:
                 return ()
             if not is_sender(self._engine, workspace, cluster, token):
                 logger.warning(
-                    "the token %s sends a cluster of another's: it gets no commands", token
+                    "the token %s reports a cluster that another user's token reported "
+                    "first, so it gets no commands",
+                    token,
                 )
                 return ()
             return tuple(self._commands(workspace, cluster, time.time()))
         except DBAPIError as error:
-            logger.warning("no commands were handed over: %s", error.orig)
+            logger.warning("no commands were delivered: %s", error.orig)
             return ()
 
     def knows(self, workspace: str) -> bool:

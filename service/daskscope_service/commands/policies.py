@@ -98,11 +98,13 @@ def remove(
 
 def _check(policy: Policy) -> None:
     if not policy.name.strip():
-        raise Unfit("name", "It needs a name.")
+        raise Unfit("name", "A policy needs a name.")
     if not LEAST_SECONDS <= policy.after <= MOST_SECONDS:
-        raise Unfit("after", "It must wait for 1 minute of idleness at least, and 30 days at most.")
+        raise Unfit(
+            "after", "A policy must wait for at least 1 minute and at most 30 days of idleness."
+        )
     if (policy.begins is None) != (policy.ends is None):
-        raise Unfit("ends", "Hours need a beginning and an end, or neither.")
+        raise Unfit("ends", "Set both the begin and the end of the hours, or neither.")
     for field, clock in (("begins", policy.begins), ("ends", policy.ends)):
         if clock is not None and not _CLOCK.fullmatch(clock):
             raise Unfit(field, f"{clock!r} is not a time of day, such as 20:00.")
@@ -110,5 +112,5 @@ def _check(policy: Policy) -> None:
         local_time(0.0, policy.time_zone)
     except UnknownTimeZone:
         raise Unfit(
-            "time_zone", f"There is no time zone {policy.time_zone!r}; one is Europe/Berlin."
+            "time_zone", f"There is no time zone {policy.time_zone!r}; an example is Europe/Berlin."
         ) from None

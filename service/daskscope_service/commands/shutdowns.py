@@ -71,15 +71,15 @@ def ask(
     if found is None:
         raise NoCluster(cluster_id)
     if found.stopped_at is not None:
-        raise NotPossible("The cluster has stopped already.")
+        raise NotPossible("The cluster has already stopped.")
     now = time.time()
     for before in under_way(connection, workspace, cluster_id, now):
         asked = Wish(before["reason"], before["grace"], before["even_if_busy"])
         if (asked, before["requested_by"]) == (wish, actor) and before["called_off_at"] is None:
             return before["id"], False
         raise NotPossible(
-            f"A shutdown that {before['requested_by']} asked for is under way. Wait for what "
-            "becomes of it, or call it off first."
+            f"A shutdown requested by {before['requested_by']} is under way. Wait until it "
+            "has finished, or call it off first."
         )
     command_id = secrets.token_hex(8)
     connection.execute(
@@ -134,7 +134,7 @@ def call_off(
         return
     now = time.time()
     if is_over(found, now) or found["stopped_at"] is not None:
-        raise NotPossible("There is nothing left to call off: see what became of it.")
+        raise NotPossible("This shutdown has already ended, so it cannot be called off.")
     done = connection.execute(
         update(table)
         .where(

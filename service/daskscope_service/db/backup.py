@@ -37,7 +37,7 @@ def back_up(settings: Settings, target: Path, on_progress: Callable[[float], Non
     if not file.exists():
         raise ConfigurationError(f"there is no database {file}")
     if target.exists():
-        raise ConfigurationError(f"{target} exists; name a file that does not")
+        raise ConfigurationError(f"{target} already exists; choose a new file name")
     part = target.with_name(f"{target.name}.part")
     try:
         _make_private(part)
@@ -52,7 +52,7 @@ def back_up(settings: Settings, target: Path, on_progress: Callable[[float], Non
                     progress=lambda _, left, all: on_progress(1 - left / max(all, 1)),
                 )
                 copy.execute("PRAGMA journal_mode=DELETE").fetchone()  # all of it in one file
-        _check(part, f"the copy of {file}, and so perhaps that itself,")
+        _check(part, f"the copy of {file} (and so perhaps the database itself)")
     except (OSError, sqlite3.Error) as error:
         part.unlink(missing_ok=True)
         raise ConfigurationError(f"cannot copy {file} to {target}: {error}") from error
@@ -78,7 +78,8 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
     if file.exists():
         if not replace:
             raise ConfigurationError(
-                f"there is a database {file}; --replace moves it aside, to a name beside it"
+                f"the database {file} already exists; --replace moves it aside and keeps it "
+                "under another name"
             )
         _check_unused(file)
     part = file.with_name(f"{file.name}.restoring")
@@ -121,7 +122,7 @@ def _check_revision(file: Path, backup: Path) -> None:
     finally:
         engine.dispose()
     if found.state == "empty":
-        raise ConfigurationError(f"{backup} cannot be used: no table of daskscope is in it")
+        raise ConfigurationError(f"{backup} cannot be used: it contains no table of daskscope")
     if found.state not in ("current", "older"):
         raise ConfigurationError(f"{backup} cannot be used: it {found.sentence}")
 

@@ -103,8 +103,8 @@ def sqlite_file(settings: Settings) -> Path:
     url = _url(settings.database)
     if url.get_backend_name() != "sqlite" or not url.database:
         raise ConfigurationError(
-            "this is for SQLite; PostgreSQL has tools of its own: pg_dump and pg_restore, as "
-            "docs/operations.md says"
+            "this command is for SQLite; for PostgreSQL use pg_dump and pg_restore, see "
+            "docs/operations.md"
         )
     return Path(url.database)
 
@@ -156,8 +156,8 @@ def _url(address: str) -> URL:
         if url.get_backend_name() == "sqlite":
             return url
     raise ConfigurationError(
-        "DASKSCOPE_DATABASE_URL is not the address of a database that can be used; "
-        "right would be postgresql://user:password@host/name"
+        "DASKSCOPE_DATABASE_URL is not a valid database address; right would be "
+        "postgresql://user:password@host/name"
     )
 
 
@@ -226,8 +226,9 @@ def _check_encoding(connection: Connection) -> None:
     encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
     if encoding != "UTF8":
         raise ConfigurationError(
-            f"the database {_address(connection.engine.url)} keeps text as {encoding}, which lacks "
-            "most characters; make one with createdb --encoding UTF8 --template template0"
+            f"the database {_address(connection.engine.url)} has the encoding {encoding}, "
+            "which lacks most characters; create one with createdb --encoding UTF8 "
+            "--template template0"
         )
 
 
@@ -242,8 +243,8 @@ def _make_private(file: Path, *, make: bool) -> None:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     elif not file.exists():
         raise ConfigurationError(
-            f"there is no database {file}; 'daskscope serve' makes it, or "
-            f"'{revisions.COMMAND}'. It is looked for in DASKSCOPE_DATA_DIR (--data-dir)"
+            f"there is no database {file}; 'daskscope serve' or '{revisions.COMMAND}' creates "
+            "it. The folder is DASKSCOPE_DATA_DIR (--data-dir)"
         )
     file.chmod(0o600)
 

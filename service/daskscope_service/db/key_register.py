@@ -25,7 +25,7 @@ from daskscope_service.db.sealing import Unreadable, keys_of, seal, unseal
 
 _SECRET_BYTES = 32
 
-_NONE_YET = "the database names no key of code yet; 'daskscope serve' makes the first"
+_NONE_YET = "the database has no encryption key yet; 'daskscope serve' creates the first"
 
 # Held until the transaction ends: on PostgreSQL, whoever retires the key waits for all that seal.
 _in_use = select(table.c.id).where(table.c.retired_at.is_(None)).with_for_update(read=True)
@@ -134,7 +134,9 @@ def _hash_secret(connection: Connection) -> bytes:
 def _unsealed(connection: Connection, sealed: bytes) -> bytes:
     found = unseal(keys_of(connection.dialect), sealed)
     if isinstance(found, Unreadable):
-        raise KeyMissing(f"what checks the keys of code cannot be read, it is {found}")
+        raise KeyMissing(
+            f"the value that verifies the encryption keys cannot be read: it is {found}"
+        )
     return found
 
 
@@ -143,6 +145,7 @@ def _missing(connection: Connection, id: str) -> KeyMissing:
     have = "which has others" if keys.newest else "which has none"
     return KeyMissing(
         f"code in the database is encrypted with the key {id}. It is not in {keys.source}, "
-        f"{have}. Put it back from your copy, or copy it from the machine that made it; if it is "
-        f"lost for good, so is that code, and 'daskscope keys forget {id}' lets the rest go on"
+        f"{have}. Restore it from your copy, or copy it from the machine that made it. If the "
+        f"key is lost, code that it encrypted is lost too; 'daskscope keys forget {id}' lets "
+        "the service start without it"
     )

@@ -90,8 +90,8 @@ class Keys:
         """
         if self._file is None:
             raise ConfigurationError(
-                "put a new key before the others in DASKSCOPE_CODE_KEYS, with a comma between "
-                "them; 'openssl rand -hex 32' makes one"
+                "put a new key before the others in DASKSCOPE_CODE_KEYS, separated by a "
+                "comma; 'openssl rand -hex 32' makes one"
             )
         secret = secrets.token_bytes(KEY_BYTES)
         try:
@@ -104,8 +104,8 @@ class Keys:
             _replace(self._file, "".join(lines))
         except OSError as error:
             raise ConfigurationError(
-                f"cannot write the keys of code to {self._file}: {error.strerror}; give them by "
-                "DASKSCOPE_CODE_KEYS, or another folder by DASKSCOPE_DATA_DIR"
+                f"cannot write the encryption keys to {self._file}: {error.strerror}; set the "
+                "keys in DASKSCOPE_CODE_KEYS, or another folder in DASKSCOPE_DATA_DIR"
             ) from error
         self._read()
         return self._keys[Key(secret).id]
@@ -123,7 +123,7 @@ class Keys:
             return
         except OSError as error:
             raise ConfigurationError(
-                f"cannot read the keys of code in {self._file}: {error.strerror}"
+                f"cannot read the encryption keys in {self._file}: {error.strerror}"
             ) from error
         try:
             self._take(parse_key(line.strip()) for line in lines if _holds_key(line))

@@ -41,15 +41,16 @@ class Position:
     def sentence(self) -> str:
         """What it means and what to do, to follow the word "it"."""
         return {
-            "empty": f"is empty; 'daskscope serve' fills it with its tables, or run '{COMMAND}'",
+            "empty": f"is empty; 'daskscope serve' or '{COMMAND}' creates its tables",
             "older": f"has revision {self.at} and this daskscope needs {self.newest}; make a "
             f"backup, then run '{COMMAND}'",
             "current": f"has revision {self.at}, the one that this daskscope needs",
-            "newer": f"has revision {self.at}, and this daskscope knows those up to {self.newest}: "
-            "a newer one has upgraded it. Install that version; nothing was changed",
-            "unnumbered": "has tables of daskscope but no revision: a version from before the "
-            "first release made it, and it cannot be upgraded. Move it away and begin with an "
-            "empty one; nothing was changed",
+            "newer": f"has revision {self.at}, but this daskscope knows revisions up to "
+            f"{self.newest} only: a newer daskscope upgraded it. Install that version; "
+            "nothing was changed",
+            "unnumbered": "has tables of daskscope but no revision: a version before the first "
+            "release created it, and it cannot be upgraded. Move it away and start with an empty "
+            "one; nothing was changed",
         }[self.state]
 
 

@@ -64,7 +64,7 @@ def unseal(keys: Keys, sealed: bytes) -> bytes | Unreadable:
         nonce = sealed[MARK_BYTES : MARK_BYTES + _NONCE_BYTES]
         return key.cipher.decrypt(nonce, sealed[MARK_BYTES + _NONCE_BYTES :], None)
     except (InvalidTag, ValueError):
-        return Unreadable(f"damaged: it was changed since it was encrypted with the key {id}")
+        return Unreadable(f"damaged: it has changed since it was encrypted with the key {id}")
 
 
 class Sealed(TypeDecorator[str]):

@@ -169,19 +169,18 @@ def _misfit_of_code(code: protocol.Code) -> tuple[str, str] | None:
     if code.hash == code_hash(code.file, code.first_line, code.cut, code.text):
         return None
     return "hash", (
-        "it is not the hash of the code beside it (daskscope.protocol.code_hash says how it is "
-        "made)"
+        "it is not the hash of the code beside it (daskscope.protocol.code_hash computes it)"
     )
 
 
 def _misfit_of_profile(profile: protocol.Profile) -> tuple[str, str] | None:
     parent, line, nodes = profile.parent, profile.line, len(profile.samples)
     if len(parent) != nodes or len(line) != nodes:
-        return "samples", "parent, line and samples are not of one length"
+        return "samples", "parent, line and samples differ in length"
     if any(above >= node for node, above in enumerate(parent)):
-        return "parent", "a parent does not stand before its child"
+        return "parent", "a parent must come before its children"
     if line and max(line) >= len(profile.lines):
-        return "line", f"it names one of more than the {len(profile.lines)} lines that there are"
+        return "line", f"it refers to a line beyond the {len(profile.lines)} lines of the profile"
     return None
 
 

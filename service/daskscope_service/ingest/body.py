@@ -35,7 +35,7 @@ def receive(request: Request, limit: int) -> bytes:
     if encoding not in ENCODINGS:
         raise Problem(
             415,
-            f"Content-Encoding {encoding!r} is not understood; send gzip, or none.",
+            f"Content-Encoding {encoding!r} is not supported; send gzip, or none.",
             headers={"Accept-Encoding": "gzip"},
         )
     if (request.content_length or 0) > limit:
@@ -104,7 +104,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
     if len(text) > limit:
         raise too_large(limit)
     if not unzip.eof or unzip.unused_data:
-        raise Problem(400, "The gzip body is cut off, or something follows its end.")
+        raise Problem(400, "The gzip body is truncated, or has data after its end.")
     return text
 
 

@@ -107,7 +107,9 @@ class _Work:
     def _bound(self, value: Any, bound: Any, kind: Any, path: str) -> Any:
         if isinstance(bound, Entries):
             if isinstance(value, dict | list) and len(value) > bound.most:
-                self._tell(path, f"{len(value)} entries, of at most {bound.most}", left_out=True)
+                self._tell(
+                    path, f"{len(value)} entries; at most {bound.most} are allowed", left_out=True
+                )
                 value = (
                     dict(list(value.items())[: bound.most])
                     if isinstance(value, dict)

@@ -256,7 +256,8 @@ class BeatStore:
         corrected = delivery.corrected
         found = Correction(
             "$.shutdowns",
-            "the cluster was first sent with another token, of another user, who alone answers",
+            "another user's token reported this cluster first, and only that user's tokens "
+            "may answer",
             left_out=True,
         )
         corrected.told = (*corrected.told, found)
@@ -433,8 +434,8 @@ def _check_version(version: str) -> None:
     if version.partition(".")[0] != _MAJOR:
         raise Problem(
             400,
-            f"Not a heartbeat, at $.protocol: this service understands version {_MAJOR}.x of the "
-            f"protocol, the beat is of version {version[:40]}. Install matching versions of "
-            "daskscope on the scheduler and the service.",
+            f"Not a heartbeat, at $.protocol: this service supports version {_MAJOR}.x of the "
+            f"protocol, the heartbeat has version {version[:40]}. Install matching versions "
+            "of daskscope on the scheduler and the service.",
             field="$.protocol",
         )

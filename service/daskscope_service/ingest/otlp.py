@@ -40,14 +40,14 @@ _STATUS = {
 MAX_CHARACTERS = 128 * 1024
 
 _REASON_OF_SPANS = (
-    "a span's trace id has 16 bytes, its own id 8, its parent's none or 8; its name has "
-    f"{MAX_WORDS} characters at most, its attributes {MAX_CHARACTERS}, and it begins and ends no "
-    "later than tomorrow"
+    "a span needs a trace id of 16 bytes, an id of 8, and a parent id of 8 or none; a name "
+    f"of at most {MAX_WORDS} characters and attributes of at most {MAX_CHARACTERS}; and a "
+    "start and an end no later than tomorrow"
 )
 _REASON_OF_RECORDS = (
-    "a log record needs a time, no later than tomorrow; its body and attributes have "
-    f"{MAX_CHARACTERS} characters at most, its event's name {MAX_NAME}; its trace id has 16 "
-    "bytes or none, its span id 8 or none"
+    "a log record needs a time no later than tomorrow; a body and attributes of at most "
+    f"{MAX_CHARACTERS} characters and an event name of at most {MAX_NAME}; a trace id of 16 "
+    "bytes or none, and a span id of 8 or none"
 )
 
 

@@ -40,12 +40,14 @@ def parse(body: bytes, message: Message) -> None:
     if body.count(b"{") + body.count(b"[") > _MOST_PARTS or body.count(b",") > _MOST_ITEMS:
         raise Problem(
             413,
-            f"The body has more than {_MOST_PARTS} objects and arrays, or {_MOST_ITEMS} members; "
-            "send less at a time, or application/x-protobuf.",
+            f"The body has more than {_MOST_PARTS} objects and arrays, or {_MOST_ITEMS} "
+            "members; send smaller requests, or use application/x-protobuf.",
         )
     name = message.DESCRIPTOR.full_name
     if depth(body) > _MOST_DEPTH:
-        raise Problem(400, f"The body is not a {name}: it is nested more than {_MOST_DEPTH} deep.")
+        raise Problem(
+            400, f"The body is not a {name}: it is nested more than {_MOST_DEPTH} levels deep."
+        )
     try:
         document = msgspec.json.decode(body, type=dict[str, Any])
         _read_ids(document)

@@ -42,7 +42,7 @@ def check(body: bytes, message: Message, most: int = MOST_MESSAGES) -> None:
         raise Problem(
             413,
             f"The body has more than {most:,} messages: points, spans or records, their "
-            "attributes, and the values of those; send less at a time.",
+            "attributes, and the values of those; send smaller requests.",
         )
 
 

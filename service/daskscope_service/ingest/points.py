@@ -154,7 +154,7 @@ class MetricStore:
             self._writer.write({memory.points: decoded.rows})
         except Outdated:
             self._memory = SeriesMemory(self._engine)
-            why = "Series were removed meanwhile. Nothing was stored; send this again."
+            why = "Series were removed at the same time. Nothing was stored; send this again."
             raise Problem(503, why, headers={"Retry-After": "1"}) from None
         rejected = decoded.seen - decoded.kept
         if not rejected:
@@ -164,9 +164,9 @@ class MetricStore:
             return Outcome(rejected, self._quotas.sentence(workspace, "series"))
         return Outcome(
             rejected,
-            f"only numbers up to {MAX_NUMBER:g} are kept, of gauges, sums and histograms with at "
-            f"most {MAX_BOUNDS} bounds, with names and attributes of at most {MAX_SERIES_BYTES} "
-            "bytes and a time that is not after tomorrow's",
+            f"the service stores only numbers up to {MAX_NUMBER:g}, of gauges, sums and "
+            f"histograms with at most {MAX_BOUNDS} bounds, with names and attributes of at "
+            f"most {MAX_SERIES_BYTES} bytes and a time no later than tomorrow",
         )
 
     def _decode(

@@ -108,9 +108,9 @@ class Quotas:
         used = self._used[kind].get(workspace, 0)
         about = "about " if kind == "bytes" else ""
         return (
-            f"The workspace {workspace!r} has {about}{used:,} {kind}, and may have {limit:,} "
-            f"({setting}). Have older data removed (Settings, Retention), or ask who runs the "
-            "service for more."
+            f"The workspace {workspace!r} has {about}{used:,} {kind}; its quota is {limit:,} "
+            f"({setting}). Remove older data (Settings, Retention), or ask the operator of "
+            "the service for a larger quota."
         )
 
     def round(self) -> None:

@@ -163,7 +163,7 @@ class Writer:
         self._instruments.refused.labels("queue full").inc()
         return Problem(
             429,
-            "More comes in than can be written; send this again in a moment.",
+            "More data arrives than the service can write; send this again in a moment.",
             headers={"Retry-After": "1"},
         )
 
@@ -229,7 +229,9 @@ class Writer:
         if isinstance(batch.error, KeyMissing):
             raise _unavailable("The service lacks the key that encrypts code.") from batch.error
         if _is_outage(batch.error):
-            raise _unavailable("The database cannot be written at the moment.") from batch.error
+            raise _unavailable(
+                "The service cannot write to the database at the moment."
+            ) from batch.error
         raise batch.error
 
     @property
@@ -284,7 +286,7 @@ class Writer:
         except Exception as error:  # whatever it is, it must reach the request, not end the thread
             if len(group) == 1:
                 if isinstance(error, KeyMissing):
-                    logger.error("nothing that may be code can be kept: %s", error)
+                    logger.error("no text that may contain code can be stored: %s", error)
                 group[0].error = error
                 return
             # One bad batch must not take the others with it: each alone.

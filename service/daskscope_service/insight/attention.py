@@ -101,7 +101,7 @@ def _lag(cluster: Mapping[str, Any]) -> Reason | None:
     lag = (cluster["scheduler"] or {}).get("lag", 0.0)
     if lag < LAG_AFTER:
         return None
-    return Reason(4, "slow", f"Its scheduler keeps everyone waiting, for {duration(lag)} at most.")
+    return Reason(4, "slow", f"Its scheduler's event loop was blocked for up to {duration(lag)}.")
 
 
 def _idle(cluster: Mapping[str, Any]) -> Reason | None:

@@ -97,24 +97,27 @@ def decide(
     if policy.action == "shutdown" and own is not None and own <= policy.after:
         return Decision(
             "own setting",
-            f"{began}; its own idle.timeout of {duration(own)} is stricter, so that is left to it.",
+            f"{began}; the cluster's own idle.timeout of {duration(own)} is stricter, so the "
+            "policy leaves it to that.",
         )
     if idle < policy.after:
         left = duration(policy.after - idle)
-        return Decision("not yet", f"{began}, so in {left} at the earliest.")
+        return Decision("not yet", f"{began}, so the policy acts in {left} at the earliest.")
     if acted_at is not None and acted_at >= cluster["last_seen_at"] - idle:
-        return Decision("done", f"{began}; that was done, once for this idleness.")
+        return Decision("done", f"{began}; the policy has already acted, once for this idle time.")
     if policy.begins is not None and policy.ends is not None:
         try:
             clock = local_time(now, policy.time_zone)
         except UnknownTimeZone:
-            return Decision("other hours", f"{began}, which is no time zone here: nothing is done.")
+            return Decision(
+                "other hours", f"{began}, but that time zone is unknown here, so nothing is done."
+            )
         began += f"; it is {clock} there"
         if not in_hours(clock, policy.begins, policy.ends):
             return Decision("other hours", f"{began}, so nothing is done now.")
     if policy.action == "notice":
-        return Decision("notice", f"{began}, so notice is given.")
-    return Decision("shutdown", f"{began}, so it is asked to shut down.")
+        return Decision("notice", f"{began}, so the policy gives notice.")
+    return Decision("shutdown", f"{began}, so the policy asks the cluster to shut down.")
 
 
 def in_hours(clock: str, begins: str, ends: str) -> bool:

@@ -39,11 +39,11 @@ def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> 
     if state == "closing":
         if stopped:
             return Verdict("done", detail)
-        return Verdict("closing", f"{detail} It has not said yet that it stopped.{silent}")
+        return Verdict("closing", f"{detail} It has not reported yet that it stopped.{silent}")
     if state == "announced":
         if stopped:
             return Verdict("done", f"{detail} It has stopped.")
-        answer = f" {off}; the cluster has not answered that yet." if off else ""
+        answer = f" {off}; the cluster has not confirmed that yet." if off else ""
         return Verdict("announced", f"{detail}{answer}{silent}")
     delivered = found["delivered_at"] is not None
     if off and not delivered:
@@ -55,13 +55,18 @@ def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> 
         waited = duration(found["expires_at"] - found["requested_at"])
         why = "was delivered, but the cluster has not answered" if delivered else "could not be "
         why += "" if delivered else "delivered: the cluster was not heard"
-        return Verdict("expired", f"It {why} within {waited}. Ask again if it is still wanted.")
+        return Verdict(
+            "expired", f"It {why} within {waited}. Request it again if you still want it."
+        )
     if delivered:
         answer = f"{off}; the" if off else "The"
         return Verdict("delivered", f"{answer} cluster has not answered yet.{silent}")
     left = duration(found["expires_at"] - now)
     if silent:
         return Verdict(
-            "requested", f"The cluster is silent. It is told if it is heard again within {left}."
+            "requested",
+            f"The cluster is silent. It gets the request if it reports again within {left}.",
         )
-    return Verdict("requested", "The cluster is told with the answer to its next beat.")
+    return Verdict(
+        "requested", "The cluster gets the request with the answer to its next heartbeat."
+    )

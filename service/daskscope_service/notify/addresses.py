@@ -92,20 +92,20 @@ def wrong_with(address: str) -> str | None:
     found = _SCHEME.match(address)
     if found is None:
         return (
-            "An address begins with the name of a service and ://, such as mailto://, slack:// or "
+            "An address begins with a service's name and ://, such as mailto://, slack:// or "
             "jsons://."
         )
     if found[1] not in PARAMETERS:
         return (
-            f"{found[1]}:// is not a kind of address that notifications can go to. Those are: "
+            f"{found[1]}:// is not supported for notifications. Supported are: "
             f"{', '.join(sorted(PARAMETERS))}."
         )
     allowed = PARAMETERS[found[1]]
     refused = [name for name in parameters(address) if name not in allowed]
     if refused:
         return (
-            f"An address of {found[1]}:// may not have the parameter {_shortened(refused[0])}. It "
-            f"may have: {', '.join(sorted(allowed)) or 'none'}."
+            f"The parameter {_shortened(refused[0])} is not allowed in an address of "
+            f"{found[1]}://. Allowed are: {', '.join(sorted(allowed)) or 'none'}."
         )
     return None
 
@@ -127,13 +127,13 @@ def check(address: str, networks: Iterable[str]) -> FitAddress:
     host = _host(address)
     if host is not None and not is_allowed(host, networks):
         raise UnfitAddress(
-            f"{host} is not a public address. Notifications go to other networks only if whoever "
-            "runs the service names them in DASKSCOPE_NOTIFY_NETWORKS."
+            f"{host} is not a public address. The operator of the service can allow other "
+            "networks in DASKSCOPE_NOTIFY_NETWORKS."
         )
     if opened(address) is None:
         raise UnfitAddress(
-            f"This is not how an address of {scheme_of(address)}:// is written; Apprise's "
-            "documentation says how."
+            f"This is not a valid address of {scheme_of(address)}://; Apprise's documentation "
+            "shows the form."
         )
     return FitAddress(address)
 

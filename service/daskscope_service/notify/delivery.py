@@ -76,7 +76,7 @@ class _Guard:
         internet = one.family in (socket.AF_INET, socket.AF_INET6)
         # A name would be resolved once more, to who knows what.
         if not internet or not is_allowed(host, self._networks):
-            raise ConnectionRefusedError("not an address that notifications may go to")
+            raise ConnectionRefusedError("an address that notifications may not use")
 
     def _may_read(self, path: str) -> bool:
         path = os.path.realpath(path)

@@ -90,10 +90,10 @@ class Sender:
             outcome: Outcome = json.loads(written)
         except ValueError:
             if self._closed:
-                raise NotSent("the service is ending") from None
+                raise NotSent("the service is stopping") from None
             if process.returncode > 0:  # it ended by itself, and not by its time
                 logger.error("a notification failed: %s", said[-2000:].decode(errors="replace"))
-                raise NotSent("the service failed to send it; its log says why") from None
+                raise NotSent("the service could not send it; see its log") from None
             raise NotSent(f"it took longer than {SECONDS:.0f} s") from None
         return outcome
 
@@ -103,7 +103,7 @@ class Sender:
         }
         with self._lock:
             if self._closed:
-                raise NotSent("the service is ending")
+                raise NotSent("the service is stopping")
             process = subprocess.Popen(
                 # Not from the folder that the service was started in.
                 [sys.executable, "-P", "-m", "daskscope_service.notify.delivery"],
@@ -119,7 +119,7 @@ class Sender:
 
 def unfit(wrong: str) -> str:
     """Return why nothing is sent to an address that was taken once, and has this wrong with it."""
-    return f"{wrong} Remove this target, and add it anew with an address that fits"
+    return f"{wrong} Remove this target, and add it again with a valid address"
 
 
 def reason(outcome: Outcome) -> str:
@@ -128,16 +128,16 @@ def reason(outcome: Outcome) -> str:
     Of a host in a network of the service's own, an owner is not to learn what listens there.
     """
     if outcome["result"] == "unfit":
-        return "the address is not understood any more"
+        return "the address is no longer valid"
     if outcome["inner"]:
         return (
-            "it was not taken. The host is in a network that is not public: those that "
-            "DASKSCOPE_NOTIFY_NETWORKS does not name are not reached, and of the others no more "
-            "is told"
+            "it was not accepted. The host is in a network that is not public: the service "
+            "connects only to such networks that DASKSCOPE_NOTIFY_NETWORKS names, and "
+            "reports no more about them"
         )
     status = outcome["status"]
     if status is not None and status >= 300:
         return f"the host refused it (HTTP {status})"
     if outcome["reached"]:
-        return "the host did not take it"
+        return "the host did not accept it"
     return "no connection: the host is unknown, or does not answer"

@@ -86,7 +86,7 @@ def add(
         There are others already.
     """
     if len(list_targets(connection, workspace)) >= MOST_TARGETS:
-        raise TooMany(f"A workspace has {MOST_TARGETS} targets at most.")
+        raise TooMany(f"A workspace can have at most {MOST_TARGETS} targets.")
     target_id, now = secrets.token_hex(8), time.time()
     try:
         with connection.begin_nested():
@@ -109,7 +109,7 @@ def add(
         connection,
         "target made",
         actor=actor,
-        detail=f"{target_id} ({name}): {scheme_of(address)}, told of {', '.join(kinds)}",
+        detail=f"{target_id} ({name}): {scheme_of(address)}, notified of {', '.join(kinds)}",
         workspace=workspace,
         address=client,
     )

@@ -36,7 +36,7 @@ class Trials:
             self._under_way.add(workspace)
         try:
             self._sender.send(
-                address, f"daskscope, {workspace}: a test", f"{actor} tries this target out."
+                address, f"daskscope, {workspace}: a test", f"{actor} is testing this target."
             )
         finally:
             with self._lock:

@@ -49,17 +49,17 @@ def sign_in_by_form() -> ResponseReturnValue:
         session_id = sign_in.by_code(
             current_engine(), request.form["code"], address=_address(), agent=_agent()
         )
-        wrong = "This link is unknown, too old or used already. Ask for a new one, or sign in here."
+        wrong = "This link is unknown, expired or used already. Ask for a new one, or sign in here."
     elif "token" in request.form:
         session_id = sign_in.by_token(
             current_engine(), request.form["token"], address=_address(), agent=_agent()
         )
         wrong = (
-            "No such token, or one that may not read. It starts with dsk_ and is shown once, "
-            "when it is made."
+            "There is no such token, or it may not read. A token starts with dsk_ and is "
+            "shown once, when it is created."
         )
     else:
-        wrong = "This name and this password do not belong together. Check both."
+        wrong = "The name or the password is wrong. Check both."
         try:
             session_id = sign_in.by_password(
                 current_engine(),
@@ -76,8 +76,8 @@ def sign_in_by_form() -> ResponseReturnValue:
         except sign_in.NoWorkspace:
             session_id = None
             wrong = (
-                "You are in no workspace. An owner of one invites you, or whoever runs the service "
-                "puts you into one with 'daskscope user role'."
+                "You are not a member of any workspace. An owner of one can invite you, or "
+                "the operator of the service adds you with 'daskscope user role'."
             )
     if session_id is None:
         if "code" in request.form and access.current_session() is not None:
@@ -100,7 +100,7 @@ def choose_workspace() -> ResponseReturnValue:
     """See another workspace from now on."""
     workspace = request.form.get("workspace", "")
     if not sessions.switch(current_engine(), g.session, workspace):
-        raise Problem(404, f"You are in no workspace {workspace}.", title="Not found")
+        raise Problem(404, f"You are not a member of the workspace {workspace}.", title="Not found")
     return redirect("/", code=303)
 
 
@@ -129,9 +129,9 @@ def change_password() -> ResponseReturnValue:
         response.headers["Retry-After"] = _seconds(error)
         return response
     except UnfitPassword as error:
-        return _account(400, f"The new password was not taken: it {error}.")
+        return _account(400, f"The new password was refused: it {error}.")
     if not changed:
-        return _account(403, "The old password is not right, so nothing was changed.")
+        return _account(403, "The old password is wrong, so nothing was changed.")
     return redirect(f"/account?{urlencode({'done': 'password'})}", code=303)
 
 
@@ -144,7 +144,7 @@ def end_session(id_hash: str) -> ResponseReturnValue:
     except ValueError:
         which = b""
     if not _end(which):
-        raise Problem(404, "You have no such session; perhaps it is over.", title="Not found")
+        raise Problem(404, "You have no such session; perhaps it has ended.", title="Not found")
     return _signed_out() if which == g.session.id_hash else redirect("/account", code=303)
 
 
@@ -236,8 +236,8 @@ def _signed_out() -> Response:
 def _come_again(error: TooMany) -> str:
     minutes = -(-(error.until - time.time()) // 60)
     return (
-        f"Too many attempts have failed. Try again at {exact(error.until)}, "
-        f"in {max(1, minutes):.0f} min."
+        f"Too many failed attempts. Try again at {exact(error.until)}, in "
+        f"{max(1, minutes):.0f} min."
     )
 
 

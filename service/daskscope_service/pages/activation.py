@@ -42,7 +42,7 @@ def answer() -> ResponseReturnValue:
     code = request.form.get("code", "")
     said = request.form.get("answer")
     if said not in (None, "allow", "deny"):
-        raise Problem(400, "The form said neither to allow nor to deny it; nothing was done.")
+        raise Problem(400, "The form neither allowed nor denied it; nothing was done.")
     waiting = _asked(caller, code)
     if waiting is None:
         return _unknown(code)
@@ -59,7 +59,7 @@ def answer() -> ResponseReturnValue:
     )
     if asked is None:
         raise Problem(
-            403, "You may not allow this in that workspace: it would be more than you may do."
+            403, "You may not allow this in that workspace: it needs more rights than you have."
         )
     done = "allowed" if said == "allow" else "denied"
     return redirect(f"/activate?{urlencode({'done': done})}", code=303)
@@ -70,8 +70,8 @@ def _caller() -> Caller:
     if caller.by_token:
         raise Problem(
             403,
-            "You signed in with a token, and a token makes no others. Sign out, and in again with "
-            "your name or with a link.",
+            "You signed in with a token, and a token cannot create others. Sign out, then "
+            "sign in with your name or a link.",
             title="Not with a token",
         )
     return caller
@@ -85,7 +85,7 @@ def _asked(caller: Caller, code: str) -> Asked | None:
     except TooMany as error:
         raise Problem(
             429,
-            f"Too many codes were wrong. Try again in {-(-error.seconds // 60)} min.",
+            f"Too many wrong codes. Try again in {-(-error.seconds // 60)} min.",
             headers={"Retry-After": str(error.seconds)},
         ) from None
     asked = device_login.find(engine, code)
@@ -96,7 +96,8 @@ def _asked(caller: Caller, code: str) -> Asked | None:
 
 def _unknown(code: str) -> tuple[str, int]:
     return _page(
-        wrong=f"No program waits with the code {code[:20]}. Codes work for 15 minutes, and once.",
+        wrong=f"No program is waiting with the code {code[:20]}. A code works once, for 15 "
+        "minutes.",
         status=404,
     )
 

@@ -95,7 +95,7 @@ CHARTS = (
                 words={"write": "written", "read": "read back"},
             ),
         ),
-        absent="Workers that may not spill tell nothing of it.",
+        absent="Workers that may not spill do not report it.",
     ),
     Chart(
         "transfer",
@@ -108,7 +108,7 @@ CHARTS = (
                 words={"transmit": "sent", "receive": "received"},
             ),
         ),
-        absent="Workers that may not spill tell nothing of it.",
+        absent="Workers that may not spill do not report it.",
     ),
     Chart(
         "gpu",

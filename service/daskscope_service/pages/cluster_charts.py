@@ -101,7 +101,9 @@ def data(cluster_id: str) -> ResponseReturnValue:
     try:
         plots = _plots(cluster, period, charts.SCRIPT_STEPS)
     except Unavailable as error:
-        raise Problem(503, f"The charts are not known: {error}.", title="No time series") from None
+        raise Problem(
+            503, f"The charts are not available: {error}.", title="No time series"
+        ) from None
     spans, moves = links(period)
     return jsonify(
         since=period.since,
@@ -164,12 +166,15 @@ def _notes(cluster: Item, period: Period, plots: Sequence[charts.Plot], marks: M
     notes = []
     if any(plot.sampled for plot in plots):
         notes.append(
-            f"Over so long a time, each point tells of the last {MOST_AVERAGED} measurements in "
-            "its step, not of all."
+            f"Over such a long time, each point shows the last {MOST_AVERAGED} measurements "
+            "in its step, not all of them."
         )
     if marks.cut:
         kinds = " and ".join(_KINDS[kind][1] for kind in marks.cut)
-        notes.append(f"There were more {kinds} than are marked: the newest {MOST_MARKS} are.")
+        notes.append(
+            f"There were more {kinds} than the charts mark: only the newest {MOST_MARKS} are "
+            "marked."
+        )
     newest = max((plot.times[-1] for plot in plots if plot.times), default=None)
     if period.live and newest is not None:
         old = time.time() - newest

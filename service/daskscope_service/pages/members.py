@@ -43,7 +43,7 @@ def change_member(user_id: str) -> ResponseReturnValue:
         if not members.change(current_engine(), g.caller, user_id, role):
             raise Problem(404, "The workspace has no such member.", title="Not found")
     except LastOwner:
-        return _page(409, wrong="A workspace needs an owner: make someone else one first.")
+        return _page(409, wrong="A workspace needs an owner: make another member one first.")
     return redirect("/settings/members", code=303)
 
 
@@ -56,9 +56,9 @@ def invite() -> ResponseReturnValue:
     try:
         _, code = members.invite(current_engine(), g.caller, name, _role(request.form.get("role")))
     except UnfitName as error:
-        return _page(400, wrong=f"No one was invited: {error}.")
+        return _page(400, wrong=f"Nobody was invited: {error}.")
     except TooManyOpen:
-        return _page(409, wrong="Too many invitations are open; take some back.")
+        return _page(409, wrong="Too many invitations are open; revoke some first.")
     settings: Settings = current_app.config["SETTINGS"]
     response = make_response(_page(made=members.link(settings.url, code), made_for=name))
     response.headers["Cache-Control"] = "no-store"
@@ -103,18 +103,18 @@ def accept() -> ResponseReturnValue:
             agent=request.headers.get("User-Agent", ""),
         )
     except UnfitPassword as error:
-        return _invitation(code, 400, f"The password was not taken: it {error}.")
+        return _invitation(code, 400, f"The password was refused: it {error}.")
     except UnfitName:
         return _invitation(
             code,
             409,
-            "No account could be made with this name and password. Sign in if you have an account, "
-            "or ask for an invitation to another name.",
+            "No account could be created with this name and password. Sign in if you have an "
+            "account, or ask for an invitation to another name.",
         )
     except TooMany as error:
         raise Problem(
             429,
-            f"Too many attempts to make an account. Try again in {-(-error.seconds // 60)} min.",
+            f"Too many attempts to create an account. Try again in {-(-error.seconds // 60)} min.",
             headers={"Retry-After": str(error.seconds)},
         ) from None
     return _invitation(code) if session_id is None else begin_session(session_id, "/")
@@ -125,8 +125,8 @@ def _invitation(code: str, status: int = 200, wrong: str | None = None) -> tuple
     if found is None:
         raise Problem(
             404,
-            "This invitation is unknown, was accepted or taken back, or is older than a week. Ask "
-            "for another one.",
+            "This invitation is unknown, was accepted or revoked, or is older than a week. "
+            "Ask for another one.",
             title="No such invitation",
         )
     session = access.current_session()
@@ -145,7 +145,7 @@ def _invitation(code: str, status: int = 200, wrong: str | None = None) -> tuple
 def _role(text: str | None) -> Role:
     role = next((role for role in ROLES if role == text), None)
     if role is None:
-        raise Problem(400, f"The form has no role {text}; there are {', '.join(ROLES)}.")
+        raise Problem(400, f"There is no role {text}; the roles are: {', '.join(ROLES)}.")
     return role
 
 

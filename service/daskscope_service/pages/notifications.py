@@ -41,7 +41,7 @@ def add() -> ResponseReturnValue:
     kinds = [kind for kind in KINDS if kind in request.form.getlist("kinds")]
     try:
         if not name or not kinds:
-            raise UnfitAddress("A target needs a name, and something to be told of.")
+            raise UnfitAddress("A target needs a name and at least one kind of notification.")
         address = check(said("address"), settings.notify_networks)
         with writing(current_engine()) as connection:
             kept.add(
@@ -56,7 +56,7 @@ def add() -> ResponseReturnValue:
     except (UnfitAddress, kept.TooMany) as error:
         return _page(400, str(error))
     except kept.NameTaken:
-        return _page(409, f"There is another target {name}.")
+        return _page(409, f"There is already a target named {name}.")
     return redirect("/settings/notifications", code=303)
 
 
@@ -86,7 +86,7 @@ def test(target_id: str) -> ResponseReturnValue:
     except NotSent as error:
         return _page(wrong=f"The test was not sent: {error}.")
     except Busy:
-        return _page(429, "Another test is under way. Try again once it is over.")
+        return _page(429, "Another test is running. Try again when it has finished.")
     return _page(done="The test was sent.")
 
 

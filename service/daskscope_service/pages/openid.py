@@ -42,7 +42,7 @@ def begin() -> ResponseReturnValue:
     """Send the browser to the provider."""
     target = access.safe_next(request.args.get("next"))
     if not _is_meant():
-        return sign_in_page(target, 403, "Another site led you here. Sign in here if you want to.")
+        return sign_in_page(target, 403, "Another site sent you here. Sign in here if you want to.")
     return _away(target, user_id=None, again="again" in request.args)
 
 
@@ -51,7 +51,7 @@ def begin() -> ResponseReturnValue:
 def connect() -> ResponseReturnValue:
     """Send the browser to the provider, to connect the user's account with one of there."""
     if not _is_meant():
-        raise Problem(403, "This request came from another site, so nothing was done.")
+        raise Problem(403, "This request came from another site, so it was refused.")
     return _away("/account", user_id=g.session.user)
 
 
@@ -79,7 +79,7 @@ def finish() -> ResponseReturnValue:
         )
     except OpenIDError as error:
         logger.warning("sign-in by OpenID Connect failed: %s", error)
-        return _failed("This sign-in did not work out, or was over. Try again.")
+        return _failed("This sign-in failed or expired. Try again.")
     except NotLetIn as error:
         return _failed(str(error))
     response = make_response(begin_session(returned.session_id, returned.target))
@@ -116,7 +116,7 @@ def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseR
     except TooMany as error:
         raise Problem(
             429,
-            f"Too many sign-ins from your address wait. Try again in {error.seconds} s.",
+            f"Too many sign-ins from your address are waiting. Try again in {error.seconds} s.",
             headers={"Retry-After": str(error.seconds)},
         ) from None
     response = make_response(redirect(begun.url, code=303))

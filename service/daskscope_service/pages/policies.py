@@ -84,7 +84,7 @@ def _keep(policy_id: str) -> ResponseReturnValue:
                 address=request.remote_addr,
             )
     except NameTaken:
-        return _page(form, old, 409, "There is another policy of this name.")
+        return _page(form, old, 409, "There is already a policy with this name.")
     except Unfit as error:
         return _page(form, old, 400, str(error))
     return redirect("/settings/policies", code=303)
@@ -98,7 +98,7 @@ def _policy(policy_id: str, said: dict[str, str]) -> Policy:
         raise Unfit("after", f"{said['minutes']!r} is not a number of minutes.") from None
     tags = dict(part.partition("=")[::2] for part in said["tags"].split())
     if not all(name and pattern for name, pattern in tags.items()):
-        raise Unfit("tags", "Tags are written as name=value, with spaces between them.")
+        raise Unfit("tags", "Write tags as name=value, separated by spaces.")
     return Policy(
         policy_id,
         said["name"][:80],

@@ -55,7 +55,7 @@ def change() -> ResponseReturnValue:
                     wrong[name] = f"Write an amount from 0 to {MOST:,.0f}."
     currency = fields["currency"].upper()
     if per_hour and not _CURRENCY.fullmatch(currency):
-        wrong["currency"] = "Write the currency's code of three letters, such as USD or EUR."
+        wrong["currency"] = "Write the three-letter code of the currency, such as USD or EUR."
     if wrong:
         return _page(fields, wrong)
     with writing(current_engine()) as connection:

@@ -13,12 +13,12 @@ blueprint = Blueprint("reports", __name__, url_prefix="/api/v1")
 
 _CODE = Parameter(
     "code",
-    "Whether users' code is in it, and the tracebacks and log lines that may quote it.",
+    "Include users' code, and the tracebacks and log lines that may quote it.",
     {"type": "boolean", "default": False},
 )
 _SPAN = Parameter(
     "span",
-    "How far back the charts go from when the cluster was last heard.",
+    "How much time the charts cover, up to the cluster's last heartbeat.",
     {"enum": ["life", "day", "hour", "quarter"], "default": "life"},
 )
 

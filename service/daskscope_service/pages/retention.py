@@ -69,8 +69,8 @@ def change() -> ResponseReturnValue:
             own[kind] = int(text)
         elif text:
             wrong[kind] = (
-                f"Not a number of days: write 1 to {policy.MOST_DAYS:,}, forever, or nothing for "
-                "the default."
+                f"Not a number of days: write 1 to {policy.MOST_DAYS:,}, forever, or nothing "
+                "for the default."
             )
     if not wrong:
         try:
@@ -144,7 +144,7 @@ def amount(kind: str, goes: Forecast) -> str:
     more = "more than " if goes.more else ""
     about = f"about {size(goes.bytes)}" + (" or more" if goes.more else "")
     if kind == "clusters":
-        return f"{more}{plural(goes.rows, 'cluster')}, with all that is left of them"
+        return f"{more}{plural(goes.rows, 'cluster')}, with all their other data"
     if kind in _ROWS:
         return f"{more}{plural(goes.rows, _ROWS[kind])}, {about}"
     return f"{more or 'about '}{number(goes.rows)} points, {about}"

@@ -41,9 +41,9 @@ def create_token() -> ResponseReturnValue:
     scopes = [scope for scope in SCOPES if scope in request.form.getlist("scope")]
     lifetime = request.form.get("days", "")
     if not scopes:
-        return _page(400, wrong="A token needs a scope; choose what it may do.")
+        return _page(400, wrong="A token needs a scope: choose what it may do.")
     if lifetime not in LIFETIMES:
-        raise Problem(400, "The form has no such time after which a token expires.")
+        raise Problem(400, "The form does not offer this expiry time.")
     if "admin" in scopes:
         access.check_fresh()
     try:
@@ -55,7 +55,7 @@ def create_token() -> ResponseReturnValue:
             expires_at=time.time() + float(lifetime) * 86_400 if lifetime else None,
         )
     except NotGranted:
-        raise Problem(403, "A token may do no more than you may, so none was made.") from None
+        raise Problem(403, "A token may do no more than you may, so none was created.") from None
     response = make_response(_page(made=made))
     # The browser shall not show the secret again, nor keep it on the disk.
     response.headers["Cache-Control"] = "no-store"

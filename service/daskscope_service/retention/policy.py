@@ -26,16 +26,16 @@ class Kind:
 
 
 KINDS = (
-    Kind("clusters", 400, "clusters, since they were last heard of, with all that is left of them"),
+    Kind("clusters", 400, "clusters, since their last heartbeat, with all their other data"),
     Kind("computations", 180, "computations and their task groups, since they ended"),
     Kind("failures", 180, "exceptions and lost workers"),
-    Kind("events", 90, "events of Dask that were let through"),
+    Kind("events", 90, "allow-listed events of Dask"),
     Kind("profiles", 30, "profiles"),
     Kind("spans", 30, "spans of traces"),
     Kind("logs", 30, "log records"),
     Kind("series-full", 7, "each point of a time series; older ones become one for 5 minutes"),
     Kind("series-5min", 60, "a point for 5 minutes; older ones become one for an hour"),
-    Kind("series", 400, "time series: after that, none of it is left"),
+    Kind("series", 400, "time series: nothing of them stays after that"),
 )
 
 BY_NAME = {kind.name: kind for kind in KINDS}

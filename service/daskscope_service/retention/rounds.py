@@ -137,7 +137,7 @@ class Remover:
                 if self._lease.take():
                     self._round()
             except Exception:  # a database that is away for a while must not end the thread
-                logger.exception("what is old could not be removed; another try follows")
+                logger.exception("old data could not be removed; the service tries again")
                 self._instruments.rounds.labels("failed").inc()
 
     def _round(self) -> None:
@@ -151,7 +151,7 @@ class Remover:
             if time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
                 fields = {"rows": so_far, "workspace": workspace, "table": step.table}
-                logger.info("removing what is old", extra={"fields": fields})
+                logger.info("removing old data", extra={"fields": fields})
 
         done = False
         try:
@@ -165,4 +165,4 @@ class Remover:
         self._instruments.rounds.labels("done").inc()
         if removed:
             fields = {**removed, "seconds": round(time.monotonic() - began, 1)}
-            logger.info("removed what was old", extra={"fields": fields})
+            logger.info("removed old data", extra={"fields": fields})

@@ -36,7 +36,7 @@ class InfluxQL:
             from influxdb_client.client.influxdb_client import InfluxDBClient
         except ImportError:
             raise ConfigurationError(
-                "DASKSCOPE_INFLUXDB_URL is set, but what reads InfluxDB is not installed: "
+                "DASKSCOPE_INFLUXDB_URL is set, but the InfluxDB client is not installed: "
                 'pip install "daskscope[influxdb]"'
             ) from None
         timeout = (_CONNECT_SECONDS * 1000, _ANSWER_SECONDS * 1000)

@@ -76,7 +76,7 @@
       if (mine !== turn) return;
       find("charts-notes").textContent = shown
         ? `The service does not answer: the charts are as of ${clock(shown.until)}.`
-        : "The service does not tell more of the charts.";
+        : "The service sends no newer data for the charts.";
     }
     const every = shown ? shown.every : 5;
     if (every !== null) timer = setTimeout(refresh, 1000 * every);
