@@ -12,6 +12,8 @@ nothing; and would silence what Python prints where no handler is.
 What Dask logs may hold the user's keys, arguments and results. Of its records, and of those of the
 libraries that it runs on, only what stands literally in the code of the function that logged it is
 told, and numbers. So nothing needs to be known about what they say.
+
+Over 400 lines: it is sent to the workers as one text, so it cannot import a second module of ours.
 """
 
 from __future__ import annotations

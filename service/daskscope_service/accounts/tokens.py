@@ -3,6 +3,8 @@
 A token reads ``dsk_<id>_<secret>``. The id is shown in lists and logs, the secret only once, when
 the token is made. A token belongs to one workspace, and to the user who made it, if one did: it is
 revoked when the user may no longer do what it can.
+
+Over 400 lines: all code that creates, checks or revokes tokens is here, to be reviewed together.
 """
 
 from __future__ import annotations

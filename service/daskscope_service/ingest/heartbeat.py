@@ -2,6 +2,8 @@
 
 Values are absolute and rows have natural keys, so a beat that comes twice, late or after its
 successor is harmless: a row gives way only to one of the same or a later beat.
+
+Over 400 lines: most of them list the columns of the rows, one table after the other.
 """
 
 from __future__ import annotations
