@@ -22,7 +22,7 @@ from daskscope.errors import ConfigurationError
 from daskscope.explain.report import Explanation
 from daskscope.observe.environment import read_once
 from daskscope.observe.opt_outs import refused_by
-from daskscope.session import Running, until
+from daskscope.session import ObservationSession, until
 from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")
@@ -99,7 +99,7 @@ class Plugin(SchedulerPlugin):
         #: Why it could not start, or None.
         self.failed: str | None = None
         self._started = False
-        self._running: Running | None = None
+        self._running: ObservationSession | None = None
         # Who has registered, by client, and with which settings.
         self._registered: dict[str, tuple[Registrant, Settings]] = {}
 
@@ -109,7 +109,7 @@ class Plugin(SchedulerPlugin):
             return
         self._started = True
         try:
-            self._running = Running(
+            self._running = ObservationSession(
                 scheduler,
                 self.settings,
                 self.drops,

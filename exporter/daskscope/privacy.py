@@ -21,12 +21,12 @@ from daskscope.names import OTHER
 from daskscope.observe.call_tree import MAX_SOURCE_LINE
 from daskscope.observe.code import MAX_CODE
 from daskscope.observe.events import RawEvent
-from daskscope.observe.exception_chain import Causes
+from daskscope.observe.exception_chain import ExceptionChain
 from daskscope.observe.exception_types import OWN_WORDS
 from daskscope.observe.failures import RawFailure
 from daskscope.observe.groups import Traced
 from daskscope.observe.logs import LogRecord
-from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.scrubbing import (
     Scrubber,
@@ -83,7 +83,7 @@ class Privacy:
     other clients refuse.
     """
 
-    def __init__(self, settings: Settings, refusals: Refusals, drops: Counter[str]) -> None:
+    def __init__(self, settings: Settings, refusals: OptOuts, drops: Counter[str]) -> None:
         self._drops = drops
         self._settings = settings
         self._refusals = refusals
@@ -215,7 +215,7 @@ class Privacy:
             message = self._text(None, self._message_of, row.type, message, code=code)
         return dataclasses.replace(row, message=message, traceback=traceback)
 
-    def _traceback_of(self, traceback: str, causes: Causes, *, code: bool) -> str:
+    def _traceback_of(self, traceback: str, causes: ExceptionChain, *, code: bool) -> str:
         if not code:
             traceback = without_source_lines(traceback)
         return self._with_causes(self._scrub_traceback(traceback, code=True), causes, code=code)
@@ -227,7 +227,7 @@ class Privacy:
             message = message.partition(", (")[0] + ", …)"
         return self._prose(message, code=code)
 
-    def _with_causes(self, traceback: str, causes: Causes, *, code: bool) -> str:
+    def _with_causes(self, traceback: str, causes: ExceptionChain, *, code: bool) -> str:
         """Return a traceback below those of what led to it, as far as there is room."""
         above, cut = "", causes.cut
         room = protocol.MAX_TEXT - len(traceback) - len(_NOT_TOLD) - len(_TRACEBACK) - len("\n\n\n")

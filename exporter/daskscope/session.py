@@ -23,19 +23,19 @@ from daskscope.config import Settings
 from daskscope.containment import Contained
 from daskscope.delivery.sender import Sender
 from daskscope.explain.dry_run import OwnNumbers
-from daskscope.explain.latest_rows import Recent
+from daskscope.explain.latest_rows import LatestRows
 from daskscope.explain.report import Explanation, explain
 from daskscope.jupyter_kernel import before_kernel_ends
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.observer import Observer
 from daskscope.observe.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.profile import Window
-from daskscope.observe.shutdown_hook import Leaving
+from daskscope.observe.shutdown_hook import ShutdownHook
 from daskscope.observe.snapshot import Observed
 from daskscope.observe.weight import weight
 from daskscope.observe.worker_cpu import watch_processes
 from daskscope.otlp.emitter import Emitter, disabled_by_environment
-from daskscope.otlp.environment import Destination
+from daskscope.otlp.environment import OTLPEnvironment
 from daskscope.otlp.traces import sampling
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
@@ -62,7 +62,7 @@ TICK = 1.0
 EXPLAIN_DEADLINE = 5.0
 
 
-class Running:
+class ObservationSession:
     """Observes ``scheduler`` until :meth:`close`, or until it ``is_installed`` there no more.
 
     Made on the event loop; never waits. ``user`` and ``preloaded`` are as the observer's. ``close``
@@ -97,7 +97,7 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)
         self._privacy = Privacy(settings, self.observer.refusals, drops)
-        self._recent = Recent()
+        self._recent = LatestRows()
         # The service and the collector may each hang: neither must hold up the other.
         self._report: Background[None] = Background(
             "daskscope-report", self.sender.send, self.sender.close, drops
@@ -107,7 +107,7 @@ class Running:
         if settings.otlp_enabled and not disabled_by_environment():
             self._emitter = Emitter(
                 settings,
-                Destination(settings),
+                OTLPEnvironment(settings),
                 lambda: self.sender.failures,
                 self._waiting,
                 self.sender.is_well,
@@ -129,7 +129,7 @@ class Running:
             self._profile = Background(
                 "daskscope-profile", self.observer.profiles.read, lambda: None, drops
             )
-            self._unwatch.append(Leaving(scheduler, self._read_leaving, drops).stop)
+            self._unwatch.append(ShutdownHook(scheduler, self._read_leaving, drops).stop)
         self._ended = False
         self._timer = Timer(self._beat, settings.interval, drops)
         # Beats may be an hour apart, and what hangs keeps its thread.

@@ -32,11 +32,11 @@ from daskscope_service.api import (
     traces,
     workspaces,
 )
-from daskscope_service.commands.command_queue import Outbox
+from daskscope_service.commands.command_queue import CommandQueue
 from daskscope_service.commands.policy_enforcer import patrol
 from daskscope_service.db import key_register
 from daskscope_service.db.engine import alone, open_database
-from daskscope_service.fast_ingest import AtOnce
+from daskscope_service.fast_ingest import HeartbeatFastPath
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
@@ -70,12 +70,12 @@ from daskscope_service.pages import policies as idle
 from daskscope_service.pages import prices as prices_page
 from daskscope_service.pages import retention as retention_page
 from daskscope_service.pages import tokens as tokens_page
-from daskscope_service.periodic import Rounds
+from daskscope_service.periodic import PeriodicTask
 from daskscope_service.problems import install as install_problems
 from daskscope_service.queries.influx_logs import from_influxdb
 from daskscope_service.queries.logs import own_logs
 from daskscope_service.retention.rounds import Remover
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from daskscope_service.telemetry.influx import InfluxSeries
@@ -155,7 +155,7 @@ def create_app(settings: Settings) -> Flask:
     engine.hide_parameters = True  # rows hold what users sent: errors in the log must not tell them
     with alone(engine) as connection:
         key_register.check(connection)
-    instruments = Instruments()
+    instruments = ServiceMetrics()
     instruments.registry.register(metrics.DatabaseCollector(engine))
     writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)
     app.extensions["daskscope.instruments"] = instruments
@@ -163,7 +163,7 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.writer"] = writer
     app.extensions["daskscope.tokens"] = memory = Memory(engine)
     app.extensions["daskscope.quotas"] = quotas = Quotas(engine, settings, instruments)
-    beats, outbox = BeatStore(engine, writer, quotas), Outbox(engine)
+    beats, outbox = BeatStore(engine, writer, quotas), CommandQueue(engine)
     answers = heartbeats.Answers(writer, beats, outbox, quotas, instruments, settings.url)
     app.extensions["daskscope.answers"] = answers
     _install_stores(app, settings, engine)
@@ -171,7 +171,7 @@ def create_app(settings: Settings) -> Flask:
     app.extensions["daskscope.spans"] = SpanStore(engine, writer)
     app.extensions["daskscope.logs"] = LogStore(engine, writer)
     app.extensions["daskscope.openid"] = openid.make_provider(settings)
-    app.extensions["daskscope.patrol"] = Rounds(
+    app.extensions["daskscope.patrol"] = PeriodicTask(
         "policies", functools.partial(patrol, engine, settings.silent_after), _PATROL_SECONDS
     )
     sender = Sender(settings.notify_networks)
@@ -184,14 +184,16 @@ def create_app(settings: Settings) -> Flask:
         silent_after=settings.silent_after,
         up_since=time.time(),
     )
-    app.extensions["daskscope.notifying"] = Rounds("notifications", notifier.round, _NOTIFY_SECONDS)
-    app.extensions["daskscope.pruner"] = Rounds(
+    app.extensions["daskscope.notifying"] = PeriodicTask(
+        "notifications", notifier.round, _NOTIFY_SECONDS
+    )
+    app.extensions["daskscope.pruner"] = PeriodicTask(
         "forgetting", functools.partial(prune, engine), _PRUNE_SECONDS
     )
-    app.extensions["daskscope.summing"] = Rounds(
+    app.extensions["daskscope.summing"] = PeriodicTask(
         "summing", functools.partial(sum_up, engine), _SUM_SECONDS
     )
-    app.extensions["daskscope.counting"] = Rounds("counting", quotas.round, QUOTA_SECONDS)
+    app.extensions["daskscope.counting"] = PeriodicTask("counting", quotas.round, QUOTA_SECONDS)
     app.extensions["daskscope.remover"] = Remover(
         engine, interval=settings.retention_interval, instruments=instruments
     )
@@ -206,7 +208,7 @@ def create_app(settings: Settings) -> Flask:
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
         forwarded.middleware(app.wsgi_app), added
     )
-    app.extensions["daskscope.at_once"] = AtOnce(
+    app.extensions["daskscope.at_once"] = HeartbeatFastPath(
         forwarded, memory, answers, instruments, [_UNKEPT, *added]
     )
     for part in PROGRAMS:

@@ -19,7 +19,7 @@ from daskscope_service.accounts.tokens import Memory, Token
 from daskscope_service.api.heartbeats import PATH, Answers
 from daskscope_service.ingest.body import ENCODINGS
 from daskscope_service.problems import Problem
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.trusted_proxy import Forwarded
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _OWN_TROUBLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVA
 Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
-class AtOnce:
+class HeartbeatFastPath:
     """Answers on an event loop what it can. ``headers``: added to each answer."""
 
     def __init__(
@@ -40,7 +40,7 @@ class AtOnce:
         forwarded: Forwarded,
         memory: Memory,
         answers: Answers,
-        instruments: Instruments,
+        instruments: ServiceMetrics,
         headers: Sequence[tuple[str, str]],
     ) -> None:
         self._forwarded = forwarded

@@ -48,7 +48,7 @@ def in_each(
     return done
 
 
-class Rounds:
+class PeriodicTask:
     """Calls ``work`` every ``interval`` seconds, from one interval after the start on."""
 
     def __init__(self, name: str, work: Callable[[], object], interval: float) -> None:

@@ -13,7 +13,7 @@ import time
 
 from flask import Flask, Response, g, request
 
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 
 logger = logging.getLogger("daskscope_service.access")
 
@@ -25,7 +25,7 @@ _SANE = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def install(app: Flask, instruments: Instruments) -> None:
+def install(app: Flask, instruments: ServiceMetrics) -> None:
     """Follow the requests of ``app``. Call it before anything else looks at them."""
 
     @app.before_request
@@ -56,7 +56,7 @@ def id_of(told: str) -> str:
 
 
 def tell(
-    instruments: Instruments,
+    instruments: ServiceMetrics,
     route: str,
     method: str,
     status: int,

@@ -21,7 +21,7 @@ NAMESPACE = "daskscope_service"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class Instruments:
+class ServiceMetrics:
     """The counters of one application. All of them may be used from any thread."""
 
     def __init__(self) -> None:

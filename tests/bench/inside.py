@@ -15,7 +15,7 @@ from distributed.worker import Worker
 from daskscope.background import Background
 from daskscope.otlp.backlog import Backlog
 from daskscope.plugin import NAME
-from daskscope.session import Running
+from daskscope.session import ObservationSession
 
 
 def weigh_beats(dask_scheduler: Scheduler) -> None:
@@ -42,7 +42,7 @@ async def tell_all(dask_scheduler: Scheduler) -> None:
     await asyncio.to_thread(_send_all, running)
 
 
-def _send_all(running: Running) -> None:
+def _send_all(running: ObservationSession) -> None:
     # Each hands on to the next.
     for background in (running._clear, running._report, running._emit, running._profile):
         _await_handled(background)

@@ -11,7 +11,7 @@ import pytest
 
 from daskscope import protocol
 from daskscope.delivery import queue
-from daskscope.delivery.queue import Pending
+from daskscope.delivery.queue import DeliveryQueue
 
 
 def snapshot(**rows: Any) -> Any:
@@ -56,14 +56,14 @@ def event(id: str, message: str) -> protocol.Event:
 def test_code_that_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "_CODE", replace(queue._CODE, limit=2))
     drops: Counter[str] = Counter()
-    Pending(1, drops).add(snapshot(code=_code("0", "1", "2", "3", "4")))
+    DeliveryQueue(1, drops).add(snapshot(code=_code("0", "1", "2", "3", "4")))
     assert drops == {"unsent code": 3}
 
 
 def test_code_that_the_service_has_is_none_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "_CODE", replace(queue._CODE, limit=2))
     drops: Counter[str] = Counter()
-    waiting = Pending(1, drops)
+    waiting = DeliveryQueue(1, drops)
     for number in range(5):
         code = str(number)
         waiting.add(snapshot(computations=[_computation(code)], code=_code(code)))
@@ -77,7 +77,7 @@ def test_what_is_in_the_spool_alone_is_delivered_from_there_code_too(
 ) -> None:
     monkeypatch.setattr(queue, "_CODE", replace(queue._CODE, limit=2))
     drops: Counter[str] = Counter()
-    waiting = Pending(1, drops)
+    waiting = DeliveryQueue(1, drops)
     waiting.add(snapshot(code=_code("0", "1")))
     waiting.spooled(waiting.beat_to_spool(1.0))
     assert not waiting.overflowed
@@ -88,7 +88,7 @@ def test_what_is_in_the_spool_alone_is_delivered_from_there_code_too(
 
 def test_of_what_is_refused_only_what_is_not_sent_again() -> None:
     drops: Counter[str] = Counter()
-    waiting = Pending(1, drops)
+    waiting = DeliveryQueue(1, drops)
     waiting.add(snapshot(events=[event("1", "a"), event("2", "b")]))
     beat = waiting.beat(1.0)
     waiting.add(snapshot(events=[event("2", "changed meanwhile")]))

@@ -11,7 +11,13 @@ from distributed.core import error_message
 from distributed.protocol.serialize import Serialized, serialize
 
 from daskscope import protocol
-from daskscope.observe.exception_chain import MAX_CAUSES, MAX_FRAMES, MAX_PICKLE, Causes, causes_of
+from daskscope.observe.exception_chain import (
+    MAX_CAUSES,
+    MAX_FRAMES,
+    MAX_PICKLE,
+    ExceptionChain,
+    causes_of,
+)
 from daskscope.privacy import MAX_CAUSE
 from daskscope.scrubbing import SCRUBBED, shortened
 from tests.exporter.conftest import Register
@@ -213,7 +219,7 @@ def raise_from(cause: Exception | None, error: Exception) -> None:
     raise error
 
 
-def read(function: Any, *arguments: Any) -> Causes:
+def read(function: Any, *arguments: Any) -> ExceptionChain:
     """Return what led to what a function raises, by what Dask sends of it."""
     try:
         function(*arguments)
@@ -248,7 +254,7 @@ def test_an_exception_that_led_to_another_is_told_as_it_shows_itself(
 
 
 def test_without_anything_that_led_to_it_nothing_is_told_or_cut() -> None:
-    assert read(raise_from, None, ValueError("alone")) == Causes()
+    assert read(raise_from, None, ValueError("alone")) == ExceptionChain()
 
 
 def test_nothing_that_a_pickle_names_is_called() -> None:
@@ -277,7 +283,7 @@ def test_what_is_too_much_says_so() -> None:
     (cause,) = read(deep, MAX_FRAMES + 10).told
     assert cause.frames.startswith("  [12 more calls before these]\n")
     assert cause.frames.count("in go_deep") == MAX_FRAMES
-    assert read(raise_from, ValueError("x" * MAX_PICKLE), ValueError()) == Causes(cut=True)
+    assert read(raise_from, ValueError("x" * MAX_PICKLE), ValueError()) == ExceptionChain(cut=True)
 
 
 class Unpicklable:
@@ -291,4 +297,4 @@ class Unpicklable:
 def test_where_dask_sends_another_in_its_place_it_says_that_something_may_have_led_to_it(
     error: Exception,
 ) -> None:
-    assert read(raise_from, KeyError(1), error) == Causes(cut=True)
+    assert read(raise_from, KeyError(1), error) == ExceptionChain(cut=True)

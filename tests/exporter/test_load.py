@@ -12,7 +12,7 @@ from tornado.ioloop import PeriodicCallback
 
 from daskscope.observe import load
 from daskscope.observe.load import Load
-from daskscope.observe.loop_tick_hook import Ticks
+from daskscope.observe.loop_tick_hook import LoopTickHook
 
 TICK = 0.02
 HOUR = 3600.0
@@ -67,7 +67,7 @@ def scheduler() -> Any:
 
 def looked_at(scheduler: Any) -> Load:
     load = Load(scheduler)
-    Ticks(scheduler, Counter(), load.look)
+    LoopTickHook(scheduler, Counter(), load.look)
     return load
 
 
@@ -110,7 +110,7 @@ def test_a_clock_that_is_set_keeps_nobody_waiting(
 def test_dasks_look_is_its_own_again_afterwards(scheduler: Scheduler) -> None:
     tick = scheduler.periodic_callbacks["tick"]
     original = tick.callback
-    ticks = Ticks(scheduler, Counter())
+    ticks = LoopTickHook(scheduler, Counter())
     assert tick.callback != original
     ticks.stop()
     assert tick.callback == original
@@ -118,7 +118,7 @@ def test_dasks_look_is_its_own_again_afterwards(scheduler: Scheduler) -> None:
 
 def test_who_joined_it_later_stays(scheduler: Any) -> None:
     ours: list[int] = []
-    ticks = Ticks(scheduler, Counter(), lambda: ours.append(1))
+    ticks = LoopTickHook(scheduler, Counter(), lambda: ours.append(1))
     before = scheduler.tick.callback
     called = []
 
@@ -141,7 +141,7 @@ def test_what_we_raise_is_counted_and_dask_looks_all_the_same(scheduler: Any) ->
     def fails() -> None:
         raise ValueError
 
-    Ticks(scheduler, drops, fails, lambda: called.append(1))
+    LoopTickHook(scheduler, drops, fails, lambda: called.append(1))
     scheduler.tick.callback()
 
     assert (drops, scheduler.looks, len(called)) == ({"internal error": 1}, 1, 1)

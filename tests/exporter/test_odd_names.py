@@ -122,7 +122,7 @@ def _raise(*_: Any, **__: Any) -> Any:
         (naming, "_named_after"),
         (naming, "_called"),
         (graph_intake, "caller_of"),
-        (graph_intake.Arrivals, "_note_spans"),
+        (graph_intake.GraphIntake, "_note_spans"),
         (CodeOfGraphs, "frames"),
         (Loops, "find"),
         (Loops, "remember"),

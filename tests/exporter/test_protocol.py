@@ -10,7 +10,7 @@ import pytest
 
 from daskscope import protocol
 from daskscope.config import settings
-from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.opt_outs import OptOuts
 from daskscope.privacy import Privacy
 from tests.service.beats import make_beat, make_cluster
 
@@ -29,9 +29,7 @@ def test_the_hash_of_code_is_the_same_before_and_after_the_wire() -> None:
 
 
 def test_scrubbed_text_is_utf8() -> None:
-    assert (
-        Privacy(settings(), Refusals(Counter()), Counter()).scrub(f"no {ODD}") == "no /data/?.csv"
-    )
+    assert Privacy(settings(), OptOuts(Counter()), Counter()).scrub(f"no {ODD}") == "no /data/?.csv"
 
 
 @pytest.mark.parametrize(

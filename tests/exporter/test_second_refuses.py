@@ -14,7 +14,7 @@ from distributed.metrics import time
 import daskscope
 from daskscope import dask_setup, names
 from daskscope.config import settings
-from daskscope.observe.opt_outs import MAX_CLIENTS, MAX_COMPUTATIONS, Refusals
+from daskscope.observe.opt_outs import MAX_CLIENTS, MAX_COMPUTATIONS, OptOuts
 from daskscope.plugin import NAME, Plugin, Registrant
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
@@ -193,7 +193,7 @@ NO_TEXTS = frozenset({"exceptions_transmit"})
 
 
 def test_what_cannot_be_told_apart_is_refused_where_anyone_refuses_it() -> None:
-    refusals = Refusals(Counter())
+    refusals = OptOuts(Counter())
     refusals.began("of a task", "Client-worker-1")
     refusals.began("of one", "Client-1")
     refusals.began("of other", "Client-2")
@@ -212,7 +212,7 @@ def test_what_cannot_be_told_apart_is_refused_where_anyone_refuses_it() -> None:
 
 def test_what_is_remembered_is_bounded_and_then_refused_for_all() -> None:
     drops: Counter[str] = Counter()
-    refusals = Refusals(drops)
+    refusals = OptOuts(drops)
     for number in range(MAX_COMPUTATIONS + 1):
         refusals.began(str(number), "Client-of-none")
     refusals.client_refuses("Client-0", NO_TEXTS)

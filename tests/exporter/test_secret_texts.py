@@ -11,10 +11,10 @@ import pytest
 from daskscope import protocol
 from daskscope.config import settings
 from daskscope.observe.events import RawEvent
-from daskscope.observe.exception_chain import Cause, Causes
+from daskscope.observe.exception_chain import Cause, ExceptionChain
 from daskscope.observe.failures import RawFailure
 from daskscope.observe.logs import LogRecord
-from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.privacy import Cleared, Privacy
 from daskscope.scrubbing import SCRUBBED
@@ -32,7 +32,7 @@ GONE, TOUCHED = 0.97, 0.02
 #: Characters of a secret in a row that are too many to be told.
 TELLING = 8
 
-PRIVACY = Privacy(settings(events__allow=["*"]), Refusals(Counter()), Counter())
+PRIVACY = Privacy(settings(events__allow=["*"]), OptOuts(Counter()), Counter())
 
 
 def _snapshot(text: str, code: str) -> Observed:
@@ -95,7 +95,9 @@ def _snapshot(text: str, code: str) -> Observed:
         ),
         task_groups=(),
         traced={},
-        failures=(RawFailure(failure, Causes((Cause("KeyError", text, frame, direct=True),))),),
+        failures=(
+            RawFailure(failure, ExceptionChain((Cause("KeyError", text, frame, direct=True),))),
+        ),
         worker_losses=(
             protocol.WorkerLoss(
                 id="w",

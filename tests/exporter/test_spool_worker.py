@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from daskscope.delivery import spool
-from daskscope.delivery.queue import Pending
+from daskscope.delivery.queue import DeliveryQueue
 from daskscope.delivery.spool import Spool, read_records
-from daskscope.delivery.spool_worker import Keeper
+from daskscope.delivery.spool_worker import SpoolWorker
 from tests.exporter.test_delivery_queue import event, snapshot
 from tests.exporter.test_hung_disk import REMOVE, WRITE, Disk
 from tests.patience import PATIENCE
@@ -28,9 +28,9 @@ class Kept:
         self.drops: Counter[str] = Counter()
         self._folder = folder
         self._lock = threading.Lock()
-        self.pending = Pending(1, self.drops)
+        self.pending = DeliveryQueue(1, self.drops)
         files = Spool(folder, endpoint="", token=None, max_bytes=1 << 20, drops=self.drops)
-        self.keeper = Keeper(files, self.pending, self._lock, self.drops)
+        self.keeper = SpoolWorker(files, self.pending, self._lock, self.drops)
 
     def add(self, *ids: str, phase: str = "beat") -> None:
         with self._lock:

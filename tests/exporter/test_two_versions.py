@@ -118,7 +118,7 @@ def test_a_plugin_that_cannot_start_says_why_and_keeps_nobody_out(
         raise RuntimeError("broken there")
 
     with monkeypatch.context() as there:  # the scheduler is in this process
-        there.setattr(plugin, "Running", broken)
+        there.setattr(plugin, "ObservationSession", broken)
         registration = register()
     assert "not registered" in repr(registration)
     assert "broken there" in repr(registration)

@@ -29,7 +29,7 @@ from daskscope_service.db.keys import FILE
 from daskscope_service.export.files import JsonLines
 from daskscope_service.export.rows import NAMES, Choice, parts
 from daskscope_service.retention import deletion
-from daskscope_service.retention.throttle import Pace
+from daskscope_service.retention.throttle import Throttle
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -239,7 +239,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next(service: ServiceProcess
     whose = Whose("default", user="ada")
     steps = 0
     while True:  # one step further each time
-        pace = Pace(1.0)
+        pace = Throttle(1.0)
         pace.rows = 1
         taken = [
             step

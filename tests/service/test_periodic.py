@@ -20,7 +20,7 @@ from daskscope_service.notify.addresses import FitAddress
 from daskscope_service.notify.sending import Sender
 from daskscope_service.periodic import SomeFailed, in_each
 from daskscope_service.retention import rounds as retention
-from daskscope_service.retention.throttle import Pace
+from daskscope_service.retention.throttle import Throttle
 
 
 def test_the_others_are_done_first_and_then_it_fails() -> None:
@@ -70,7 +70,7 @@ def notify(engine: Engine) -> object:
 def remove(engine: Engine) -> object:
     lease = Lease(engine, retention.WORK)
     assert lease.take()
-    return retention.run_round(engine, lease, Pace(1.0))
+    return retention.run_round(engine, lease, Throttle(1.0))
 
 
 #: Each with the step that fails, which gets the workspace after the engine or the connection.

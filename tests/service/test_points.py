@@ -15,7 +15,7 @@ from daskscope_service.db.engine import open_database, upgrade_database, writing
 from daskscope_service.db.statements import Upsert
 from daskscope_service.export.rows import Choice, parts
 from daskscope_service.retention import deletion
-from daskscope_service.retention.throttle import Pace
+from daskscope_service.retention.throttle import Throttle
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 
@@ -133,7 +133,7 @@ def test_points_that_rest_go_with_their_series(engine: Engine) -> None:
     Sender(engine).send(0, 100)
     whose = Whose("default", cluster="c")
     assert deletion.count(engine, whose)["point"] == 200
-    for _ in deletion.delete_rows(engine, whose, Pace(1.0)):
+    for _ in deletion.delete_rows(engine, whose, Throttle(1.0)):
         pass
     assert number(engine, schema.recent_point) == 200
     with engine.connect() as connection:

@@ -27,8 +27,8 @@ from daskscope_service.ingest.writer import Writer
 from daskscope_service.retention import policy
 from daskscope_service.retention.expiry import age
 from daskscope_service.retention.rounds import WORK, run_round
-from daskscope_service.retention.throttle import Pace, Stopped
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.retention.throttle import Stopped, Throttle
+from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_beat, make_cluster, make_code, make_computation
 from tests.service.beats import post as post_beat
@@ -104,7 +104,7 @@ def counts(engine: Engine, cluster: str | None = None) -> dict[str, int]:
 def gone_after(engine: Engine, now: float) -> Counter[str]:
     """Remove what is old at ``now``; return the rows that went, by table."""
     gone: Counter[str] = Counter()
-    pace = Pace(1.0)
+    pace = Throttle(1.0)
     for step in pace.run(age(engine, "default", now, pace)):
         gone[step.table] += step.rows
     return +gone
@@ -179,7 +179,7 @@ def test_what_was_set_counts_and_what_is_for_ever_stays(engine: Engine) -> None:
 
 def test_a_cluster_that_is_heard_of_again_keeps_what_it_has(engine: Engine) -> None:
     fill(engine, NOW)
-    later, pace = NOW + 401 * DAY, Pace(1.0)
+    later, pace = NOW + 401 * DAY, Throttle(1.0)
     steps = pace.run(age(engine, "default", later, pace))
     first = next(steps)
     assert first.rows == 1
@@ -201,7 +201,7 @@ def test_code_goes_with_the_last_computation_that_names_it(engine: Engine) -> No
 
 def test_code_that_is_named_while_it_is_removed_is_asked_for_again(engine: Engine) -> None:
     code = make_code()
-    instruments = Instruments()
+    instruments = ServiceMetrics()
     writer = Writer(engine, capacity=2, instruments=instruments)
     store = BeatStore(engine, writer, Quotas(engine, Settings(), instruments))
     token = tokens.id_of(tokens.create(engine, workspace="default", label="beats"))
@@ -216,7 +216,7 @@ def test_code_that_is_named_while_it_is_removed_is_asked_for_again(engine: Engin
         keep(make_beat(code=(code,)))
         # At each point of the removal, a beat names the code; after it, it is there or asked for.
         for steps in range(20):
-            pace = Pace(1.0)
+            pace = Throttle(1.0)
             removal = age(engine, "default", time.time(), pace)
             for _, _ in zip(range(steps), removal, strict=False):
                 pass
@@ -266,14 +266,14 @@ def test_only_one_of_all_processes_removes_at_a_time(engine: Engine) -> None:
     assert not first.renew()
     fill(engine, NOW - 3000 * DAY)
     with pytest.raises(Stopped):
-        run_round(engine, first, Pace(1.0))
+        run_round(engine, first, Throttle(1.0))
 
 
 def test_a_removal_that_is_stopped_goes_on_the_next_time(engine: Engine) -> None:
     for number in range(40):
         put(engine, schema.event, id=f"e{number}", at=NOW)
     stop = threading.Event()
-    pace = Pace(0.5, stop)
+    pace = Throttle(0.5, stop)
     pace.rows = 16
     steps = pace.run(age(engine, "default", NOW + 100 * DAY, pace))
     next(steps)

@@ -18,7 +18,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.retention.removal import remove_series
 from daskscope_service.retention.thinning import Point, coarser, thin
-from daskscope_service.retention.throttle import Pace, Step
+from daskscope_service.retention.throttle import Step, Throttle
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from daskscope_service.telemetry.store import Line, rate
 from tests.service.rows import POINTS
@@ -48,7 +48,7 @@ def points_of(engine: Engine, id: int = 1) -> list[Point]:
 
 
 def run(engine: Engine, since: int, until: int, *, rows: int = 256) -> int:
-    pace = Pace(1.0)
+    pace = Throttle(1.0)
     gone = 0
     for step in thin(engine, "default", WIDTH, since, until, pace):
         assert isinstance(step, Step)

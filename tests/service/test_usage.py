@@ -25,7 +25,7 @@ from daskscope_service.ingest.cluster_rows import UsageUpsert
 from daskscope_service.queries.scope import Scope
 from daskscope_service.queries.usage import list_usage
 from daskscope_service.retention.deletion import delete_rows
-from daskscope_service.retention.throttle import Pace
+from daskscope_service.retention.throttle import Throttle
 from daskscope_service.usage_totals import sum_up
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service_process import ServiceProcess
@@ -264,7 +264,7 @@ def test_what_is_deleted_is_in_no_sum(place: Place) -> None:
     fill_weeks(place)
     sum_up(place.service.engine)
     assert '"li"' in json.dumps([row.sums for row in sums_of(place)])
-    for _ in delete_rows(place.service.engine, Whose(place.workspace, user="li"), Pace(1.0)):
+    for _ in delete_rows(place.service.engine, Whose(place.workspace, user="li"), Throttle(1.0)):
         pass
     assert {one["user"] for one in place.usage(4)} == {"ada"}
     sum_up(place.service.engine)

@@ -16,13 +16,13 @@ from daskscope_service.db import schema
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Ask, Make, Outdated, Rows, Writer
 from daskscope_service.problems import Problem
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 from tests.service.conftest import standstill
 
 
 @pytest.fixture
 def writer(engine: Engine) -> Iterator[Writer]:
-    writer = Writer(engine, capacity=4, instruments=Instruments())
+    writer = Writer(engine, capacity=4, instruments=ServiceMetrics())
     yield writer
     writer.close()
 
@@ -141,7 +141,7 @@ def test_two_writers_of_the_same_rows_do_not_stand_in_each_others_way(engine: En
     errors: list[Exception] = []
 
     def write(rows: list[tuple[str, float]]) -> None:
-        writer = Writer(engine, capacity=1, instruments=Instruments())
+        writer = Writer(engine, capacity=1, instruments=ServiceMetrics())
         try:
             for _ in range(20):
                 writer.write({upsert: rows})
@@ -197,7 +197,7 @@ def test_a_full_disk_is_a_503_and_nothing_is_acknowledged(
 
 
 def test_a_closed_writer_has_written_what_waited_and_takes_no_more(engine: Engine) -> None:
-    writer = Writer(engine, capacity=4, instruments=Instruments())
+    writer = Writer(engine, capacity=4, instruments=ServiceMetrics())
     writer.write({Upsert(engine, schema.workspace): [("a", 1.0)]})
     writer.close()
     assert names(engine) == {"a"}

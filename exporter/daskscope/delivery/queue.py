@@ -157,7 +157,7 @@ class _Rows:
             self._settled.discard(key)
 
 
-class Pending:
+class DeliveryQueue:
     """Collects snapshots, and makes beats of what is not acknowledged. Not thread-safe."""
 
     def __init__(self, first_seq: int, drops: Counter[str]) -> None:

@@ -15,9 +15,9 @@ from daskscope.config import Settings
 from daskscope.containment import contain
 from daskscope.delivery.http import MAX_ASKED, Session, asked_to_wait, pause
 from daskscope.delivery.problems import NEVER, Problem, corrected, refused, unexpected, unreachable
-from daskscope.delivery.queue import Pending
+from daskscope.delivery.queue import DeliveryQueue
 from daskscope.delivery.spool import Spool, directory
-from daskscope.delivery.spool_worker import Keeper, body_of
+from daskscope.delivery.spool_worker import SpoolWorker, body_of
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
@@ -57,7 +57,7 @@ class Sender:
         # Held for what is in memory, never for a request or a file: a disk may hang, too.
         self._lock = threading.Lock()
         # A plugin that is registered anew on the same scheduler must count on above the last one.
-        self._pending = Pending(int((_STARTED_AT + time.monotonic()) * 1000), drops)
+        self._pending = DeliveryQueue(int((_STARTED_AT + time.monotonic()) * 1000), drops)
         spool = Spool(
             directory(settings.spool_directory),
             endpoint=settings.endpoint,
@@ -65,7 +65,7 @@ class Sender:
             max_bytes=settings.spool_max_bytes,
             drops=drops,
         )
-        self.keeper = Keeper(spool, self._pending, self._lock, drops)
+        self.keeper = SpoolWorker(spool, self._pending, self._lock, drops)
         self._session = Session(overdue=2 * sum(TIMEOUT))
         self._session.headers.update(
             {

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 
 from daskscope import protocol
 from daskscope.background import Background
-from daskscope.delivery.queue import Pending
+from daskscope.delivery.queue import DeliveryQueue
 from daskscope.delivery.spool import Spool
 
 #: Seconds that a beat waits for the disk.
@@ -32,7 +32,7 @@ _Job = Callable[[], bytes | None]
 _Outcome = Future[bytes | None]
 
 
-class Keeper:
+class SpoolWorker:
     """Writes what is in ``pending`` to ``spool``, and reads what is to be delivered from there.
 
     ``lock`` is held for ``pending``, and for what waits here, never for a file. The thread is
@@ -40,7 +40,7 @@ class Keeper:
     """
 
     def __init__(
-        self, spool: Spool, pending: Pending, lock: threading.Lock, drops: Counter[str]
+        self, spool: Spool, pending: DeliveryQueue, lock: threading.Lock, drops: Counter[str]
     ) -> None:
         self._spool = spool
         self._pending = pending

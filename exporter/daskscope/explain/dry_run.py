@@ -19,12 +19,12 @@ from requests.adapters import BaseAdapter
 
 from daskscope import protocol
 from daskscope.config import Settings
-from daskscope.delivery.queue import Pending
+from daskscope.delivery.queue import DeliveryQueue
 from daskscope.explain.decode import READERS
-from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
 from daskscope.otlp.emitter import Emitter, disabled_by_environment
-from daskscope.otlp.environment import Destination, Signal
+from daskscope.otlp.environment import OTLPEnvironment, Signal
 from daskscope.privacy import Privacy
 from daskscope.scrubbing import SCRUBBED, Scrubber
 
@@ -39,7 +39,7 @@ class OwnNumbers:
     waiting: Mapping[str, int] = field(default_factory=dict)
 
 
-class Rehearsal:
+class DryRun:
     """What is sent of a snapshot with some settings and clients' refusals, and of the plugin's
     ``own`` numbers.
 
@@ -50,12 +50,12 @@ class Rehearsal:
     """
 
     def __init__(
-        self, settings: Settings, observed: Observed, own: OwnNumbers, refusals: Refusals
+        self, settings: Settings, observed: Observed, own: OwnNumbers, refusals: OptOuts
     ) -> None:
         cluster = dataclasses.replace(observed.cluster, tags=settings.tags, prices=settings.prices)
         observed = dataclasses.replace(observed, cluster=cluster)
         cleared = Privacy(settings, refusals, Counter()).clear(observed)
-        pending = Pending(0, Counter(observed.drops))
+        pending = DeliveryQueue(0, Counter(observed.drops))
         pending.add(cleared)
         # That one holds the code, too, which the service asks for where it lacks it.
         body = protocol.encode(pending.beat_to_spool(observed.status.at))
@@ -97,7 +97,7 @@ class _Body:
     as_sent: int
 
 
-class _Nowhere(Destination):
+class _Nowhere(OTLPEnvironment):
     """Where nothing arrives: what would be sent over HTTP is kept, by signal.
 
     What goes over gRPC has the same content.

@@ -18,7 +18,7 @@ MAX_ROWS = 40
 _STATE = frozenset({"prefixes", "times"})
 
 
-class Recent:
+class LatestRows:
     """The last state, and the latest rows of each kind. Thread-safe.
 
     Rows are handed out once; these stay here, in the scheduler's process, to be explained.

@@ -16,9 +16,9 @@ from typing import Any
 
 from daskscope.config import Settings
 from daskscope.explain.decode import MADE_ANEW
-from daskscope.explain.dry_run import OwnNumbers, Rehearsal
+from daskscope.explain.dry_run import DryRun, OwnNumbers
 from daskscope.explain.latest_rows import MAX_ROWS
-from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
 from daskscope.scrubbing import shortened
 
@@ -170,17 +170,17 @@ class Explanation:
 
 
 def explain(
-    settings: Settings, observed: Observed, own: OwnNumbers, refusals: Refusals
+    settings: Settings, observed: Observed, own: OwnNumbers, refusals: OptOuts
 ) -> Explanation:
     """Return what of ``observed`` is sent with ``settings`` where clients have these ``refusals``,
     and of the plugin's ``own`` numbers. Takes a while: not for a loop.
     """
     settings = refusals.in_force(settings)
-    full = Rehearsal(settings, observed, own, refusals)
+    full = DryRun(settings, observed, own, refusals)
     parts = []
     for setting, off in SWITCHES:
         field = next(iter(off))
-        without = Rehearsal(dataclasses.replace(settings, **off), observed, own, refusals)
+        without = DryRun(dataclasses.replace(settings, **off), observed, own, refusals)
         sends = {
             way: found
             for way, told in full.told.items()
@@ -191,7 +191,7 @@ def explain(
         sizes = (full.bytes - without.bytes, less) if sends else (0, 0)
         parts.append(Part(setting, getattr(settings, field), sends, *sizes))
     all_off = {field: value for _, off in SWITCHES for field, value in off.items()}
-    least = Rehearsal(dataclasses.replace(settings, **all_off), observed, own, refusals)
+    least = DryRun(dataclasses.replace(settings, **all_off), observed, own, refusals)
     parts.insert(0, Part(ALWAYS, True, least.told, least.bytes, least.gzip))
     return Explanation(
         cluster=observed.cluster.name,

@@ -18,7 +18,7 @@ from daskscope.observe.environment import (
 )
 from daskscope.observe.idle import Idle, manager_of
 from daskscope.observe.load import Load
-from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.versions import Versions
 from daskscope.observe.workers import WorkerTotals
 
@@ -45,7 +45,7 @@ class Cluster:
         idle: Idle,
         cost: Cost | None,
         versions: Versions,
-        refusals: Refusals,
+        refusals: OptOuts,
         at_work: Callable[[], bool],
     ) -> None:
         self._scheduler = scheduler

@@ -27,7 +27,7 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.containment import contain, each_guarded, guarded
-from daskscope.observe.group_index import Membership
+from daskscope.observe.group_index import GroupIndex
 from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
@@ -71,7 +71,7 @@ class Computations:
 
     def __init__(
         self,
-        members: Membership,
+        members: GroupIndex,
         prefixes: Prefixes,
         naming: Naming,
         drops: Counter[str],

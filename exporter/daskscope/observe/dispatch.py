@@ -13,7 +13,7 @@ from typing import Any
 from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.containment import contain
-from daskscope.observe.group_index import Membership
+from daskscope.observe.group_index import GroupIndex
 from daskscope.task_context import ANNOTATION
 
 # Scheduler's method that makes the message of a task for the worker that is to run it.
@@ -21,7 +21,7 @@ _MAKES_MESSAGE = "_task_to_msg"
 
 
 def hand_on_contexts(
-    scheduler: Scheduler, members: Membership, drops: Counter[str]
+    scheduler: Scheduler, members: GroupIndex, drops: Counter[str]
 ) -> Callable[[], None]:
     """Send each task with its computation's context from now on. Return what ends it.
 

@@ -50,7 +50,7 @@ class Cause:
     direct: bool
 
 
-class Causes(NamedTuple):
+class ExceptionChain(NamedTuple):
     """What led to an exception, the last first. ``cut`` says that there is, or may be, more."""
 
     told: tuple[Cause, ...] = ()
@@ -61,7 +61,7 @@ class Causes(NamedTuple):
         return sum(len(cause.message) + len(cause.frames) for cause in self.told)
 
 
-def causes_of(traceback: str, exception: Any) -> Causes:
+def causes_of(traceback: str, exception: Any) -> ExceptionChain:
     """Return what led to an ``exception`` as a worker sends it: pickled.
 
     ``traceback`` is what Dask tells of it: its own.
@@ -74,17 +74,17 @@ def causes_of(traceback: str, exception: Any) -> Causes:
     # Dask sends another in place of one that cannot be pickled, or has a long text: one that was
     # made, not raised.
     if error is None or (traceback and error.traceback is None):
-        return Causes(cut=bool(traceback))
+        return ExceptionChain(cut=bool(traceback))
     told: list[Cause] = []
     try:
         for cause in _led_to(error):
             if len(told) == MAX_CAUSES:
-                return Causes(tuple(told), cut=True)
+                return ExceptionChain(tuple(told), cut=True)
             told.append(cause)
     except Exception as unread:  # the rest is made in a way that is not known
         contain(unread)
-        return Causes(tuple(told), cut=True)
-    return Causes(tuple(told))
+        return ExceptionChain(tuple(told), cut=True)
+    return ExceptionChain(tuple(told))
 
 
 class _Raised(NamedTuple):

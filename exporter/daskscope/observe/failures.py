@@ -18,7 +18,7 @@ from distributed.metrics import time
 from daskscope import protocol
 from daskscope.containment import each_guarded, guarded
 from daskscope.observe.bounded import Bounded, Count
-from daskscope.observe.exception_chain import Causes, causes_of
+from daskscope.observe.exception_chain import ExceptionChain, causes_of
 from daskscope.observe.exception_types import by_dask, type_of_failed
 from daskscope.observe.naming import without_key
 
@@ -77,7 +77,7 @@ class RawFailure:
     """A row as observed, and what led to the first of its exceptions; neither has been cleared."""
 
     row: protocol.Failure
-    causes: Causes
+    causes: ExceptionChain
 
     @property
     def computation(self) -> str | None:
@@ -131,7 +131,7 @@ class Failures:
         failure = self._failures.pop(key, None)
         if failure is None:
             text = guarded(self._drops, "", _text_of, details, task)
-            causes = guarded(self._drops, Causes(cut=True), _causes_of, details, task)
+            causes = guarded(self._drops, ExceptionChain(cut=True), _causes_of, details, task)
             failure = _Totals(*key, kind, function, text, traceback, causes, now)
             failure.goes_on_from(self._counted.pop(key, None))
             self._characters += failure.characters()
@@ -203,7 +203,7 @@ def _text_of(details: Mapping[str, Any], task: Key) -> str:
     return without_key(text, task)
 
 
-def _causes_of(details: Mapping[str, Any], task: Key) -> Causes:
+def _causes_of(details: Mapping[str, Any], task: Key) -> ExceptionChain:
     causes = causes_of(details.get("traceback_text") or "", details.get("exception"))
     return causes._replace(
         told=tuple(
@@ -236,7 +236,7 @@ class _Totals:
         function: str,
         message: str,
         traceback: str,
-        causes: Causes,
+        causes: ExceptionChain,
         now: float,
     ) -> None:
         self.computation = computation

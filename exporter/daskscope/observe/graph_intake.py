@@ -13,7 +13,7 @@ from daskscope import protocol
 from daskscope.containment import guarded
 from daskscope.observe.computations import Computations
 from daskscope.observe.graphs import Graph
-from daskscope.observe.group_index import Membership, Whole, is_single
+from daskscope.observe.group_index import GroupIndex, SharedGroup, is_single
 from daskscope.observe.groups import Computation, Group
 from daskscope.observe.loops import Loops
 from daskscope.observe.naming import Naming
@@ -22,7 +22,7 @@ from daskscope.observe.prefixes import Prefixes
 from daskscope.observe.trace_context import TraceContext, caller_of, carried_by
 
 
-class Arrivals:
+class GraphIntake:
     """Opens a computation for each graph, or has it join the running one from the same line.
 
     What is submitted joins one that has just ended, too: a loop may be slower than its tasks.
@@ -39,7 +39,7 @@ class Arrivals:
     def __init__(
         self,
         computations: Computations,
-        members: Membership,
+        members: GroupIndex,
         prefixes: Prefixes,
         naming: Naming,
         drops: Counter[str],
@@ -205,7 +205,7 @@ class Arrivals:
         wholes, singles = self._members.wholes, self._members.singles
         firsts: list[tuple[TaskState, Group]] = []
         for dasks, task in new.groups.items():
-            whole = wholes[dasks.name] = Whole(dasks, self._group_like(task, computation))
+            whole = wholes[dasks.name] = SharedGroup(dasks, self._group_like(task, computation))
             self._count_more(whole)
             firsts.append((task, whole.group))
         apart = new.singles.copy()
@@ -235,7 +235,7 @@ class Arrivals:
             if task.dependencies:
                 self._needs(singles[task.key], task, {other.group for other in task.dependencies})
 
-    def _count_more(self, whole: Whole) -> None:
+    def _count_more(self, whole: SharedGroup) -> None:
         count = len(whole.dasks)
         if count > whole.counted:
             self._added(whole.group, count - whole.counted)

@@ -15,7 +15,7 @@ from distributed.scheduler import TaskState
 from daskscope.observe.groups import Group
 
 
-class Whole:
+class SharedGroup:
     """One of Dask's task groups, ``dasks``, counted as a whole under ``group``.
 
     ``counted`` tasks so far, and so many of them ``forgotten``; ``elsewhere`` are those, by key,
@@ -41,7 +41,7 @@ class Whole:
         self.elsewhere.pop(key, None)
 
 
-class Membership:
+class GroupIndex:
     """All tasks that are counted under some group.
 
     The event loop adds, and whoever counts transitions takes out what Dask has forgotten.
@@ -49,7 +49,7 @@ class Membership:
 
     def __init__(self) -> None:
         #: By the name of Dask's group, which is what the keys of its tasks begin with.
-        self.wholes: dict[Hashable, Whole] = {}
+        self.wholes: dict[Hashable, SharedGroup] = {}
         #: By the key of the task.
         self.singles: dict[Hashable, Group] = {}
 

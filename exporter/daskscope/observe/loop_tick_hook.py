@@ -14,7 +14,7 @@ from distributed.scheduler import Scheduler
 from daskscope.containment import contain
 
 
-class Ticks:
+class LoopTickHook:
     """Calls ``callbacks`` on the event loop whenever Dask looks at it, until :meth:`stop`.
 
     Dask goes by the wall clock: if that is set back, it does not look until its time comes again.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
-from daskscope.observe.group_index import Membership
+from daskscope.observe.group_index import GroupIndex
 
 
 class NewTasks:
@@ -27,7 +27,7 @@ class NewTasks:
         self.replaced = False
 
 
-def new_of(tasks: Iterable[TaskState], members: Membership) -> NewTasks:
+def new_of(tasks: Iterable[TaskState], members: GroupIndex) -> NewTasks:
     """Sort a graph's ``tasks`` by whether they are among ``members``."""
     new = NewTasks()
     wholes, singles = members.wholes, members.singles

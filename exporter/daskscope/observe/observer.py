@@ -29,16 +29,16 @@ from daskscope.observe.cost import Cost
 from daskscope.observe.dispatch import hand_on_contexts
 from daskscope.observe.events import Events
 from daskscope.observe.failures import FailedRun, Failures, read_failed_run
-from daskscope.observe.graph_intake import Arrivals
+from daskscope.observe.graph_intake import GraphIntake
 from daskscope.observe.graphs import Graph, read_graph
-from daskscope.observe.group_index import Membership
+from daskscope.observe.group_index import GroupIndex
 from daskscope.observe.idle import Idle
 from daskscope.observe.load import Load
 from daskscope.observe.logs import Logs
-from daskscope.observe.loop_tick_hook import Ticks
+from daskscope.observe.loop_tick_hook import LoopTickHook
 from daskscope.observe.losses import Losses
 from daskscope.observe.naming import Naming
-from daskscope.observe.opt_outs import Refusals
+from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.prefixes import Prefixes
 from daskscope.observe.profile import Profiles, Window
 from daskscope.observe.snapshot import Observed, Snapshot
@@ -79,7 +79,7 @@ class Observer:
         self._scheduler = scheduler
         self._settings = settings
         self._users = Users(user if preloaded else None, drops)
-        self.refusals = Refusals(drops)
+        self.refusals = OptOuts(drops)
         self._hook_seconds = 0.0
         # The last snapshot without its rows.
         self._told: Observed | None = None
@@ -87,7 +87,7 @@ class Observer:
         self._drops = drops
         self._naming = Naming(self._drops)
         self._prefixes = Prefixes(self._naming)
-        members = self._members = Membership()
+        members = self._members = GroupIndex()
         self._failures = Failures(self._drops)
         self._computations = Computations(
             members,
@@ -110,7 +110,7 @@ class Observer:
         )
         # A context names a span: spans of the user's in tasks would miss one that is not sent.
         traced = sampled is not None and settings.traces_transmit and settings.otlp_enabled
-        self._arrivals = Arrivals(
+        self._arrivals = GraphIntake(
             self._computations,
             members,
             self._prefixes,
@@ -130,7 +130,7 @@ class Observer:
         )
         self._activities = Activities(self._naming)
         self._load = Load(scheduler)
-        self._ticks = Ticks(
+        self._ticks = LoopTickHook(
             scheduler, self._drops, self._load.look, self.transitions.count_if_quiet
         )
         self._cost = None if settings.prices is None else Cost(settings.prices)

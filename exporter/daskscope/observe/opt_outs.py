@@ -33,7 +33,7 @@ def refused_by(settings: Settings) -> frozenset[str]:
     return frozenset(switch for switch in REFUSABLE if not getattr(settings, switch))
 
 
-class Refusals:
+class OptOuts:
     """Told on the event loop, asked in any thread."""
 
     def __init__(self, drops: Counter[str]) -> None:

@@ -20,7 +20,7 @@ from daskscope.containment import Contained
 _REQUESTS = {"retire_workers": False, "restart": True, "restart_workers": True}
 
 
-class Leaving:
+class ShutdownHook:
     """Awaits ``before``, with the addresses of workers that are about to go, until :meth:`stop`.
 
     What it raises is counted in ``drops``.

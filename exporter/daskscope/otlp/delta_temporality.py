@@ -24,7 +24,7 @@ Kinds: TypeAlias = tuple[type[Sum] | type[Histogram], ...]
 _Point: TypeAlias = NumberDataPoint | HistogramDataPoint
 
 
-class Increments(MetricExporter):
+class DeltaExporter(MetricExporter):
     """Exports what metrics of some ``kinds`` have grown by since the last export that was taken.
 
     The SDK makes increments too, and forgets those that did not arrive. Here they are part of the

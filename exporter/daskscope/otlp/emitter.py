@@ -17,7 +17,7 @@ from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained, each_guarded
 from daskscope.observe.logs import LogRecord
-from daskscope.otlp.environment import Destination
+from daskscope.otlp.environment import OTLPEnvironment
 from daskscope.otlp.exporters import Exporters
 from daskscope.otlp.logs import ERROR, INFO, Logs, severity
 from daskscope.otlp.metrics import Metrics
@@ -61,7 +61,7 @@ class Emitter:
     def __init__(
         self,
         settings: Settings,
-        destination: Destination,
+        destination: OTLPEnvironment,
         send_failures: Callable[[], Mapping[str, int]],
         waiting: Callable[[], Mapping[str, int]],
         service_is_well: Callable[[], bool],

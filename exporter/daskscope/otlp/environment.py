@@ -58,7 +58,7 @@ _TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 _AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 
 
-class Destination:
+class OTLPEnvironment:
     """Makes the SDK's exporter of each signal. ``sessions`` are what these send with."""
 
     def __init__(self, settings: Settings) -> None:

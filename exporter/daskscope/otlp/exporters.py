@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from daskscope.containment import contain
 from daskscope.otlp.backlog import MAX_RECORD_BYTES, MAX_SPAN_BYTES, Backlog, LogQueue, SpanQueue
-from daskscope.otlp.delta_temporality import Increments
-from daskscope.otlp.environment import Destination, Signal
+from daskscope.otlp.delta_temporality import DeltaExporter
+from daskscope.otlp.environment import OTLPEnvironment, Signal
 from daskscope.otlp.retry import Delivery, silence
 
 
@@ -24,7 +24,7 @@ class Exporters:
 
     def __init__(
         self,
-        destination: Destination,
+        destination: OTLPEnvironment,
         interval: float,
         service_is_well: Callable[[], bool],
         drops: Counter[str],
@@ -45,7 +45,7 @@ class Exporters:
         """Return an exporter of metrics."""
         exporter = _Metrics(self._make("metrics"), self._delivery)
         kinds = self._destination.increments()
-        return Increments(exporter, kinds) if kinds else exporter
+        return DeltaExporter(exporter, kinds) if kinds else exporter
 
     def spans(self) -> SpanProcessor:
         """Return a queue of spans, and what sends them."""

@@ -26,7 +26,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from daskscope.containment import contain
 from daskscope.delivery.http import pause
-from daskscope.otlp.environment import Destination, Signal
+from daskscope.otlp.environment import OTLPEnvironment, Signal
 from daskscope.otlp.outcome import Outcome, asked, content, is_answered, may_help, too_large, why
 from daskscope.scrubbing import Scrubber
 
@@ -53,7 +53,7 @@ class Delivery:
 
     def __init__(
         self,
-        destination: Destination,
+        destination: OTLPEnvironment,
         interval: float,
         service_is_well: Callable[[], bool],
         drops: Counter[str],

@@ -11,14 +11,14 @@ from flask import Blueprint, Response, current_app, g, request
 from daskscope.protocol import MAX_BEAT_BYTES, Reply
 from daskscope_service.accounts.access import require_recently
 from daskscope_service.api.operation import JSON, Operation, describes
-from daskscope_service.commands.command_queue import Outbox
+from daskscope_service.commands.command_queue import CommandQueue
 from daskscope_service.ingest.beat_schema import BEAT
 from daskscope_service.ingest.body import encoding_of, receive, unpacked, unpacked_small
 from daskscope_service.ingest.correction import Corrected
 from daskscope_service.ingest.heartbeat import SMALL_BYTES, BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 
 PATH = "/api/v1/heartbeats"
 
@@ -34,9 +34,9 @@ class Answers:
         self,
         writer: Writer,
         beats: BeatStore,
-        outbox: Outbox,
+        outbox: CommandQueue,
         quotas: Quotas,
-        instruments: Instruments,
+        instruments: ServiceMetrics,
         url: str,
     ) -> None:
         self._writer = writer

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 from daskscope_service.problems import Problem
-from daskscope_service.service_metrics import NAMESPACE, Instruments
+from daskscope_service.service_metrics import NAMESPACE, ServiceMetrics
 from daskscope_service.settings import Settings
 
 blueprint = Blueprint("metrics", __name__)
@@ -55,7 +55,7 @@ def get_metrics() -> Response:
             "This needs the secret in DASKSCOPE_METRICS_TOKEN, as 'Authorization: Bearer …'.",
             headers={"WWW-Authenticate": 'Bearer realm="daskscope metrics"'},
         )
-    instruments: Instruments = current_app.extensions["daskscope.instruments"]
+    instruments: ServiceMetrics = current_app.extensions["daskscope.instruments"]
     encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
     return Response(encode(instruments.registry), content_type=content_type)
 

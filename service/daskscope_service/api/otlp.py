@@ -29,7 +29,7 @@ from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.problems import Problem
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 
 blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
 
@@ -109,7 +109,7 @@ def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
         else:
             _parse(content, message)
         outcome = store.keep(message, g.workspace)
-    instruments: Instruments = current_app.extensions["daskscope.instruments"]
+    instruments: ServiceMetrics = current_app.extensions["daskscope.instruments"]
     instruments.rejected.labels(signal).inc(outcome.rejected)
     return outcome
 

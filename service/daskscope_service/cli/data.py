@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from daskscope_service.db.data_ownership import Whose
     from daskscope_service.export.files import Sink
-    from daskscope_service.retention.throttle import Pace
+    from daskscope_service.retention.throttle import Throttle
 
 #: Seconds between two lines about how far it is.
 _SAY_EVERY = 2.0
@@ -209,11 +209,11 @@ def delete(
         from daskscope_service.db.data_ownership import Whose
         from daskscope_service.retention import deletion
         from daskscope_service.retention.code import remove_unused_code
-        from daskscope_service.retention.throttle import Pace
+        from daskscope_service.retention.throttle import Throttle
 
         _check(engine, workspace)
         whose = Whose(workspace, cluster=cluster, user=user)
-        pace = Pace(0.5)
+        pace = Throttle(0.5)
         found = deletion.count(engine, whose)
         if not found:
             # One that was ended half-way may have left this.
@@ -255,7 +255,7 @@ def delete(
         _give_back(engine, pace)
 
 
-def _give_back(engine: Engine, pace: Pace) -> None:
+def _give_back(engine: Engine, pace: Throttle) -> None:
     from daskscope_service.db.space import empty_log
     from daskscope_service.retention.rounds import give_back_room
 

@@ -109,7 +109,7 @@ def run(**options: Any) -> None:
         from daskscope_service.db.lease import Lease
         from daskscope_service.periodic import SomeFailed
         from daskscope_service.retention.rounds import WORK, run_round
-        from daskscope_service.retention.throttle import Pace, Step
+        from daskscope_service.retention.throttle import Step, Throttle
 
         lease = Lease(engine, WORK)
         if not lease.take():
@@ -132,7 +132,7 @@ def run(**options: Any) -> None:
         failed: SomeFailed | None = None
         done = False
         try:
-            run_round(engine, lease, Pace(0.5), on_step=tell)
+            run_round(engine, lease, Throttle(0.5), on_step=tell)
             done = True
         except SomeFailed as error:
             failed = error

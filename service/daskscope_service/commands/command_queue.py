@@ -28,7 +28,7 @@ REMEMBERED = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Outbox:
+class CommandQueue:
     """Hands commands over. May be used from any thread."""
 
     def __init__(self, engine: Engine) -> None:

@@ -19,7 +19,7 @@ from daskscope_service.db.data_ownership import TABLES
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.space import row_bytes
 from daskscope_service.problems import Problem
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings, variable
 
 Kind = Literal["clusters", "series", "bytes"]
@@ -63,7 +63,7 @@ class Use:
 class Quotas:
     """Knows what workspaces have stored, as of the last count. May be used from any thread."""
 
-    def __init__(self, engine: Engine, settings: Settings, instruments: Instruments) -> None:
+    def __init__(self, engine: Engine, settings: Settings, instruments: ServiceMetrics) -> None:
         self._engine = engine
         self._limits: dict[Kind, tuple[int, str]] = {
             kind: (getattr(settings, f"quota_{kind}"), variable(f"quota_{kind}")) for kind in KINDS

@@ -27,7 +27,7 @@ from daskscope_service.db.engine import for_writing
 from daskscope_service.db.key_register import KeyMissing
 from daskscope_service.db.statements import Upsert
 from daskscope_service.problems import Problem
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.service_metrics import ServiceMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class _Batch:
 class Writer:
     """The thread and its queue. ``capacity``: how many requests may hold a place at a time."""
 
-    def __init__(self, engine: Engine, *, capacity: int, instruments: Instruments) -> None:
+    def __init__(self, engine: Engine, *, capacity: int, instruments: ServiceMetrics) -> None:
         self._engine = for_writing(engine)
         self._instruments = instruments
         instruments.queue_capacity.set(capacity)

@@ -25,7 +25,7 @@ from daskscope_service.pages.chart_svg import (
 )
 from daskscope_service.pages.period import Link, Period, as_data, in_words, links, period_of
 from daskscope_service.problems import Problem
-from daskscope_service.queries.chart_annotations import MOST_MARKS, Marks, list_marks
+from daskscope_service.queries.chart_annotations import MOST_MARKS, ChartAnnotations, list_marks
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.scope import Item, Scope, reading
 from daskscope_service.telemetry.store import MOST_AVERAGED, SeriesStore, Unavailable
@@ -151,7 +151,7 @@ def _short(value: float | None) -> float | int | None:
     return int(short) if short.is_integer() else short
 
 
-def _counted(marks: Marks) -> list[tuple[str, str]]:
+def _counted(marks: ChartAnnotations) -> list[tuple[str, str]]:
     """Return the kinds of marks that there are, each with its number in words."""
     counted = []
     for kind, (one, many) in _KINDS.items():
@@ -162,7 +162,9 @@ def _counted(marks: Marks) -> list[tuple[str, str]]:
     return counted
 
 
-def _notes(cluster: Item, period: Period, plots: Sequence[charts.Plot], marks: Marks) -> str:
+def _notes(
+    cluster: Item, period: Period, plots: Sequence[charts.Plot], marks: ChartAnnotations
+) -> str:
     notes = []
     if any(plot.sampled for plot in plots):
         notes.append(

@@ -29,7 +29,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ChartAnnotations:
     """Marks in the order of time.
 
     ``numbers`` counts what they are of, by kind: equal failures of one computation are one, with
@@ -41,7 +41,7 @@ class Marks:
     cut: tuple[str, ...]
 
 
-def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> Marks:
+def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> ChartAnnotations:
     """Return what happened on a cluster from ``since`` to ``until``.
 
     Computations, failures where they were first and last seen, and workers that were lost. Those
@@ -75,7 +75,7 @@ def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> Mar
             for row in kept["loss"]
         ],
     }
-    return Marks(
+    return ChartAnnotations(
         sorted((mark for found in marks.values() for mark in found), key=lambda mark: mark.since),
         {kind: len(found) for kind, found in kept.items()},
         tuple(kind for kind, found in rows.items() if len(found) > MOST_MARKS),

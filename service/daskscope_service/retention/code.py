@@ -16,12 +16,12 @@ from sqlalchemy import Engine, bindparam, delete, tuple_, update
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import code, computation
-from daskscope_service.retention.throttle import Pace, Step
+from daskscope_service.retention.throttle import Step, Throttle
 
 _ONE = (code.c.workspace == bindparam("of"), code.c.hash == bindparam("one"))
 
 
-def remove_unused_code(engine: Engine, workspace: str, pace: Pace) -> Iterator[Step]:
+def remove_unused_code(engine: Engine, workspace: str, pace: Throttle) -> Iterator[Step]:
     """Remove the code of ``workspace`` that no computation of it names."""
     with engine.connect() as connection:
         rows = connection.execute(select_in(workspace, code, code.c.hash, code.c.unused_since))
@@ -39,7 +39,9 @@ def remove_unused_code(engine: Engine, workspace: str, pace: Pace) -> Iterator[S
         yield Step(code.name, removed.rowcount)
 
 
-def _without_named(engine: Engine, workspace: str, unused: set[str], pace: Pace) -> Iterator[Step]:
+def _without_named(
+    engine: Engine, workspace: str, unused: set[str], pace: Throttle
+) -> Iterator[Step]:
     # Takes from ``unused`` what computations name. It only reads, in steps nevertheless.
     key = (computation.c.cluster, computation.c.id)
     last: tuple[Any, ...] | None = None
@@ -58,7 +60,7 @@ def _without_named(engine: Engine, workspace: str, unused: set[str], pace: Pace)
 
 
 def _mark(
-    engine: Engine, workspace: str, hashes: Iterable[str], since: float | None, pace: Pace
+    engine: Engine, workspace: str, hashes: Iterable[str], since: float | None, pace: Throttle
 ) -> Iterator[Step]:
     change = update(code).where(*_ONE).values(unused_since=bindparam("since"))
     for some in _parts(hashes, pace):
@@ -69,7 +71,7 @@ def _mark(
         yield Step(code.name, 0)
 
 
-def _parts(hashes: Iterable[str], pace: Pace) -> Iterator[list[str]]:
+def _parts(hashes: Iterable[str], pace: Throttle) -> Iterator[list[str]]:
     rest = sorted(hashes)
     while rest:
         size = pace.rows

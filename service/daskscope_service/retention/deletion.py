@@ -22,7 +22,7 @@ from daskscope_service.retention.removal import (
     remove_series,
     series_in,
 )
-from daskscope_service.retention.throttle import Pace, Step
+from daskscope_service.retention.throttle import Step, Throttle
 
 #: Rows that are looked at together, to tell whose they are.
 _ROWS = 1000
@@ -64,13 +64,13 @@ def note(engine: Engine, whose: Whose, detail: str) -> None:
         audit.write(connection, "data deleted", detail=detail, workspace=whose.workspace)
 
 
-def delete(engine: Engine, whose: Whose, pace: Pace) -> Iterator[Step]:
+def delete(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Step]:
     """Delete the rows of ``whose``, and code that no computation names any more."""
     yield from delete_rows(engine, whose, pace)
     yield from remove_unused_code(engine, whose.workspace, pace)
 
 
-def delete_rows(engine: Engine, whose: Whose, pace: Pace) -> Iterator[Step]:
+def delete_rows(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Step]:
     """Delete the rows of ``whose``."""
     if (whose.cluster, whose.user, whose.unheard_since) == (None, None, None):
         raise ValueError("that would be all of the workspace")
@@ -78,7 +78,7 @@ def delete_rows(engine: Engine, whose: Whose, pace: Pace) -> Iterator[Step]:
         yield from _delete_from(engine, table, whose, pace)
 
 
-def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Pace) -> Iterator[Step]:
+def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> Iterator[Step]:
     if table is schema.series:
         for some in series_in(engine, whose.workspace, whose.condition(table)):
             ids = [row.id for row in some]

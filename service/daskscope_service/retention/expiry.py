@@ -27,7 +27,7 @@ from daskscope_service.retention.removal import (
     series_in,
 )
 from daskscope_service.retention.thinning import thin
-from daskscope_service.retention.throttle import Pace, Step
+from daskscope_service.retention.throttle import Step, Throttle
 
 _DAY = 86_400.0
 
@@ -35,7 +35,7 @@ _DAY = 86_400.0
 _WIDTHS = {"series-full": 5 * 60_000, "series-5min": 60 * 60_000}
 
 
-def age(engine: Engine, workspace: str, now: float, pace: Pace) -> Iterator[Step]:
+def age(engine: Engine, workspace: str, now: float, pace: Throttle) -> Iterator[Step]:
     """Remove what is too old in ``workspace`` at ``now``, in seconds since the epoch."""
     before = {
         kind: now - days * _DAY
@@ -66,7 +66,7 @@ def age(engine: Engine, workspace: str, now: float, pace: Pace) -> Iterator[Step
 
 
 def _once_a_day(
-    engine: Engine, workspace: str, now: float, before: dict[str, float], pace: Pace
+    engine: Engine, workspace: str, now: float, before: dict[str, float], pace: Throttle
 ) -> Iterator[Step]:
     # What goes through all series, or all computations.
     marks = _marks(engine, workspace)
@@ -92,7 +92,7 @@ def _once_a_day(
         _mark(engine, workspace, "code", today)
 
 
-def _move_points(engine: Engine, pace: Pace) -> Iterator[Step]:
+def _move_points(engine: Engine, pace: Throttle) -> Iterator[Step]:
     if points.written_to(engine) is schema.point:
         return
     place = points.BEFORE_ALL
@@ -104,7 +104,7 @@ def _move_points(engine: Engine, pace: Pace) -> Iterator[Step]:
             return
 
 
-def _clusters(engine: Engine, workspace: str, before: float, pace: Pace) -> Iterator[Step]:
+def _clusters(engine: Engine, workspace: str, before: float, pace: Throttle) -> Iterator[Step]:
     # One that is heard of meanwhile keeps what it still has.
     whose = Whose(workspace, unheard_since=before)
     with engine.connect() as connection:
@@ -133,13 +133,13 @@ def old_computations(workspace: Any, before: Any) -> Select[Any]:
 
 
 def _old(
-    engine: Engine, workspace: str, table: Table, at: str, before: float, pace: Pace
+    engine: Engine, workspace: str, table: Table, at: str, before: float, pace: Throttle
 ) -> Iterator[Step]:
     yield from remove(engine, table, keys_of(table, workspace).where(table.c[at] < before), pace)
 
 
 def _by_cluster(
-    engine: Engine, workspace: str, table: Table, at: str, before: float, pace: Pace
+    engine: Engine, workspace: str, table: Table, at: str, before: float, pace: Throttle
 ) -> Iterator[Step]:
     # Its index by time is one for each cluster.
     for cluster in clusters_in(engine, table, workspace):
@@ -149,7 +149,7 @@ def _by_cluster(
 
 
 def _series(
-    engine: Engine, workspace: str, now: float, before: float, pace: Pace
+    engine: Engine, workspace: str, now: float, before: float, pace: Throttle
 ) -> Iterator[Step]:
     cluster = schema.cluster
     heard = exists().where(

@@ -25,7 +25,7 @@ from daskscope_service.db import schema, series_generation, usage_sums
 from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.deadlock import writing_again
 from daskscope_service.db.rows import select_in
-from daskscope_service.retention.throttle import Pace, Step
+from daskscope_service.retention.throttle import Step, Throttle
 
 #: Series that are looked at together: databases bound the number of parameters.
 _SERIES_AT_ONCE = 500
@@ -39,7 +39,7 @@ _GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "co
 _NOTICE_OF = list(schema.notice.primary_key)
 
 
-def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Pace) -> Iterator[Step]:
+def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) -> Iterator[Step]:
     """Remove the rows of ``table`` that ``chosen`` selects by their primary key.
 
     With a computation go its task groups and the notice that it failed, which names its user.
@@ -97,7 +97,7 @@ def series_in(engine: Engine, workspace: str, *conditions: Any) -> Iterator[list
 
 
 def remove_points(
-    engine: Engine, series: Sequence[int], pace: Pace, *, before: int = _EVER
+    engine: Engine, series: Sequence[int], pace: Throttle, *, before: int = _EVER
 ) -> Iterator[Step]:
     """Remove the points of ``series`` from before this time, in milliseconds."""
     point = schema.point

@@ -17,8 +17,8 @@ from daskscope_service.db.lease import Lease
 from daskscope_service.db.space import give_back, unused_pages
 from daskscope_service.periodic import SomeFailed, in_each
 from daskscope_service.retention.expiry import age, workspaces
-from daskscope_service.retention.throttle import Pace, Step, Stopped
-from daskscope_service.service_metrics import Instruments
+from daskscope_service.retention.throttle import Step, Stopped, Throttle
+from daskscope_service.service_metrics import ServiceMetrics
 
 #: What the lease is called.
 WORK = "retention"
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 def run_round(
     engine: Engine,
     lease: Lease,
-    pace: Pace,
+    pace: Throttle,
     *,
     on_step: Callable[[str, Step], None] = lambda workspace, step: None,
 ) -> Counter[str]:
@@ -110,7 +110,7 @@ def next_round(engine: Engine, interval: float, now: float) -> float | None:
 class Remover:
     """The thread that does a round every ``interval`` seconds; none if that is 0."""
 
-    def __init__(self, engine: Engine, *, interval: float, instruments: Instruments) -> None:
+    def __init__(self, engine: Engine, *, interval: float, instruments: ServiceMetrics) -> None:
         self._engine = engine
         self._interval = interval
         self._instruments = instruments
@@ -155,7 +155,9 @@ class Remover:
 
         done = False
         try:
-            removed = run_round(self._engine, self._lease, Pace(_SHARE, self._stop), on_step=tell)
+            removed = run_round(
+                self._engine, self._lease, Throttle(_SHARE, self._stop), on_step=tell
+            )
             done = True
         except Stopped:
             self._instruments.rounds.labels("stopped").inc()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, bindparam, delete, func, select, upda
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import point, series
-from daskscope_service.retention.throttle import Pace, Step
+from daskscope_service.retention.throttle import Step, Throttle
 
 #: Series that are asked for points together.
 _SERIES_AT_ONCE = 500
@@ -36,7 +36,7 @@ _CHANGE = (
 
 
 def thin(
-    engine: Engine, workspace: str, width: int, since: int, until: int, pace: Pace
+    engine: Engine, workspace: str, width: int, since: int, until: int, pace: Throttle
 ) -> Iterator[Step]:
     """Leave one point for each ``width`` of the series of ``workspace``, from ``since`` on.
 

@@ -27,7 +27,7 @@ class Stopped(Exception):
     """Someone asked to stop. What was done is kept; the rest is for the next time."""
 
 
-class Pace:
+class Throttle:
     """How much a transaction does, and the pause after it.
 
     Parameters
