@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from distributed import Client, Event, LocalCluster, Lock, Queue, Variable
+from distributed import Client, Event, LocalCluster, Lock, MultiLock, Queue, Semaphore, Variable
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import WorkerState
@@ -160,11 +160,19 @@ def test_who_waits_for_another_part_of_the_program_keeps_the_cluster(
     lock: Any = Lock("daskscope")
     other_lock: Any = Lock("daskscope")
     assert lock.acquire()
+    semaphore: Any = Semaphore(max_leases=1, name="daskscope-leases")
+    other_semaphore: Any = Semaphore(max_leases=1, name="daskscope-leases")
+    assert semaphore.acquire()
+    locks: Any = MultiLock(["daskscope-a", "daskscope-b"])
+    other_locks: Any = MultiLock(["daskscope-b", "daskscope-c"])
+    assert locks.acquire()
     for waits, ends in (
         (event.wait, event.set),
         (queue.get, lambda: queue.put(1)),
         (variable.get, lambda: variable.set(1)),
         (other_lock.acquire, lock.release),
+        (other_semaphore.acquire, semaphore.release),
+        (other_locks.acquire, locks.release),
     ):
         thread = threading.Thread(target=waits)
         thread.start()
@@ -172,6 +180,9 @@ def test_who_waits_for_another_part_of_the_program_keeps_the_cluster(
         ends()
         thread.join()
     other_lock.release()
+    other_semaphore.release()
+    other_semaphore.close()
+    other_locks.release()
     variable.delete()
     _becomes_idle(recorder)
 
