@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daskscope.defaults import leaves
-from daskscope.explain.report import SWITCHES
+from daskscope.explanation.report import SWITCHES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ServiceTooOld,
         ServiceUnreachable,
     )
-    from daskscope.explain.report import Explanation
+    from daskscope.explanation.report import Explanation
     from daskscope.inspection import explain
     from daskscope.registration import Registration, dask_setup, register
 
@@ -60,7 +60,7 @@ __all__ = [
 # Where each name lives. Looked up when it is used: the service shares ``daskscope.protocol`` and
 # should not carry Dask's scheduler for it.
 _HOMES = {
-    "Explanation": "daskscope.explain.report",
+    "Explanation": "daskscope.explanation.report",
     "explain": "daskscope.inspection",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
     "close": "daskscope.api",

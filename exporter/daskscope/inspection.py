@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed import Client
 
-from daskscope.explain.report import Explanation
+from daskscope.explanation.report import Explanation
 from daskscope.plugin import NOT_REGISTERED, explain_here
 from daskscope.registration import current_client
 
@@ -30,10 +30,10 @@ def explain(client: Client | None = None) -> Any:
     -------
     Explanation
         Its repr is an overview; ``print()`` shows all of it. ``explanation["events.allow"]`` is the
-        :class:`~daskscope.explain.report.Part` of a switch, with what it sends and how many bytes,
-        and ``explanation["always"]`` what no switch leaves out. Neither token nor secrets are in
-        it. Where the cluster is not registered, ``problem`` says so. An awaitable of it for an
-        asynchronous client.
+        :class:`~daskscope.explanation.report.Part` of a switch, with what it sends and how many
+        bytes, and ``explanation["always"]`` what no switch leaves out. Neither token nor secrets
+        are in it. Where the cluster is not registered, ``problem`` says so. An awaitable of it
+        for an asynchronous client.
 
     Raises
     ------

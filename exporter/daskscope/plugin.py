@@ -19,7 +19,7 @@ from distributed.scheduler import Scheduler
 from daskscope.config import Settings, by_name, of_client
 from daskscope.containment import Contained, contain
 from daskscope.errors import ConfigurationError
-from daskscope.explain.report import Explanation
+from daskscope.explanation.report import Explanation
 from daskscope.observe.environment import read_once
 from daskscope.observe.opt_outs import refused_by
 from daskscope.session import ObservationSession, until

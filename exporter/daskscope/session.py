@@ -22,9 +22,9 @@ from daskscope.background import Background
 from daskscope.config import Settings
 from daskscope.containment import Contained
 from daskscope.delivery.sender import Sender
-from daskscope.explain.dry_run import OwnNumbers
-from daskscope.explain.latest_rows import LatestRows
-from daskscope.explain.report import Explanation, explain
+from daskscope.explanation.dry_run import OwnNumbers
+from daskscope.explanation.latest_rows import LatestRows
+from daskscope.explanation.report import Explanation, explain
 from daskscope.jupyter_kernel import before_kernel_ends
 from daskscope.observe.logs import watch_logs
 from daskscope.observe.observer import Observer

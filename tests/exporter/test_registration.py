@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pkgutil
 import subprocess
 import sys
 import textwrap
@@ -42,6 +43,9 @@ def fail(text: str) -> None:
 def test_every_public_name_is_there() -> None:
     assert all(getattr(daskscope, name) is not None for name in daskscope.__all__)
     assert daskscope.__all__ == sorted(daskscope.__all__, key=lambda name: (name.islower(), name))
+    # Python would put a module in the place of the function of that name, once it is imported.
+    modules = {module.name for module in pkgutil.iter_modules(daskscope.__path__)}
+    assert not modules & set(daskscope.__all__)
 
 
 def test_the_result_shows_the_page(register: Register, recorder: Recorder) -> None:

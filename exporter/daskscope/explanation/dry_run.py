@@ -20,7 +20,7 @@ from requests.adapters import BaseAdapter
 from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.delivery.queue import DeliveryQueue
-from daskscope.explain.decode import READERS
+from daskscope.explanation.decode import READERS
 from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
 from daskscope.otlp.emitter import Emitter, disabled_by_environment

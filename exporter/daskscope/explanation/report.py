@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from daskscope.config import Settings
-from daskscope.explain.decode import MADE_ANEW
-from daskscope.explain.dry_run import DryRun, OwnNumbers
-from daskscope.explain.latest_rows import MAX_ROWS
+from daskscope.explanation.decode import MADE_ANEW
+from daskscope.explanation.dry_run import DryRun, OwnNumbers
+from daskscope.explanation.latest_rows import MAX_ROWS
 from daskscope.observe.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
 from daskscope.scrubbing import shortened
