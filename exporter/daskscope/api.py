@@ -58,16 +58,16 @@ def list_clusters(
     ended), ``started_at``, ``stopped_at``, ``workers``, ``threads``, ``memory_used``,
     ``memory_limit``, ``worker_seconds`` by state, ``url`` and more:
     :class:`daskscope.api_types.Cluster` has them all.
-    ``limit`` is how many there are at most; None for all.
+    ``limit`` is the most that are returned; None returns all.
 
     Raises
     ------
     ConfigurationError
-        There is no token, or an argument makes no sense.
+        There is no token, or an argument is invalid.
     AccessDenied
         The token is wrong, expired or revoked, or not of scope ``read``.
     ServiceTooOld
-        The service is of a version that cannot answer this.
+        The service's version is too old to answer this.
     ServiceUnreachable, ServiceError
         The service gave no answer, or failed.
     """
@@ -104,7 +104,7 @@ def list_exceptions(
     *,
     limit: int | None = None,
 ) -> list[ExceptionGroup]:
-    """Return the exceptions seen since then, grouped by what they have in common, latest first.
+    """Return the exceptions seen since then, grouped if equal, latest first.
 
     Each has ``fingerprint``, ``type``, ``function``, ``message``, ``traceback``, ``count``,
     ``clusters``, ``users``, ``first_at`` and ``last_at``. Raises as :func:`list_clusters`.
@@ -125,19 +125,19 @@ def list_events(
 
 
 def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> ShutdownCommand:
-    """Ask the service to have a cluster closed politely; return what was asked for.
+    """Request a shutdown of a cluster, and return the request.
 
-    The cluster is told with the answer to its next beat. It announces that it closes, waits for its
-    ``idle.grace``, and closes unless work arrives; with ``even_if_busy``, whatever runs on it. What
-    is returned has ``id``, ``status``, ``sentence``, ``requested_by`` and more; ``status`` is
-    ``requested`` at first. The cluster's page shows what becomes of it.
+    The cluster gets the request with the answer to its next heartbeat. It announces that it will
+    close, waits for its ``idle.grace``, and closes unless work arrives; with ``even_if_busy``, it
+    closes in any case. The returned dict has ``id``, ``status``, ``sentence``, ``requested_by`` and
+    more; ``status`` is ``requested`` at first. The cluster's page shows the result.
 
     Raises
     ------
     ConfigurationError
-        There is no token, or ``cluster_id`` is no text.
+        There is no token, or ``cluster_id`` is not a string.
     AccessDenied
-        The token is not of scope ``admin``, or its user is no member of the workspace.
+        The token is not of scope ``admin``, or its user is not a member of the workspace.
     NotFound
         The workspace has no such cluster.
     ServiceUnreachable, ServiceError
@@ -158,8 +158,8 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
 def make_report(cluster_id: str, computation_id: str | None = None, *, code: bool = False) -> str:
     """Return the page of a cluster, or of a computation, as one HTML file to send to someone.
 
-    Users' code, and tracebacks and log lines that may quote it, are in it with ``code`` alone. The
-    service's audit log says that it was made. Raises as :func:`list_computations`.
+    It contains users' code, and tracebacks and log lines that may quote it, only with ``code``. The
+    service's audit log records that it was made. Raises as :func:`list_computations`.
     """
     _check_text("cluster_id", cluster_id)
     path = f"clusters/{quote(cluster_id, safe='')}"

@@ -58,12 +58,12 @@ the scheduler at {address} cannot import daskscope ({reason}). Do one of these:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What became of a ``register()``.
+    """The result of a ``register()``.
 
-    ``url`` is the cluster's page; it and ``cluster_id`` are None where nothing was registered.
-    ``problem`` says in words what is wrong, or is None. ``settings_of`` says whose settings are in
-    force, where it is another who registered first. ``not_in_force`` names settings of this call
-    that are not, as in ``daskscope.yaml``.
+    ``url`` is the cluster's page; it and ``cluster_id`` are None if nothing was registered.
+    ``problem`` says what is wrong, or is None. ``settings_of`` names the user whose settings apply,
+    if another user registered first. ``not_in_force`` lists settings of this call that were
+    ignored, named as in ``daskscope.yaml``.
     """
 
     cluster_id: str | None
@@ -107,22 +107,22 @@ class Registration:
 def register(client: Client | None = None, *, install: bool = False, **overrides: Any) -> Any:
     """Record the cluster of ``client`` from now on.
 
-    Puts the daskscope plugin into the scheduler, with the settings of this process. Where it is
-    there already, the settings of the first one stay in force, and the result says whose they are
-    and what differs. But what is refused now is refused from now on. And as long as no service has
-    taken anything, the first one may call again with another ``endpoint``, ``token`` or
-    ``workspace``: what was wrong with it is replaced.
+    Puts the daskscope plugin into the scheduler, with the settings of this process. If the plugin
+    is already there, the settings of the first call stay, and the result says whose they are and
+    which settings differ. Opt-outs of this call apply from now on in any case. As long as no
+    service has accepted any data, the first client may call again with another ``endpoint``,
+    ``token`` or ``workspace`` to correct a mistake.
 
     Parameters
     ----------
     client
         The client of the cluster; by default the current one.
     install
-        Where the scheduler lacks daskscope, send this copy of it there and have pip install it
-        first, with what it needs from the package index that pip uses there. The scheduler works on
-        meanwhile; this call waits. Nothing else of Dask is changed there, and workers need nothing.
+        If the scheduler lacks daskscope, send this copy there and let pip install it first, with
+        its dependencies from the package index that pip uses there. The scheduler keeps working;
+        this call waits. Nothing else of Dask changes there, and workers need nothing.
     **overrides
-        Settings that win over Dask's configuration, named as in ``daskscope.yaml``, with a double
+        Settings that override Dask's configuration, named as in ``daskscope.yaml``, with a double
         underscore between levels: ``endpoint``, ``token``, ``tags``,
         ``computation__code__transmit``, …
 
@@ -135,7 +135,7 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     Raises
     ------
     ConfigurationError
-        A setting makes no sense, or there is no client, or it is closed.
+        A setting is invalid, or there is no client, or it is closed.
     NotOnScheduler
         The scheduler cannot import daskscope, or pip cannot install it there.
 

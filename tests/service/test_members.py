@@ -159,7 +159,9 @@ def test_an_account_that_an_invitation_made_is_let_in_elsewhere_only_knowingly(
 
     refused = give()
     assert refused.returncode == 1
-    assert f"An invitation of the workspace {workspace} made the account {name}" in refused.stderr
+    assert (
+        f"An invitation of the workspace {workspace} created the account {name}" in refused.stderr
+    )
     user = users.find(shared_service.engine, name)
     assert user is not None
     assert set(users.roles_of(shared_service.engine, user.id)) == {workspace}

@@ -51,7 +51,7 @@ class CallOff(msgspec.Struct, forbid_unknown_fields=True):
 @require("read")
 @answers(types.Page[types.ShutdownCommand], *LIST)
 def commands() -> Item:
-    """Answer with the shutdowns that people and policies asked for, by when they did."""
+    """Answer with the shutdowns that people and policies requested, by time of the request."""
     which = selection()
     with reading() as scope:
         return page_answer(list_commands(scope, which))
@@ -61,7 +61,7 @@ def commands() -> Item:
 @require("read")
 @answers(types.ShutdownCommand)
 def command(command_id: str) -> Item:
-    """Answer with one shutdown, and where it stands."""
+    """Answer with one shutdown and its status."""
     return _one(command_id)
 
 
@@ -69,7 +69,7 @@ def command(command_id: str) -> Item:
 @require_role("member")
 @answers(types.ShutdownCommand, body=ShutdownRequest, statuses=(201, 200), problems=(404, 409))
 def post_command(body: ShutdownRequest) -> tuple[Item, int]:
-    """Ask a cluster to shut down. To ask twice for the same is to ask once."""
+    """Ask a cluster to shut down. Repeating the same request has no further effect."""
     wish = Wish(body.reason, body.grace, body.even_if_busy)
     try:
         with writing(current_engine()) as connection:

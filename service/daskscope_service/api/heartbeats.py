@@ -105,7 +105,7 @@ class Answers:
 @require_recently("ingest")
 @describes(Operation({JSON: Reply}, body={JSON: BEAT}, problems=(429,)))
 def post_heartbeat() -> Response:
-    """Store a beat for good, then answer with what the service wants of the cluster."""
+    """Store a heartbeat, then answer with the service's requests to the cluster."""
     answers: Answers = current_app.extensions["daskscope.answers"]
     body = receive(request, MAX_BEAT_BYTES)
     reply = answers.to(body, encoding_of(request), g.workspace, g.token_id)

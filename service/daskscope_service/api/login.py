@@ -115,7 +115,7 @@ def begin() -> ResponseReturnValue:
 @blueprint.post("/token")
 @describes(Operation({JSON: LoginToken}, body={_FORM: TokenPoll}, problems=(503,)))
 def collect() -> ResponseReturnValue:
-    """Answer with the token, once it was allowed."""
+    """Answer with the token, once the login was allowed."""
     grant = request.form.get("grant_type", "")
     if grant and grant != _GRANT:
         raise _refusal(

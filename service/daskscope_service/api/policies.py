@@ -66,7 +66,7 @@ def policy(policy_id: str) -> Item:
 @require_role("owner")
 @answers(types.IdlePolicy, body=PolicyRequest, statuses=(201,), problems=(409,))
 def post_policy(body: PolicyRequest) -> Item:
-    """Make an idle policy."""
+    """Create an idle policy."""
     return _one(_keep(kept.new_id(), body))
 
 
@@ -74,7 +74,7 @@ def post_policy(body: PolicyRequest) -> Item:
 @require_role("owner")
 @answers(types.IdlePolicy, body=PolicyRequest, problems=(404, 409))
 def put_policy(policy_id: str, body: PolicyRequest) -> Item:
-    """Put another policy in the place of one."""
+    """Replace an idle policy."""
     _one(policy_id)
     return _one(_keep(policy_id, body))
 

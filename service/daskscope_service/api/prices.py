@@ -46,7 +46,7 @@ def prices() -> Item:
 @require_role("owner")
 @answers(types.WorkspacePrices, body=PricesRequest)
 def put_prices(body: PricesRequest) -> Item:
-    """Set the workspace's prices; costs of earlier clusters are estimated by them too."""
+    """Set the workspace's prices; they also apply to the costs of earlier clusters."""
     per_hour = msgspec.to_builtins(body.per_hour)
     with writing(current_engine()) as connection:
         set_prices(

@@ -224,7 +224,7 @@ def profile(cluster_id: str, profile_id: str) -> Item:
 @require("read")
 @answers(types.Page[types.Usage], _WEEKS)
 def usage() -> Item:
-    """Answer with what each user's clusters came to in each of the last weeks.
+    """Answer with the usage and cost of each user's clusters in each of the last weeks.
 
     Of a cluster that runs, the last minute may be missing.
     """
@@ -244,7 +244,7 @@ def usage() -> Item:
 @require("read")
 @answers(types.Lines, *_SERIES, problems=(503,))
 def series() -> Item:
-    """Answer with the lines of one metric of one cluster: of the last hour, unless it is said."""
+    """Answer with the lines of one metric of one cluster, by default for the last hour."""
     cluster_id = required("cluster", "a cluster's id")
     metric = required("metric", "a metric's name, for example dask.worker.count")
     since, until = period()

@@ -57,9 +57,9 @@ def retention() -> Item:
 @require_role("owner")
 @answers(types.Retention, body=RetentionRequest, problems=(409,))
 def put_retention(body: RetentionRequest) -> Item:
-    """Set for how long each kind of data is kept.
+    """Set how long each kind of data is kept.
 
-    What is older by then goes with the next round, and does not come back.
+    The next round permanently removes older data.
     """
     check_fresh()
     said = msgspec.to_builtins(body.days)

@@ -49,7 +49,7 @@ def targets() -> Item:
 @require_role("owner")
 @answers(types.NotificationTarget, body=TargetRequest, statuses=(201,), problems=(409,))
 def post_target(body: TargetRequest) -> Item:
-    """Keep a target."""
+    """Store a target."""
     settings: Settings = current_app.config["SETTINGS"]
     try:
         address = check(body.address, settings.notify_networks)
@@ -93,7 +93,7 @@ def delete_target(target_id: str) -> None:
 @require_role("owner")
 @answers(types.Sent, problems=(404, 429))
 def test_target(target_id: str) -> Item:
-    """Send a message to a target, now, and tell whether it was taken."""
+    """Send a message to a target now, and report whether the target accepted it."""
     trials: Trials = current_app.extensions["daskscope.trials"]
     with current_engine().connect() as connection:
         address = kept.address_of(connection, g.workspace, target_id)

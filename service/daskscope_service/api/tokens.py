@@ -53,7 +53,7 @@ def list_tokens() -> Item:
 @require_role("viewer")
 @answers(types.NewToken, body=TokenRequest, statuses=(201,))
 def create_token(body: TokenRequest) -> Item:
-    """Make a token, and answer with its secret, this once."""
+    """Create a token, and answer with its secret, which is not shown again."""
     engine = current_engine()
     if "admin" in body.scopes:
         check_fresh()

@@ -43,7 +43,7 @@ class InvitationRequest(msgspec.Struct, forbid_unknown_fields=True):
 @require_role("viewer")
 @answers(types.Page[types.Workspace])
 def workspaces() -> Item:
-    """Answer with the workspaces of who asks, and what they are there."""
+    """Answer with the caller's workspaces, and the caller's role in each."""
     caller: Caller = g.caller
     roles = {caller.workspace: caller.role}
     if caller.user is not None and not caller.by_token:
@@ -96,7 +96,7 @@ def list_invitations(workspace: str) -> Item:
 @require_role("owner")
 @answers(types.NewInvitation, body=InvitationRequest, statuses=(201,), problems=(409,))
 def invite(workspace: str, body: InvitationRequest) -> Item:
-    """Invite someone, and answer with the link to give to them, this once."""
+    """Invite someone, and answer with the link, which is not shown again."""
     _check(workspace)
     check_fresh()
     try:
@@ -116,7 +116,7 @@ def invite(workspace: str, body: InvitationRequest) -> Item:
 @require_role("owner")
 @answers(None, statuses=(204,))
 def take_back(workspace: str, invitation_id: str) -> None:
-    """Take an invitation back."""
+    """Revoke an invitation."""
     _check(workspace)
     if not members.take_back(current_engine(), g.caller, invitation_id):
         raise Problem(404, f"No invitation {invitation_id!r} is open.", title="Not found")

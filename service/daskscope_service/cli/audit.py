@@ -17,10 +17,10 @@ from daskscope_service.cli.options import database, settings_options
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each entry.")
 @settings_options("data_dir", "database_url")
 def audit(limit: int, as_json: bool, **options: Any) -> None:
-    """Show sign-ins, and changes of tokens, users and roles: the newest first.
+    """Show sign-ins, and changes of tokens, users and roles, newest first.
 
     \b
-    For example, who was refused lately:
+    For example, recent refusals:
       daskscope audit --limit 1000 | grep refused
 
     Times are UTC.

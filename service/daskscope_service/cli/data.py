@@ -96,8 +96,8 @@ def export(
       activity  cluster  code  command  computation  decision  event  failure  log_record
       notice  profile  series  shutdown  span  task_group  usage  worker_loss
 
-    "-" writes one table to standard output. The service may run meanwhile. The files hold all
-    that clusters sent, users' code too, and can be read by their owner alone.
+    "-" writes one table to standard output. The service may keep running. The files hold
+    everything that clusters sent, including users' code; only their owner can read them.
     """
     with extra("service"):
         from daskscope_service.db.data_ownership import Whose, some_of
@@ -187,19 +187,20 @@ class _Unclosed:
 def delete(
     cluster: str | None, user: str | None, workspace: str, yes: bool, **options: Any
 ) -> None:
-    """Delete for good what belongs to a cluster, or to a user, in a workspace.
+    """Permanently delete the data of a cluster, or of a user, in a workspace.
 
     \b
     For example:
       daskscope delete --user ada --workspace research
       daskscope delete --cluster Scheduler-1f0c… --yes
 
-    To a user belong the clusters that they started, with all that is in them, and their
-    computations on clusters of others, with all that names these. It says how much that is, and
-    asks. The service may run meanwhile; if it is ended half-way, run it again.
+    A user's data are the clusters that they started, with everything in them, and their
+    computations on other people's clusters, with everything that refers to these. The command
+    shows how much that is and asks first. The service may keep running. If the command is
+    interrupted, run it again.
 
-    A cluster that still runs comes back with what it sends from then on: stop it before. What is
-    in backups stays there. The audit log keeps who was deleted, and when.
+    A cluster that still runs comes back with the data that it sends later: stop it first. Backups
+    keep their data. The audit log records whose data was deleted, and when.
     """
     if (cluster is None) == (user is None):
         raise click.UsageError("choose whose data to delete: --cluster ID or --user NAME")

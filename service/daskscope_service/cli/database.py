@@ -22,15 +22,15 @@ _SAY_EVERY = 2.0
 
 @click.group("database")
 def database_group() -> None:
-    """Back the database up, put a backup in its place, and see and raise its revision."""
+    """Back up and restore the database, and show and upgrade its revision."""
 
 
 @database_group.command("status")
 @settings_options("data_dir", "database_url")
 def status(**options: Any) -> None:
-    """Tell the revision of the database, and of this daskscope.
+    """Show the revision of the database, and the one that this daskscope needs.
 
-    The exit status is 0 if they are the same, else 1. Nothing is changed.
+    The exit status is 0 if they are the same, else 1. Changes nothing.
     """
     with extra("service"):
         from daskscope_service.db.engine import database_position
@@ -42,14 +42,14 @@ def status(**options: Any) -> None:
 @database_group.command("upgrade")
 @settings_options("data_dir", "database_url")
 def upgrade(**options: Any) -> None:
-    """Bring the database to the revision that this daskscope needs; make it if it is missing.
+    """Upgrade the database to the revision that this daskscope needs; create it if missing.
 
     \b
-    For example, where the service starts with DASKSCOPE_MIGRATE=refuse:
+    For example, if the service starts with DASKSCOPE_MIGRATE=refuse:
       daskscope database upgrade --database-url postgresql+psycopg://daskscope@db.example/daskscope
 
-    Make a backup first: there is no way back. All that is missing is applied, or nothing. Stop
-    services of the older version before; they may not work with the newer tables.
+    Make a backup first: a downgrade is not possible. The upgrade is applied as a whole or not at
+    all. Stop services of the older version first; they may not work with the newer tables.
     """
     with extra("service"):
         from daskscope_service.db.engine import upgrade_database
@@ -64,14 +64,14 @@ def upgrade(**options: Any) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @settings_options("data_dir", "database_url")
 def backup(file: Path, **options: Any) -> None:
-    """Copy the database to FILE, as it is now. The service may run, and goes on meanwhile.
+    """Copy the database to FILE, as it is now. The service may keep running.
 
     \b
     For example, each night:
       daskscope database backup /backups/daskscope-$(date +%F).db
 
-    The copy is checked before it gets its name. It holds all that clusters sent, and what tokens
-    and passwords are compared with: keep it private. PostgreSQL has pg_dump for this.
+    The copy is checked before it gets its name. It holds everything that clusters sent, and the
+    hashes of tokens and passwords: keep it private. PostgreSQL has pg_dump for this.
     """
     with extra("service"):
         from daskscope_service.db.backup import back_up
@@ -95,7 +95,7 @@ def backup(file: Path, **options: Any) -> None:
 @click.option("--replace", is_flag=True, help="Move the existing database aside and keep it.")
 @settings_options("data_dir", "database_url")
 def restore(file: Path, replace: bool, **options: Any) -> None:
-    """Put a copy of the backup FILE where the database is. Stop the service before.
+    """Replace the database by a copy of the backup FILE. Stop the service first.
 
     \b
     For example:
@@ -103,8 +103,8 @@ def restore(file: Path, replace: bool, **options: Any) -> None:
       daskscope database restore /backups/daskscope-2026-05-01.db --replace
       systemctl start daskscope
 
-    What was acknowledged after the backup was made is not in it. A backup of an older daskscope is
-    brought up to date by the next start. PostgreSQL has pg_restore for this.
+    The backup lacks data that arrived after it was made. The next start upgrades a backup of an
+    older daskscope. PostgreSQL has pg_restore for this.
     """
     with extra("service"):
         from daskscope_service.db.backup import restore as put_back

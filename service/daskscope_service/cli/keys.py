@@ -14,16 +14,16 @@ from daskscope_service.cli.options import database, settings_options
 
 @click.group("keys")
 def key_group() -> None:
-    """Look at the keys that users' code is encrypted with, and replace them."""
+    """Show and replace the keys that encrypt users' code."""
 
 
 @key_group.command("status")
 @settings_options("data_dir", "database_url")
 def status(**options: Any) -> None:
-    """Tell which keys the database needs, and whether they are here.
+    """Show which keys the database needs, and whether they are available here.
 
-    The exit status is 0 if all are, else 1. Nothing is changed, and no key is shown: an id tells
-    nothing of its key.
+    The exit status is 0 if all are, else 1. Changes nothing and shows no key: an id reveals
+    nothing about its key.
     """
     with database(options) as (_, engine):
         from daskscope_service.db.key_register import registered
@@ -55,14 +55,14 @@ def rotate(**options: Any) -> None:
     """Encrypt users' code with a new key, while the service runs.
 
     \b
-    Where the key is in the file code.keys in the data folder, a new one is put before it:
+    If the key is in the file code.keys in the data folder, this puts a new key before it:
       daskscope keys rotate
     With DASKSCOPE_CODE_KEYS, put a new key before the old one, give both to every service process,
     restart those, and then:
       DASKSCOPE_CODE_KEYS=NEW,OLD daskscope keys rotate
 
-    It can be interrupted at any time: run it again, and it goes on. Keep the old key for as long as
-    there are backups that were made before.
+    You can interrupt it at any time; run it again to continue. Keep the old key as long as you have
+    backups from before.
     """
     with database(options) as (_, engine):
         from daskscope_service.accounts import key_rotation
@@ -90,14 +90,14 @@ def rotate(**options: Any) -> None:
 @click.argument("id")
 @settings_options("data_dir", "database_url")
 def forget(id: str, **options: Any) -> None:
-    """Give up the code that is encrypted with the key ID, which is lost for good.
+    """Give up the code that is encrypted with the key ID, if that key is lost.
 
     \b
-    For example, where 'daskscope serve' says that it lacks this key, and no copy is left:
+    For example, if 'daskscope serve' lacks this key and you have no copy of it:
       daskscope keys forget 1a2b3c4d
 
-    Then the service starts, with another key, and says on its pages what cannot be read. If the key
-    is found after all, put it behind the others: what it encrypted can be read again.
+    Then the service starts with another key, and its pages show which data cannot be read. If you
+    find the key later, put it behind the others: its data can be read again.
     """
     with database(options) as (_, engine):
         from daskscope_service.accounts import key_rotation

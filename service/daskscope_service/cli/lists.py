@@ -57,11 +57,11 @@ def list_group() -> None:
     """List clusters, computations, exceptions and events, newest first.
 
     \b
-    It asks the service, so it works from anywhere, with a token of scope read:
+    The commands query the service, so they work from anywhere, with a token of scope read:
       export DASK_DASKSCOPE__ENDPOINT=https://monitor.example
       export DASK_DASKSCOPE__TOKEN=dsk_…
       daskscope list clusters --since "2 days"
-    Both may also stand in Dask's configuration, below daskscope:.
+    You can also set both in Dask's configuration, below daskscope:.
     """
 
 
@@ -95,10 +95,10 @@ def _options(*names: str) -> Callable[[F], F]:
 @list_group.command("clusters")
 @_options("since", "user", "limit", "as_json")
 def clusters(**options: Any) -> None:
-    """List clusters by when they started, and what became of them.
+    """List clusters and their status, by start time.
 
     \b
-    For example, whose clusters fell silent today:
+    For example, the users whose clusters were lost today:
       daskscope list clusters --since "1 day" --json | jq 'select(.status == "lost").user'
     """
     _list("list_clusters", _CLUSTERS, **options)
@@ -107,7 +107,7 @@ def clusters(**options: Any) -> None:
 @list_group.command("computations")
 @_options("cluster", "since", "user", "limit", "as_json")
 def computations(**options: Any) -> None:
-    """List computations by when they started, of one cluster or of all.
+    """List computations of one cluster or of all, by start time.
 
     \b
     For example:
@@ -119,7 +119,7 @@ def computations(**options: Any) -> None:
 @list_group.command("exceptions")
 @_options("cluster", "since", "user", "limit", "as_json")
 def exceptions(**options: Any) -> None:
-    """List exceptions, equal ones together, by when they were last seen.
+    """List exceptions, grouped if equal, by the time they were last seen.
 
     \b
     For example, with tracebacks:
@@ -131,7 +131,7 @@ def exceptions(**options: Any) -> None:
 @list_group.command("events")
 @_options("cluster", "since", "limit", "as_json")
 def events(**options: Any) -> None:
-    """List the events that clusters' settings let through.
+    """List the events that the clusters' settings allow.
 
     \b
     For example:

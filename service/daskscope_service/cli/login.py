@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
     """Get a token for this machine, in a browser.
 
-    It is written into Dask's configuration, where daskscope.register() and the commands that ask
-    find it, with the service's address.
+    The command stores the token and the service's address in Dask's configuration, where
+    daskscope.register() and the commands that query the service find them.
 
     \b
     For example:
@@ -39,9 +39,9 @@ def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
     For scripts that shut clusters down, or change the workspace's settings, in your name:
       daskscope login --scope read --scope admin
 
-    A page of the service opens, where you sign in, choose a workspace, and allow it. The token goes
-    into daskscope.yaml in ~/.config/dask, or where DASK_CONFIG says, to be read by you alone. A
-    token that stood there is replaced, and stays in force: revoke it in the service's settings.
+    A page of the service opens, where you sign in, choose a workspace, and allow it. The token is
+    stored in daskscope.yaml in ~/.config/dask, or in DASK_CONFIG; only you can read it. A previous
+    token there is replaced but stays valid: revoke it in the service's settings.
     """
     from daskscope.errors import DaskscopeError
     from daskscope.login import log_in, open_browser

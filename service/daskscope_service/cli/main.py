@@ -36,10 +36,10 @@ def cli() -> None:
     \b
     Try it out, with a cluster and work on it:
       daskscope demo
-    Run the service, then get a token for clusters to report with:
+    Run the service, then get a token for your clusters:
       daskscope serve
       daskscope login
-    Ask it, from anywhere:
+    Query it from anywhere:
       daskscope list clusters
     """
 
@@ -50,16 +50,16 @@ def serve(**options: Any) -> None:
     """Run the service until Ctrl-C.
 
     \b
-    On this machine alone:
+    On this machine only:
       daskscope serve
-    For others on the network, by HTTPS:
+    For others on the network, over HTTPS:
       daskscope serve --host 0.0.0.0 --public-url https://monitor.example:8690 \\
           --tls-cert fullchain.pem --tls-key privkey.pem
     Behind a proxy that does TLS:
       daskscope serve --host 0.0.0.0 --public-url https://monitor.example \\
           --trusted-proxy 10.0.0.7
 
-    In clear it listens on this machine only.
+    Without TLS the service listens on this machine only.
 
     Each option can also be set by the environment variable in brackets.
     """
@@ -118,13 +118,13 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
     """Try daskscope out, with real work on this machine.
 
     \b
-    Starts the service on its embedded store, a cluster of two worker processes, registers it, and
-    works in rounds until Ctrl-C: it parses the Python files that are installed here (some do not
-    parse), joins tables, decomposes a matrix, and leaves the cluster idle now and then. Open the
-    address that it prints and watch.
+    Starts the service with SQLite and a cluster of two worker processes, registers the cluster, and
+    works in rounds until Ctrl-C: it parses installed Python files (some are not valid), joins
+    tables, decomposes a matrix, and sometimes leaves the cluster idle. Open the address that it
+    prints and watch.
 
     \b
-    For example, for a script that wants a minute of real data:
+    For example, for a script that needs a minute of real data:
       daskscope demo --seconds 60 --json
     """
     with extra("demo"):
@@ -141,13 +141,13 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
     help="Print only where the data goes, and how many bytes each setting sends.",
 )
 def explain(scheduler: str, as_json: bool, brief: bool) -> None:
-    """Show what is sent from the cluster of SCHEDULER, switch by switch, and how many bytes.
+    """Show what the cluster of SCHEDULER sends, switch by switch, and how many bytes.
 
     \b
     For example:
       daskscope explain tcp://127.0.0.1:8786 --brief
 
-    It needs daskscope in the scheduler, by register() or by a preload. SCHEDULER is also read from
+    The scheduler needs daskscope, through register() or a preload. You can also set SCHEDULER in
     the environment [DASK_SCHEDULER_ADDRESS].
     """
     from distributed import Client

@@ -17,15 +17,15 @@ from daskscope.errors import DaskscopeError
     help="Include users' code, and tracebacks and log lines, which may quote it.",
 )
 def report(cluster: str, computation: str | None, code: bool) -> None:
-    """Print a report of CLUSTER, or of one COMPUTATION of it: ids, as the lists tell them.
+    """Print a report of CLUSTER, or of its COMPUTATION: ids, as `daskscope list` shows them.
 
     \b
     It is one HTML file, which opens and prints without the service:
       daskscope report Scheduler-1f0c > cluster.html
       daskscope report Scheduler-1f0c 5b2e --code > computation.html
 
-    It asks the service, with a token of scope read, as `daskscope list` does. The service's audit
-    log says that the report was made, and whether with code.
+    The command queries the service, with a token of scope read, like `daskscope list`. The
+    service's audit log records that the report was made, and whether with code.
     """
     import daskscope.api
 

@@ -20,11 +20,11 @@ _SAY_EVERY = 2.0
 
 @click.group("retention")
 def retention_group() -> None:
-    """See and set for how long data is kept, and remove what is older.
+    """Show and set how long data is kept, and remove older data.
 
     \b
-    The service removes what is too old by itself, every hour. The defaults, in days:
-      clusters      400   since they were last heard of; all that is left of them goes along
+    The service removes old data every hour. The defaults, in days:
+      clusters      400   since their last heartbeat; with all their other data
       computations  180   with their task groups
       failures      180   exceptions and lost workers
       events         90
@@ -34,8 +34,8 @@ def retention_group() -> None:
       series-full     7   each point of a time series; then one for 5 minutes
       series-5min    60   a point for 5 minutes; then one for an hour
       series        400   then none
-    Code goes when no computation names it any more. What runs stays, whatever its age: clusters
-    that report, and computations on them.
+    Code is removed when no computation refers to it any more. Clusters that still report, and
+    running computations on them, are kept whatever their age.
     """
 
 
@@ -44,7 +44,7 @@ def retention_group() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: days by kind, null for forever.")
 @settings_options("data_dir", "database_url")
 def show(workspace: str, as_json: bool, **options: Any) -> None:
-    """Show for how long each kind of data is kept in a workspace."""
+    """Show how long a workspace keeps each kind of data."""
     with database(options) as (_, engine):
         from daskscope_service.retention import policy
 
@@ -74,7 +74,7 @@ def set_one(kind: str, days: str, workspace: str, **options: Any) -> None:
       daskscope retention set logs 14
       daskscope retention set clusters forever --workspace finance
 
-    It takes effect with the next round. What has gone by then does not come back.
+    The setting applies from the next round on. Removed data cannot be restored.
     """
     with database(options) as (_, engine):
         from daskscope_service.retention import policy
@@ -101,9 +101,9 @@ def set_one(kind: str, days: str, workspace: str, **options: Any) -> None:
 @retention_group.command("run")
 @settings_options("data_dir", "database_url")
 def run(**options: Any) -> None:
-    """Remove what is too old in all workspaces, now, and tell how much went.
+    """Remove old data of all workspaces now, and print how much was removed.
 
-    It may be ended at any moment; the next time does the rest. The service may run meanwhile.
+    You can interrupt it at any time; the next run does the rest. The service may keep running.
     """
     with database(options) as (_, engine):
         from daskscope_service.db.lease import Lease

@@ -14,10 +14,10 @@ _workspace = click.option("--workspace", default="default", show_default=True)
 
 @click.group("token")
 def token_group() -> None:
-    """Make, list and revoke tokens, with which clusters report.
+    """Create, list and revoke the tokens that clusters and programs use.
 
     \b
-    Where one can sign in to the service, 'daskscope login' gets one by itself. For others:
+    If you can sign in to the service, 'daskscope login' gets a token for you. Otherwise:
       daskscope token create --label nightly --scope ingest --days 90
       daskscope token list
       daskscope token revoke x7k2mq9abc
@@ -49,12 +49,12 @@ def token_group() -> None:
 def create_token(
     label: str, scopes: tuple[Any, ...], days: float | None, workspace: str, **options: Any
 ) -> None:
-    """Make a token and print it. It is shown only this once.
+    """Create a token and print it. It is not shown again.
 
     \b
-    For example, one for clusters, which may send and not read:
+    For example, a token for clusters, which may send but not read:
       daskscope token create --label nightly --scope ingest --days 90
-    Then, where clusters are made:
+    Then, where clusters are created:
       export DASK_DASKSCOPE__TOKEN=dsk_…
     """
     with database(options) as (_, engine):
@@ -82,7 +82,7 @@ def create_token(
 def list_tokens(workspace: str, **options: Any) -> None:
     """List a workspace's tokens, newest first.
 
-    Their secrets are not kept, so they cannot be shown.
+    Their secrets are not stored, so they cannot be shown.
     """
     with database(options) as (_, engine):
         from daskscope_service.accounts import tokens
@@ -115,7 +115,7 @@ def list_tokens(workspace: str, **options: Any) -> None:
 def revoke_token(
     id: str | None, every: bool, user: str | None, workspace: str, **options: Any
 ) -> None:
-    """Revoke the token ID for good; 'daskscope token list' shows ids.
+    """Permanently revoke the token ID; 'daskscope token list' shows ids.
 
     \b
     Or many at once:

@@ -25,7 +25,7 @@ _password_stdin = click.option(
 
 @click.group("user")
 def user_group() -> None:
-    """Let people in, and keep them out.
+    """Manage users, their roles and their sessions.
 
     \b
     For example:
@@ -33,7 +33,7 @@ def user_group() -> None:
       daskscope user role maria@example.org viewer --workspace research
       daskscope user disable maria@example.org
 
-    All of it takes effect at the user's next request.
+    Changes take effect at the user's next request.
     """
 
 
@@ -63,13 +63,13 @@ def create(
     password_stdin: bool,
     **options: Any,
 ) -> None:
-    """Make a user who signs in as NAME, with a password that is asked for.
+    """Create a user who signs in as NAME; the command asks for the password.
 
     \b
     For example, for a script that keeps passwords elsewhere:
       pass show daskscope/maria | daskscope user create maria --password-stdin
 
-    NAME is an e-mail address or any other name; capitals make no difference. A user can be in more
+    NAME is an e-mail address or any other name; case does not matter. A user can be in several
     workspaces: see 'daskscope user role --help'.
     """
     with database(options) as (_, engine):
@@ -128,15 +128,15 @@ def list_users(**options: Any) -> None:
 )
 @settings_options("data_dir", "database_url")
 def set_role(name: str, role: Any, workspace: str, yes: bool, **options: Any) -> None:
-    """Say what the user NAME is in a workspace: owner, member, viewer, or none.
+    """Set the role of the user NAME in a workspace: owner, member, viewer, or none.
 
     \b
-    For example, to put a user into another workspace, and out of it again:
+    For example, to add a user to another workspace, and remove them again:
       daskscope user role maria viewer --workspace research
       daskscope user role maria none --workspace research
 
-    Where an invitation of another workspace made the account, it asks first: whoever opened that
-    invitation chose the password.
+    If an invitation of another workspace created the account, the command asks first, because
+    whoever opened that invitation chose the password.
     """
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
@@ -167,7 +167,7 @@ def set_role(name: str, role: Any, workspace: str, yes: bool, **options: Any) ->
 @_password_stdin
 @settings_options("data_dir", "database_url")
 def set_password(name: str, password_stdin: bool, **options: Any) -> None:
-    """Give the user NAME another password, and end their sessions."""
+    """Set a new password for the user NAME, and end their sessions."""
     with database(options) as (_, engine):
         from daskscope_service.accounts import passwords, users
 
@@ -183,7 +183,7 @@ def set_password(name: str, password_stdin: bool, **options: Any) -> None:
 @click.argument("name")
 @settings_options("data_dir", "database_url")
 def disable(name: str, **options: Any) -> None:
-    """Keep the user NAME out, until 'daskscope user enable', and end their sessions."""
+    """Refuse sign-ins of the user NAME until 'daskscope user enable', and end their sessions."""
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
@@ -195,7 +195,7 @@ def disable(name: str, **options: Any) -> None:
 @click.argument("name")
 @settings_options("data_dir", "database_url")
 def enable(name: str, **options: Any) -> None:
-    """Let the user NAME in again after 'daskscope user disable'."""
+    """Allow sign-ins of the user NAME again after 'daskscope user disable'."""
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
@@ -207,7 +207,7 @@ def enable(name: str, **options: Any) -> None:
 @click.argument("name")
 @settings_options("data_dir", "database_url")
 def remove(name: str, **options: Any) -> None:
-    """Remove the user NAME for good, and end their sessions. Their clusters' data stays."""
+    """Permanently remove the user NAME, and end their sessions. Their clusters' data stays."""
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
@@ -234,13 +234,13 @@ def sign_out(name: str, **options: Any) -> None:
 )
 @settings_options("data_dir", "database_url", "host", "port", "public_url")
 def print_sign_in_link(workspace: str, **options: Any) -> None:
-    """Print a fresh sign-in link. It works for one hour, and needs no user.
+    """Print a new sign-in link. It works once, for one hour, and needs no user.
 
     \b
     For example, for a service that others reach by name:
       daskscope user sign-in --public-url https://monitor.example
 
-    Who opens it may do in the workspace what an owner may: give it to no one else.
+    Whoever opens it has an owner's rights in the workspace: keep it private.
     """
     with database(options) as (settings, engine):
         from daskscope_service.accounts import sign_in
