@@ -19,8 +19,16 @@ WINDOW = 2_000
 #: Ways that there may be to match at one place.
 MAX_WAYS = 5 * WINDOW
 
-# How Python itself reads a pattern.
-_parser: Any = importlib.import_module("re._parser")
+try:
+    # How Python itself reads a pattern. It is private; its only public name, ``sre_parse``, is
+    # deprecated. A reader of our own would have to follow each Python, and be wrong until it does.
+    _parser: Any = importlib.import_module("re._parser")
+except ImportError:  # some day: without it a pattern goes by its text, see _by_text
+    _parser = None
+# What repeats, or is a choice, in the text of a pattern, without what is escaped or in a set.
+_ESCAPED, _SETS, _CHOICES = (
+    re.compile(each, re.DOTALL) for each in (r"\\.", r"\[\^?\]?[^]]*\]", r"[*+?{|]")
+)
 
 # Characters to tell sets of characters apart by.
 _ALPHABET = (*map(chr, range(128)), "é", "ß", "\u2028", "日")
@@ -49,6 +57,8 @@ def why_slow(pattern: str) -> str | None:
     re.error
         It is no regular expression.
     """
+    if _parser is None:
+        return _by_text(pattern)
     parsed = _parser.parse(pattern)
     seen = _sequence(tuple(parsed), _NONE, bool(parsed.state.flags & re.IGNORECASE), last=True)
     if seen.ways <= MAX_WAYS:
@@ -56,6 +66,17 @@ def why_slow(pattern: str) -> str | None:
     if seen.ways == float("inf"):
         return "within a repeat it can match the same text in several ways"
     return "it has several repeats that can divide a text among them in too many ways"
+
+
+def _by_text(pattern: str) -> str | None:
+    """Return why a pattern may take too long that nobody can read: it has more than one choice."""
+    re.compile(pattern)
+    choices = _CHOICES.findall(_SETS.sub("", _ESCAPED.sub("x", pattern)))
+    return (
+        "it has more than one repeat or choice, and this Python does not say how they go together"
+        if len(choices) > 1
+        else None
+    )
 
 
 def _sequence(

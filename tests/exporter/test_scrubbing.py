@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import hypothesis
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from daskscope import scrubbing, slow_patterns
 from daskscope.cutting import without_middle
 from daskscope.messages import is_dasks, json_safe, of_dask
 from daskscope.scrubbing import SCRUBBED, Scrubber, without_code, without_source_lines
@@ -384,3 +386,29 @@ ID = "b3c1d0f2-e8bc-11f1-9324-02fc00000001"
 )
 def test_topics_of_dask_are_told_from_the_users_own(topic: str, dasks: bool) -> None:
     assert is_dasks(topic) is dasks
+
+
+def test_a_pattern_that_takes_too_long_for_a_text_costs_the_rest_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "and more " * 1_000 + "CUST-2"
+    scrubber = Scrubber([r"CUST-\d"])
+    assert scrubber.scrub(text, 10_000).endswith(f"more {SCRUBBED}")
+    monkeypatch.setattr(scrubbing, "MAX_SECONDS", 0)
+    told = scrubber.scrub(text, 10_000)
+    assert told.startswith("and more and more")
+    assert told.endswith(SCRUBBED)
+    assert "CUST" not in told
+    assert len(told) < len(text) / 2
+
+
+def test_where_python_does_not_say_how_it_reads_a_pattern_its_text_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slow_patterns, "_parser", None)
+    for fast in (r"CUST-\d{6}", r"[a*+?]\*x+", "plain"):
+        assert slow_patterns.why_slow(fast) is None
+    for slow in (r"(a+)+b", r"(a|a)*b", r".*.*x"):
+        assert slow_patterns.why_slow(slow) is not None
+    with pytest.raises(re.error):
+        slow_patterns.why_slow("(")
