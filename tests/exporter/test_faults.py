@@ -439,7 +439,7 @@ def test_what_a_collector_takes_but_for_some_is_counted_and_warned_of(
     assert drops["rejected log record"] % 7 == 0
     assert "unsent log record" not in drops
     (told,) = warnings.of(collector.url)
-    assert "7 log record: too old; password=[scrubbed]" in told
+    assert "at least 7 log records rejected: too old; password=[scrubbed]" in told
     assert "they are left out and counted" in told
     _close(client)
 

@@ -164,7 +164,7 @@ def test_what_a_collector_takes_but_for_some_is_counted_and_warned_of(
         assert "unsent log record" not in drops
         close_plugin(client)
     (told,) = warnings_in(caplog)
-    assert "7 log record: too old; password=[scrubbed]" in told
+    assert "at least 7 log records rejected: too old; password=[scrubbed]" in told
 
 
 @pytest.mark.parametrize(

@@ -428,7 +428,7 @@ def test_a_proxy_s_own_refusal_is_not_told_as_the_service_s_alone(
     where = urlsplit(collector.url).netloc
     monkeypatch.setenv("HTTP_PROXY", f"http://ada:secret@{where}")
     problem = register(endpoint="http://service.invalid:8690").problem or ""
-    assert f"or the proxy {where} before it" in problem
+    assert f"or the proxy {where} in front of it" in problem
     assert "secret" not in problem
 
 

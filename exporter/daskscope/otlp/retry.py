@@ -176,7 +176,7 @@ class Delivery:
         if rejected > 0:
             self._drops[f"rejected {what}"] += rejected
             said = Scrubber().scrub(partial.error_message or "it gives no reason", 300)
-            self._warn(signal, "rejected", f"at least {rejected} {what} rejected: {said}")
+            self._warn(signal, "rejected", f"at least {rejected} {what}s rejected: {said}")
 
     def _outcome(self, signal: Signal) -> Outcome:
         """Return what the last request came to."""
