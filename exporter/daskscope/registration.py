@@ -41,7 +41,7 @@ _NOTHING_IS_RECORDED = (
 )
 
 _REGISTERED_BEFORE = (
-    "daskscope is already registered on this cluster. These settings of the new call were "
+    "daskscope: this cluster is already registered. These settings of the new call were "
     "ignored: {names}. Settings are fixed until the cluster closes; start a new one to "
     "change them. (Opt-outs always apply.)"
 )
