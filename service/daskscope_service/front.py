@@ -12,12 +12,15 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from daskscope_service import problems
+from daskscope_service.connections import Connections
 from daskscope_service.fast_ingest import Answer
+from daskscope_service.periodic import PeriodicTask
 from daskscope_service.problems import Problem
 from daskscope_service.reception import SMALL, GoneError, Reception, Refusal, drain
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Requests that are here at a time, those that wait for a thread included.
 _MOST_REQUESTS = 2000
+
+#: Those of one address whose bodies have not arrived yet. It is a proxy's address, too.
+_MOST_OF_ONE = _MOST_REQUESTS // 2
 
 #: Where no body is expected, and every answer is wanted at once.
 _ALIVE, _READY = "/healthz", "/readyz"
@@ -45,6 +51,8 @@ class Front:
         database.
     at_once
         Answers a request with a small body on the event loop, or returns None.
+    connections
+        Learns which connections carry a request, and closes others in its rounds.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class Front:
         limits: Mapping[str, int],
         may_send: Callable[[str], bool],
         at_once: Callable[[WSGIEnvironment, bytes], Awaitable[Answer | None]],
+        connections: Connections,
     ) -> None:
         self._app = app
         self._at_once = at_once
@@ -63,7 +72,10 @@ class Front:
         self._reception = Reception()
         self._threads = ThreadPoolExecutor(threads, "daskscope-request")
         self._aside = ThreadPoolExecutor(2, "daskscope-ready")
+        self._connections = connections
+        self._closing = PeriodicTask("connections", connections.round, connections.interval)
         self._here = 0
+        self._sending: Counter[str] = Counter()
         self._environ: WSGIEnvironment = {
             "SCRIPT_NAME": "",
             "wsgi.errors": sys.stderr,
@@ -76,6 +88,7 @@ class Front:
 
     def close(self) -> None:
         """Wait for the requests that are being answered, and end the threads."""
+        self._closing.close()
         self._threads.shutdown()
         self._aside.shutdown()
 
@@ -89,11 +102,13 @@ class Front:
             request.response_bytes(*_BUSY)
             return
         self._here += 1
+        self._connections.begin(scope.client)
         try:
             await self._handle(scope, request)
         except GoneError:
             return
         finally:
+            self._connections.end(scope.client)
             self._here -= 1
 
     async def _handle(self, scope: Any, request: Any) -> None:
@@ -111,10 +126,8 @@ class Front:
             return
         try:
             limit = await self._limit(path, environ, length)
-            body = await self._reception.receive(request, length, limit, scope.http_version)
+            body = await self._receive(environ, request, length, limit)
         except Problem as problem:
-            if "HTTP_EXPECT" not in environ:  # else it sends nothing until it is asked to
-                await drain(request)
             environ["wsgi.input"] = Refusal(problem)
             await _run(threads, self._app, environ, request, last=scope.http_version != "2")
             return
@@ -130,6 +143,26 @@ class Front:
             await _run(threads, self._app, environ, request)
         finally:
             self._reception.give_back(body)
+
+    async def _receive(
+        self, environ: WSGIEnvironment, request: Any, length: int | None, limit: int
+    ) -> bytes:
+        """Receive a body, unless one address takes the places of all others."""
+        address, path = environ["REMOTE_ADDR"], environ["PATH_INFO"]
+        version = environ["SERVER_PROTOCOL"].removeprefix("HTTP/")
+        if self._sending[address] >= _MOST_OF_ONE:
+            raise _too_many_of_one()
+        self._sending[address] += 1
+        try:
+            return await self._reception.receive(request, length, limit, version)
+        except Problem:
+            if "HTTP_EXPECT" not in environ:  # else it sends nothing until it is asked to
+                await drain(request, self._limits.get(path, SMALL))
+            raise
+        finally:
+            self._sending[address] -= 1
+            if not self._sending[address]:
+                del self._sending[address]
 
     async def _limit(self, path: str, environ: WSGIEnvironment, length: int | None) -> int:
         """Return how many bytes of a body are received."""
@@ -215,6 +248,15 @@ def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
         if close is not None:
             close()
     return began[0], began[1], content
+
+
+def _too_many_of_one() -> Problem:
+    return Problem(
+        503,
+        f"{_MOST_OF_ONE} requests of your address have not arrived as a whole yet; send this "
+        "again.",
+        headers={"Retry-After": "5"},
+    )
 
 
 _BUSY = (

@@ -23,10 +23,10 @@ _RATE = 32 * 1024
 SMALL = forms.MAX_BYTES
 _ROOM = 256 * 1024 * 1024
 
-#: What is read of a body that is refused, in seconds and bytes: most senders look for an answer
-#: only when they have sent everything, and would find a broken connection instead.
-_DRAIN_SECONDS = 5.0
-_DRAIN_BYTES = 32 * 1024 * 1024
+#: Seconds in which a refused body is read: most senders look for an answer only when they have sent
+#: everything, and would find a broken connection instead. Where large bodies belong, it is longer.
+_DRAIN_SECONDS = 1.0
+_DRAIN_SECONDS_LARGE = 5.0
 
 
 class GoneError(Exception):
@@ -150,15 +150,16 @@ class Reception:
         )
 
 
-async def drain(request: Any) -> None:
-    """Read a little of what is left of a refused body, and drop it."""
-    left = _DRAIN_BYTES
+async def drain(request: Any, limit: int) -> None:
+    """Read what is left of a refused body, and drop it: ``limit`` bytes at most, and soon."""
+    left = limit
     with contextlib.suppress(RuntimeError):  # reading was begun, and goes on from there
         request.__aiter__()
     # StopAsyncIteration: it was received as a whole.
     with contextlib.suppress(TimeoutError, StopAsyncIteration):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            while left > 0 and (part := await request.__anext__()):
+        async with asyncio.timeout(_DRAIN_SECONDS if limit <= SMALL else _DRAIN_SECONDS_LARGE):
+            # Not by "async for", which would begin to read once more: granian allows that once.
+            while left > 0 and (part := await anext(request)):
                 left -= len(part)
 
 

@@ -184,6 +184,7 @@ def _connections() -> int:
 def _load(settings: Settings) -> Any:
     # Runs in the process that serves; the one that looks after it stays small without all this.
     from daskscope_service.application import close_app, create_app, limits
+    from daskscope_service.connections import Connections
     from daskscope_service.front import Front
 
     if multiprocessing.parent_process() is not None:
@@ -200,6 +201,9 @@ def _load(settings: Settings) -> Any:
         limits=limits(settings),
         at_once=app.extensions["daskscope.at_once"].answer,
         may_send=app.extensions["daskscope.tokens"].may_send,
+        connections=Connections(
+            settings.port, idle=settings.connection_idle, places=_connections()
+        ),
     )
 
 

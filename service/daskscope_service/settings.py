@@ -269,6 +269,11 @@ class Settings:
         "Seconds without a request after which a session ends (a page that updates itself "
         "makes requests). Every session ends after 30 days.",
     )
+    connection_idle: float = _setting(
+        60.0,
+        "DASKSCOPE_CONNECTION_IDLE",
+        "Seconds after which a connection that carries no request is closed.",
+    )
     retention_interval: float = _setting(
         3600.0,
         "DASKSCOPE_RETENTION_INTERVAL",
@@ -294,6 +299,7 @@ class Settings:
             ("quota_bytes", 0),
             ("silent_after", 1),
             ("session_idle", 300),
+            ("connection_idle", 0.1),
             ("retention_interval", 0),
             ("threads", 1),
             ("queue_size", 1),

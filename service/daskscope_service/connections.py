@@ -1,0 +1,151 @@
+"""Closes connections that carry no request: each takes one of a bounded number of places.
+
+The server closes one whose headers do not end, and HTTP/1 that asks nothing more. It leaves open
+whoever connects and sends nothing, and HTTP/2 that asks nothing. The kernel knows all of them by
+the process's open files, and :class:`~daskscope_service.front.Front` which of them have a request.
+Only Linux lists them by numbers that no two have (``/proc``): elsewhere, none is closed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+import termios
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_OPEN_FILES = "/proc/self/fd"
+
+#: Seconds between two rounds: one takes some 5 µs for each connection.
+_INTERVAL = 5.0
+
+#: A reader of an answer that is still under way gets so many times as long.
+_READING = 10
+
+#: Where more than the first share of all places is taken, unused connections are closed at once,
+#: until the second one is.
+_FULL, _ENOUGH = 3 / 4, 1 / 2
+
+
+@dataclass(slots=True)
+class _Connection:
+    peer: str
+    address: str
+    since: float
+
+
+class Connections:
+    """The connections of this process to ``port``, of which there may be ``places``.
+
+    ``idle``: seconds after which one that carries no request is closed.
+    """
+
+    def __init__(self, port: int, *, idle: float, places: int) -> None:
+        self._port = port
+        self._idle = idle
+        self._places = places
+        #: Seconds between two rounds.
+        self.interval = min(_INTERVAL, idle)
+        #: By the inode of the socket, for the number of an open file is soon that of another one.
+        self._known: dict[int, _Connection] = {}
+        self._requests: Counter[str] = Counter()
+        self._used: dict[str, float] = {}
+
+    def begin(self, peer: str) -> None:
+        """Note that a request of ``peer``, an address with its port, is here."""
+        self._requests[peer] += 1
+
+    def end(self, peer: str) -> None:
+        """Note that one is answered."""
+        self._used[peer] = time.monotonic()
+        self._requests[peer] -= 1
+        if not self._requests[peer]:
+            del self._requests[peer]
+
+    def round(self) -> None:
+        """Close what has carried no request for too long."""
+        if not os.path.isdir(_OPEN_FILES):
+            return
+        now = time.monotonic()
+        # What is noted while this looks is left to the next round.
+        used, self._used = self._used, {}
+        open_files = self._look(now)
+        for connection in self._known.values():
+            at = used.get(connection.peer)
+            if at is not None:
+                connection.since = max(connection.since, at)
+        unused = {
+            inode: file
+            for inode, file in open_files.items()
+            if self._known[inode].peer not in self._requests
+            and self._known[inode].peer not in self._used
+        }
+        for inode in self._too_long(unused, now):
+            _close(unused[inode], inode)
+
+    def _look(self, now: float) -> dict[int, int]:
+        """Return the open file of each connection, by its inode."""
+        found: dict[int, int] = {}
+        for name in os.listdir(_OPEN_FILES):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = os.fstat(int(name))
+                if not stat.S_ISSOCK(status.st_mode):
+                    continue
+                if status.st_ino not in self._known:
+                    peer = _peer(int(name), self._port)
+                    if peer is None:
+                        continue
+                    self._known[status.st_ino] = _Connection(*peer, since=now)
+                found[status.st_ino] = int(name)
+        for inode in self._known.keys() - found.keys():
+            del self._known[inode]
+        return found
+
+    def _too_long(self, unused: dict[int, int], now: float) -> Iterable[int]:
+        """Return the inodes of those to close, of ``unused`` ones."""
+        known = self._known
+        for inode, file in unused.items():
+            idle = now - known[inode].since
+            if idle >= self._idle and (idle >= self._idle * _READING or not _unsent(file)):
+                yield inode
+        if len(known) <= self._places * _FULL:
+            return
+        # Nobody loses anything but the time to connect again. Who has most of them is asked first.
+        of_address = Counter(connection.address for connection in known.values())
+        crowd = sorted(
+            unused, key=lambda inode: (-of_address[known[inode].address], known[inode].since)
+        )
+        yield from crowd[: len(known) - int(self._places * _ENOUGH)]
+
+
+def _peer(file: int, port: int) -> tuple[str, str] | None:
+    """Return whom a socket is connected to, with its port and without; None if not to ``port``."""
+    with socket.socket(fileno=os.dup(file)) as copy:
+        if copy.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        if copy.getsockname()[1] != port:
+            return None
+        host, its_port = copy.getpeername()[:2]  # raises if it only listens
+    return (f"[{host}]:{its_port}" if ":" in host else f"{host}:{its_port}"), host
+
+
+def _unsent(file: int) -> int:
+    """Return how many bytes the peer has not acknowledged; 0 if the system does not say."""
+    with contextlib.suppress(OSError):
+        answer = fcntl.ioctl(file, termios.TIOCOUTQ, b"\0" * 4)
+        return int.from_bytes(answer, "little")
+    return 0
+
+
+def _close(file: int, inode: int) -> None:
+    with (
+        contextlib.suppress(OSError),  # it has ended by itself
+        socket.socket(fileno=os.dup(file)) as copy,
+    ):
+        if os.fstat(copy.fileno()).st_ino == inode:  # the number may be another's by now
+            copy.shutdown(socket.SHUT_RDWR)
