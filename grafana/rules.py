@@ -72,6 +72,9 @@ _POINTS = Value(
 #: 1: the cluster said that it began; 2: and that it stopped.
 _SAID = Value("said", _count("", names.LOG_CLUSTER_STARTED, names.LOG_CLUSTER_STOPPED), 30 * DAY)
 
+#: Whether it was at work when it was last heard of: then 0.
+_IDLE = Value("idle", _gauge(names.CLUSTER_IDLE), HOUR)
+
 RULES: tuple[Rule, ...] = (
     Rule(
         uid="computation-failed",
@@ -104,10 +107,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         uid="cluster-silent",
         title="Cluster silent",
-        summary=f"{_WHO} tells nothing any more and did not say that it stopped",
+        summary=f"{_WHO} was at work, sends nothing any more and did not say that it stopped",
         severity="warning",
-        values=(_POINTS, _SAID),
-        condition="$points == 0 && $said == 1",
+        # One without work most likely ended with the process of its client, and nothing is lost.
+        values=(_POINTS, _SAID, _IDLE),
+        condition="$points == 0 && $said == 1 && $idle == 0",
         minutes=2,
         board=pipeline.BOARD,
         panel="When each cluster was last heard of",

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from tests.bench import (
+    dribble,
     exporter,
     first_data,
     page_tables,
@@ -107,8 +108,8 @@ def bench(
     service   heartbeats (also against a bare prototype) and metric points per second that are
               committed before they are acknowledged, with 10,000 clusters, a million computations
               and ten million points, and with a tenth of that; on SQLite and, where its server is
-              installed, on PostgreSQL. As tables in Markdown. Then stack, where it has been built,
-              and the pages
+              installed, on PostgreSQL. As tables in Markdown. Then how long pages take while 200
+              connections send a byte a second, stack, where it has been built, and the pages
     pages     of every page, and of every list of the API: how long it takes, how it grows with ten
               times the data, how large it is, and what a first visit fetches; likewise
     stack     metric points per second that are stored by the service, and by the real collector and
@@ -162,6 +163,9 @@ def bench(
             )
         measured["service"] = of_machine() | {"by clusters": of_service}
         click.echo(f"{service_tables.overview(of_service)}\n")
+        figures = dribble.measure(max(rounds // 4, 1), _tell)
+        measured["dribble"] = {"figures": as_data(figures)}
+        click.echo(f"{table(figures)}\n")
         if stack.is_here():
             _, measured["stack"] = stack.measure(max(rounds // 4, 1), seconds, _tell)
             click.echo(f"{service_tables.points(measured['stack']['points per second'])}\n")

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import requests
 
-from daskscope.protocol import Prices
+from daskscope.protocol import MAX_TEXT, Prices
+from daskscope_service.queries.scope import MOST_BYTES
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -88,6 +89,28 @@ def test_no_item_is_missing_or_there_twice_whatever_comes_in_meanwhile(
     assert page["next"] is None
     names = [json.dumps([item.get(key) for key in KEYS]) for item in found]
     assert names == [json.dumps([item.get(key) for key in KEYS]) for item in expected]
+
+
+def test_a_list_of_large_rows_ends_early_and_goes_on_at_the_cursor(reader: Reader) -> None:
+    now, cluster = time.time(), make_cluster()
+    for first in range(0, 150, 50):
+        reader.beat(
+            cluster=cluster,
+            seq=first + 1,
+            events=tuple(
+                make_event(id=f"e{n}", at=now - n, message="€" * MAX_TEXT)
+                for n in range(first, first + 50)
+            ),
+        )
+    answer = reader.ask("events", params={"limit": 1000})
+    assert len(answer.content) < 2 * MOST_BYTES
+    page = answer.json()
+    found = page["items"]
+    assert 0 < len(found) < 150
+    while page["next"]:
+        page = reader.get("events", limit=1000, cursor=page["next"])
+        found += page["items"]
+    assert [item["id"] for item in found] == [f"e{n}" for n in range(150)]
 
 
 #: What tells items apart.

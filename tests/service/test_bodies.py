@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from daskscope_service.db import schema
 from tests.patience import wait_until
 from tests.service.conftest import NewDatabase, standstill
-from tests.service.test_otlp import Sender
+from tests.service.test_otlp import AT, Sender
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -104,7 +104,7 @@ def test_otlp_is_answered_429_while_the_queue_is_full(
     with ServiceProcess(tmp_path, database_url=new_database(), queue_size=1, threads=4) as service:
         sender = Sender(service)
         request = ExportLogsServiceRequest()
-        request.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=10**18)
+        request.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=AT)
         body = request.SerializeToString()
         assert sender.post("logs", b"").ok  # which notes that the token is used: a write, too
         with ThreadPoolExecutor() as pool:
@@ -121,7 +121,7 @@ def test_otlp_is_answered_429_while_the_queue_is_full(
 def test_log_records_without_a_time_are_counted_and_the_others_kept(sender: Sender) -> None:
     request = ExportLogsServiceRequest()
     records = request.resource_logs.add().scope_logs.add().log_records
-    records.add(time_unix_nano=10**18).body.string_value = "kept"
+    records.add(time_unix_nano=AT).body.string_value = "kept"
     records.add().body.string_value = "refused"
     answer = sender.post("logs", gzip.compress(request.SerializeToString()), **GZIP)
     assert answer.status_code == 200

@@ -41,7 +41,7 @@ from tests.service.beats import (
 )
 from tests.service.beats import post as post_beat
 from tests.service.test_command_line import daskscope
-from tests.service.test_otlp import metrics_request
+from tests.service.test_otlp import AT, metrics_request
 from tests.service_process import ServiceProcess
 
 
@@ -75,7 +75,9 @@ def send_otlp(
     """Send a metric of the cluster, and a span and a log record of one of its computations."""
     metric = Metric(name="m")
     for second in range(3):
-        point = metric.gauge.data_points.add(time_unix_nano=(second + 1) * 10**9, as_double=1.0)
+        point = metric.gauge.data_points.add(
+            time_unix_nano=AT + (second + 1) * 10**9, as_double=1.0
+        )
         # A series is its cluster's, whoever works there.
         point.attributes.add(key="k").value.string_value = "of all" if cluster == "shared" else mark
     metrics = metrics_request(metric)
@@ -94,9 +96,11 @@ def send_otlp(
     span = (
         traces.resource_spans[0]
         .scope_spans.add()
-        .spans.add(trace_id=id, span_id=id[:8], name=mark, start_time_unix_nano=10**9)
+        .spans.add(
+            trace_id=id, span_id=id[:8], name=mark, start_time_unix_nano=AT, end_time_unix_nano=AT
+        )
     )
-    record = logs.resource_logs[0].scope_logs.add().log_records.add(time_unix_nano=10**9)
+    record = logs.resource_logs[0].scope_logs.add().log_records.add(time_unix_nano=AT + 10**9)
     record.body.string_value = mark
     for attributes in (span.attributes, record.attributes):
         attributes.add(key=names.COMPUTATION_ID).value.string_value = computation

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from daskscope_service.db.engine import writing
 from tests.service.beats import full_beat, make_beat, make_cluster, post
 from tests.service.conftest import NewDatabase, standstill
-from tests.service.test_otlp import metrics_request
+from tests.service.test_otlp import AT, metrics_request
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -104,7 +104,7 @@ def test_what_comes_in_is_counted(service: ServiceProcess) -> None:
     assert post(service.url, service.token(), b"{}").status_code == 400
     gauge = Metric(name="g")
     gauge.gauge.data_points.add(as_double=1.0)  # without a time
-    gauge.gauge.data_points.add(time_unix_nano=10**9, as_double=1.0)
+    gauge.gauge.data_points.add(time_unix_nano=AT + 10**9, as_double=1.0)
     assert requests.post(
         f"{service.url}/v1/metrics",
         data=metrics_request(gauge).SerializeToString(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, create_engine, func, insert, inspect, select, text
+from sqlalchemy import (
+    Connection,
+    MetaData,
+    create_engine,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 
 from daskscope.errors import ConfigurationError
 from daskscope_service.db import migrations, revisions, schema
@@ -203,6 +214,28 @@ def test_thread_seconds_of_clusters_that_are_there_are_summed_up(settings: Setti
     assert rows
     for seconds, all_, idle in rows:
         assert (all_, idle) == (sum(seconds.values()), seconds["idle"])
+
+
+def test_rows_that_a_number_from_far_ahead_froze_change_with_the_next_beat(
+    settings: Settings,
+) -> None:
+    make(settings, "0023")
+    frozen = [table.name for table in schema.metadata.sorted_tables if "seq" in table.c]
+    before = int(time.time() * 1000)
+    with raw(settings) as connection:
+        tables = MetaData()
+        tables.reflect(connection)
+        for name in frozen:
+            connection.execute(update(tables.tables[name]).values(seq=2**63 - 1))
+        connection.execute(update(tables.tables["cluster"]).values(seq=before))
+    upgrade_database(settings)
+    engine = open_database(settings)
+    with engine.connect() as connection:
+        for name in frozen:
+            table = schema.metadata.tables[name]
+            numbers = set(connection.execute(select(table.c.seq)).scalars())
+            assert numbers == {before if name == "cluster" else 0}, name
+    engine.dispose()
 
 
 def test_a_fresh_database_has_the_default_workspace_alone(settings: Settings) -> None:

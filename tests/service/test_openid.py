@@ -7,6 +7,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -25,6 +26,7 @@ from tests.oidc_provider import CLIENT_ID, SECRET, Provider, provider
 from tests.service.conftest import NewDatabase
 from tests.service.people import PASSWORD, browser_of, is_in, make_user
 from tests.service.test_command_line import daskscope
+from tests.service.test_sessions import age
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -242,6 +244,64 @@ def test_an_account_is_not_taken_over_by_its_name(
     refused = browser_of(open_service, another.name).get(account, timeout=30)
     assert refused.status_code == 403
     assert "already connected" in refused.text
+
+
+def test_an_invitation_to_a_name_keeps_out_no_one_whose_name_it_is(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    name = str(person["email"])
+    host = make_user(open_service, {"default": "owner"})
+    who = Caller(host.name, "default", "owner", host.id, False, "192.0.2.1")
+    _, code = members.invite(open_service.engine, who, name, "member")
+    form = {"code": code, "password": PASSWORD}
+    impostor = requests.Session()
+    assert impostor.post(f"{open_service.url}/invitation", data=form, timeout=30).ok
+    assert is_in(open_service, impostor)
+
+    idp.next(**person)
+    _, page = sign_in(open_service, target="/account")
+    assert f"{name} (127.0.0.1)" in page.text
+    assert "You are a viewer of the workspace default" in page.text  # and not what was invited
+    invited, known = (users.find(open_service.engine, n) for n in (name, f"{name} (127.0.0.1)"))
+    assert invited is not None
+    assert known is not None
+    assert invited.id != known.id
+    _, again = sign_in(open_service, target="/account")
+    assert f"{name} (127.0.0.1)" in again.text
+
+
+def test_who_signs_in_again_is_asked_by_the_provider_who_they_are(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    idp.next(**person)
+    browser, _ = sign_in(open_service)
+    user = users.find(open_service.engine, str(person["email"]))
+    assert user is not None
+    with writing(open_service.engine) as connection:
+        users.give_role(connection, user.id, "default", "owner", actor="test", address=None)
+
+    def act() -> requests.Response:
+        return browser.post(
+            f"{open_service.url}/settings/tokens",
+            data={"scope": "admin"},
+            headers={"Referer": f"{open_service.url}/settings/tokens"},
+            timeout=30,
+        )
+
+    age(open_service, browser, created_at=2 * 3600.0)
+    page = act()
+    assert page.status_code == 403
+    assert "Sign in again" in page.text
+    assert 'name="password"' not in page.text  # they have none
+    [link] = re.findall(r'href="(/sign-in/openid\?[^"]*)"', page.text)
+    there = browser.get(open_service.url + unescape(link), allow_redirects=False, timeout=30)
+    assert parse_qs(urlsplit(there.headers["Location"]).query)["prompt"] == ["login"]
+    back = browser.get(there.headers["Location"], timeout=30)
+    assert back.url == f"{open_service.url}/settings/tokens"
+    assert act().ok
+    # Else the provider decides whether it asks.
+    usual = requests.get(f"{open_service.url}/sign-in/openid", allow_redirects=False, timeout=30)
+    assert "prompt" not in parse_qs(urlsplit(usual.headers["Location"]).query)
 
 
 def test_only_who_began_it_connects_their_account(

@@ -18,7 +18,10 @@ from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.metrics import Meter
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -44,6 +47,9 @@ from tests.service.rows import POINTS
 from tests.service_process import ServiceProcess
 
 CLUSTER = "Scheduler-1"
+
+#: Nanoseconds: some time in November 2023.
+AT = 1_700_000_000 * 10**9
 RESOURCE = Resource({"service.name": "dask", "dask.cluster.id": CLUSTER})
 
 
@@ -174,7 +180,7 @@ def test_series_are_kept_apart_by_workspace_and_found_again(
 
 def test_the_same_points_twice_are_stored_once(sender: Sender) -> None:
     metric = Metric(name="m")
-    for time, value in ((1_000_000_000, 1.0), (2_000_000_000, 2.0)):
+    for time, value in ((AT, 1.0), (AT + 10**9, 2.0)):
         metric.gauge.data_points.add(time_unix_nano=time, as_double=value)
     body = metrics_request(metric).SerializeToString()
 
@@ -186,20 +192,21 @@ def test_the_same_points_twice_are_stored_once(sender: Sender) -> None:
 
 def test_what_cannot_be_kept_is_counted_in_the_answer_and_the_rest_is_kept(sender: Sender) -> None:
     gauge = Metric(name="g")
-    gauge.gauge.data_points.add(time_unix_nano=10**9, as_double=math.nan)
-    gauge.gauge.data_points.add(time_unix_nano=2 * 10**9, as_double=math.inf)
-    gauge.gauge.data_points.add(time_unix_nano=3 * 10**9, flags=1)
+    gauge.gauge.data_points.add(time_unix_nano=AT + 10**9, as_double=math.nan)
+    gauge.gauge.data_points.add(time_unix_nano=AT + 2 * 10**9, as_double=math.inf)
+    gauge.gauge.data_points.add(time_unix_nano=AT + 3 * 10**9, flags=1)
     gauge.gauge.data_points.add(as_double=1.0)  # without a time
-    gauge.gauge.data_points.add(time_unix_nano=4 * 10**9, as_int=0)
+    gauge.gauge.data_points.add(time_unix_nano=10**9, as_double=1.0)  # a clock that was never set
+    gauge.gauge.data_points.add(time_unix_nano=AT + 4 * 10**9, as_int=0)
     exponential = Metric(name="e")
-    exponential.exponential_histogram.data_points.add(time_unix_nano=10**9)
+    exponential.exponential_histogram.data_points.add(time_unix_nano=AT + 10**9)
 
     answer = sender.post("metrics", metrics_request(gauge, exponential).SerializeToString())
 
     assert answer.status_code == 200
     assert answer.headers["Content-Type"] == "application/x-protobuf"
     partial = ExportMetricsServiceResponse.FromString(answer.content).partial_success
-    assert partial.rejected_data_points == 5
+    assert partial.rejected_data_points == 6
     assert partial.error_message
     assert sender.points() == {("g", "value", "{}"): [("gauge", 0.0)]}
 
@@ -210,10 +217,10 @@ def test_series_with_names_that_no_index_holds_are_counted_and_the_rest_is_kept(
     long = random.Random(1).randbytes(MAX_SERIES_BYTES // 2).hex()  # it does not compress
     gauge = Metric(name="g")
     for length in (MAX_SERIES_BYTES - 50, MAX_SERIES_BYTES):
-        point = gauge.gauge.data_points.add(time_unix_nano=10**9, as_double=1.0)
+        point = gauge.gauge.data_points.add(time_unix_nano=AT + 10**9, as_double=1.0)
         point.attributes.add(key="k").value.string_value = long[:length]
     histogram = Metric(name=long)
-    histogram.histogram.data_points.add(time_unix_nano=10**9, bucket_counts=[1], sum=1.0)
+    histogram.histogram.data_points.add(time_unix_nano=AT + 10**9, bucket_counts=[1], sum=1.0)
 
     answer = sender.post("metrics", metrics_request(gauge, histogram).SerializeToString())
 
@@ -236,14 +243,14 @@ def test_the_character_that_postgresql_lacks_is_replaced(sender: Sender) -> None
     assert row["name"] == "a\ufffdb"
 
     logs = ExportLogsServiceRequest()
-    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=10**18)
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=AT)
     record.body.string_value = record.event_name = "\0"
     assert sender.post("logs", logs.SerializeToString()).ok
     (row,) = sender.rows(schema.log_record)
     assert row["body"] == row["event_name"] == "\ufffd"
 
     metric = Metric(name="m\0", unit="\0")
-    point = metric.gauge.data_points.add(time_unix_nano=10**9, as_int=1)
+    point = metric.gauge.data_points.add(time_unix_nano=AT + 10**9, as_int=1)
     point.attributes.add(key="\0").value.string_value = "\0"
     assert sender.post("metrics", metrics_request(metric).SerializeToString()).ok
     (key,) = sender.points()
@@ -257,24 +264,24 @@ def test_points_of_a_known_series_are_told_apart_by_all_that_they_may_have(sende
         return one
 
     first = Metric(name="m")
-    first.gauge.data_points.append(point(time_unix_nano=10**9, as_double=0.5))
+    first.gauge.data_points.append(point(time_unix_nano=AT + 10**9, as_double=0.5))
     assert sender.post("metrics", metrics_request(first).SerializeToString()).ok
 
     kept = [
-        (point(time_unix_nano=2 * 10**9, as_double=-1.5), -1.5),
-        (point(time_unix_nano=3 * 10**9, as_int=-7), -7.0),
-        (point(time_unix_nano=4 * 10**9, as_double=0.0), 0.0),
-        (point(time_unix_nano=5 * 10**9, as_int=0), 0.0),
-        (point(time_unix_nano=6 * 10**9, start_time_unix_nano=1, as_double=2.5), 2.5),
-        (point(time_unix_nano=7 * 10**9, start_time_unix_nano=1, as_int=2**40), 2.0**40),
+        (point(time_unix_nano=AT + 2 * 10**9, as_double=-1.5), -1.5),
+        (point(time_unix_nano=AT + 3 * 10**9, as_int=-7), -7.0),
+        (point(time_unix_nano=AT + 4 * 10**9, as_double=0.0), 0.0),
+        (point(time_unix_nano=AT + 5 * 10**9, as_int=0), 0.0),
+        (point(time_unix_nano=AT + 6 * 10**9, start_time_unix_nano=1, as_double=2.5), 2.5),
+        (point(time_unix_nano=AT + 7 * 10**9, start_time_unix_nano=1, as_int=2**40), 2.0**40),
     ]
-    with_example = point(time_unix_nano=8 * 10**9, as_double=8.5)
+    with_example = point(time_unix_nano=AT + 8 * 10**9, as_double=8.5)
     with_example.exemplars.add(time_unix_nano=1, as_double=1.0)
     kept.append((with_example, 8.5))
     refused = [
-        point(time_unix_nano=20 * 10**9, as_double=math.nan),
-        point(time_unix_nano=21 * 10**9, start_time_unix_nano=1, as_double=math.inf),
-        point(time_unix_nano=22 * 10**9, as_double=1.0, flags=1),
+        point(time_unix_nano=AT + 20 * 10**9, as_double=math.nan),
+        point(time_unix_nano=AT + 21 * 10**9, start_time_unix_nano=1, as_double=math.inf),
+        point(time_unix_nano=AT + 22 * 10**9, as_double=1.0, flags=1),
         point(as_double=1.0),
         point(start_time_unix_nano=10**9, as_double=1.0),
     ]
@@ -297,7 +304,7 @@ def test_points_of_any_length_are_found_between_others(sender: Sender) -> None:
     def request(seconds: int) -> bytes:
         metric = Metric(name="m")
         for value, name in enumerate(names):
-            point = metric.sum.data_points.add(time_unix_nano=seconds * 10**9, as_int=value)
+            point = metric.sum.data_points.add(time_unix_nano=AT + seconds * 10**9, as_int=value)
             point.attributes.add(key=name).value.string_value = "v"
             for _ in range(empty):
                 metric.sum.data_points.add()
@@ -337,16 +344,24 @@ def test_spans_are_stored(sender: Sender) -> None:
     assert outer["started_at"] <= inner["started_at"] <= inner["stopped_at"] <= outer["stopped_at"]
 
 
-def test_a_span_with_a_broken_id_is_refused_and_the_others_kept(sender: Sender) -> None:
+def test_a_span_with_a_broken_id_or_time_is_refused_and_the_others_kept(sender: Sender) -> None:
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
-    spans.add(trace_id=b"short", span_id=b"12345678", name="bad")
-    spans.add(trace_id=b"1234567890123456", span_id=b"12345678", name="good")
+    ids, times = (b"1234567890123456", b"12345678"), (AT, AT + 10**9)
+    for (trace_id, id), (start, end), name in (
+        ((b"short", ids[1]), times, "bad"),
+        (ids, (0, AT), "began in 1970"),
+        (ids, (AT, 0), "never ended"),
+        (ids, (AT, 2**63), "ended in the year 2262"),
+        (ids, times, "good"),
+    ):
+        span = spans.add(trace_id=trace_id, span_id=id, name=name)
+        span.start_time_unix_nano, span.end_time_unix_nano = start, end
 
     answer = sender.post("traces", request.SerializeToString())
 
     partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
-    assert partial.rejected_spans == 1
+    assert partial.rejected_spans == 4
     assert [row["name"] for row in sender.rows(schema.span)] == ["good"]
 
 
@@ -378,9 +393,24 @@ def test_log_records_are_stored_with_event_and_trace(sender: Sender) -> None:
     assert row["cluster"] == CLUSTER
 
 
+def test_a_log_record_of_an_impossible_time_is_refused_and_the_others_kept(sender: Sender) -> None:
+    request = ExportLogsServiceRequest()
+    records = request.resource_logs.add().scope_logs.add().log_records
+    for time in (0, 1, 2**63, AT):
+        records.add(time_unix_nano=time).body.string_value = str(time)
+    records.add(observed_time_unix_nano=AT).body.string_value = "observed"
+
+    answer = sender.post("logs", request.SerializeToString())
+
+    partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_log_records == 3
+    assert "between 2015 and tomorrow" in partial.error_message
+    assert {row["body"] for row in sender.rows(schema.log_record)} == {str(AT), "observed"}
+
+
 def test_the_same_log_record_twice_is_stored_once(sender: Sender) -> None:
     request = ExportLogsServiceRequest()
-    record = request.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=10**18)
+    record = request.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=AT)
     record.body.kvlist_value.values.add(key="k").value.int_value = 5
     record.event_name = "dask.event"
     for _ in range(2):

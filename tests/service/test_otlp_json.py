@@ -89,12 +89,12 @@ def test_what_cannot_be_kept_is_counted_in_the_answer_and_the_rest_is_kept(sende
         sender,
         "metrics",
         points(
-            {"timeUnixNano": "1000000000", "asDouble": 1.5},
-            {"timeUnixNano": "2000000000", "asInt": "3"},
-            {"timeUnixNano": "3000000000", "asDouble": "NaN"},
+            {"timeUnixNano": "1700000001000000000", "asDouble": 1.5},
+            {"timeUnixNano": "1700000002000000000", "asInt": "3"},
+            {"timeUnixNano": "1700000003000000000", "asDouble": "NaN"},
             {"asDouble": 1.0},
             {"timeUnixNano": str(2**64 - 1), "asDouble": 1.0},  # centuries ahead
-            {"timeUnixNano": "4000000000", "asDouble": 1e300},
+            {"timeUnixNano": "1700000004000000000", "asDouble": 1e300},
         ),
     )
     partial = answer.json()["partialSuccess"]

@@ -32,7 +32,7 @@ from tests.service.beats import (
 )
 from tests.service.people import browser_of, follow, make_user
 from tests.service.rows import POINTS
-from tests.service.test_otlp import metrics_request
+from tests.service.test_otlp import AT, metrics_request
 from tests.service_process import ServiceProcess
 
 
@@ -223,7 +223,9 @@ def test_points_of_one_series_through_both_are_one_line(
         for series in range(20):
             # Both meet the series for the first time, in opposite orders.
             key = series if number % 2 else 19 - series
-            point = metric.gauge.data_points.add(time_unix_nano=(number + 1) * 10**9, as_double=1.0)
+            point = metric.gauge.data_points.add(
+                time_unix_nano=AT + (number + 1) * 10**9, as_double=1.0
+            )
             point.attributes.add(key="k").value.string_value = str(key)
         return requests.post(
             f"{two[number % 2].url}/v1/metrics",

@@ -26,6 +26,7 @@ from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_beat, make_cluster
 from tests.service.conftest import NewDatabase
 from tests.service.test_extremes import sign_in
+from tests.service.test_otlp import AT
 
 
 class Service:
@@ -151,7 +152,7 @@ def test_nothing_is_remembered_of_what_was_not_stored(
         unknown = bytes([0xFA, 0x7F, 0xFF, 0x7F]) + b"u" * 16_383
         request.Clear()
         point = request.resource_metrics.add().scope_metrics.add().metrics.add(name="known")
-        point.gauge.data_points.add(time_unix_nano=10**18, as_double=1.0).MergeFromString(unknown)
+        point.gauge.data_points.add(time_unix_nano=AT, as_double=1.0).MergeFromString(unknown)
         answer = service.post(
             "/v1/metrics",
             request.SerializeToString(),

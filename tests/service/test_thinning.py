@@ -22,7 +22,7 @@ from daskscope_service.retention.throttle import Step, Throttle
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from daskscope_service.telemetry.store import Line, rate
 from tests.service.rows import POINTS
-from tests.service.test_otlp import metrics_request
+from tests.service.test_otlp import AT, metrics_request
 from tests.service_process import ServiceProcess
 
 WIDTH = 300_000
@@ -128,7 +128,7 @@ def test_coarser_points_are_few_and_have_grown_by_as_much(raw: list[tuple[int, i
 
 def send(service: ServiceProcess, token: str, name: str, second: int) -> requests.Response:
     metric = Metric(name=name)
-    metric.gauge.data_points.add(time_unix_nano=second * 10**9, as_double=float(second))
+    metric.gauge.data_points.add(time_unix_nano=AT + second * 10**9, as_double=float(second))
     return requests.post(
         f"{service.url}/v1/metrics",
         data=metrics_request(metric).SerializeToString(),
@@ -162,7 +162,7 @@ def test_points_do_not_go_to_who_has_the_id_of_a_removed_series(service: Service
     query = select(schema.series.c.id).where(schema.series.c.metric == "removed")
     with engine.connect() as connection:
         (again,) = connection.execute(query).scalars()
-    assert points_of(engine, again) == [(2000, 2.0)]
+    assert points_of(engine, again) == [(AT // 10**6 + 2000, 2.0)]
 
 
 def test_no_acknowledged_point_is_lost_while_series_are_removed(service: ServiceProcess) -> None:
@@ -203,4 +203,4 @@ def test_no_acknowledged_point_is_lost_while_series_are_removed(service: Service
     with engine.connect() as connection:
         there = {tuple(row) for row in connection.execute(query)}
     assert acknowledged
-    assert {(name, second * 1000) for name, second in acknowledged} <= there
+    assert {(name, AT // 10**6 + second * 1000) for name, second in acknowledged} <= there

@@ -71,7 +71,11 @@ STORIES = {
     "gone with work": Story(
         heard=9, processing=always(5), sets_off=("computation-lost", "cluster-silent")
     ),
+    # At work without tasks, as in a call of client.run.
     "gone": Story(heard=9, processing=always(0), sets_off=("cluster-silent",)),
+    "ended without a word": Story(
+        heard=9, processing=always(0), idle=lambda age: max(0, 20 - age) * 60
+    ),
     "late": Story(heard=1.5),
     "burns": Story(
         idle=lambda age: (120 - age) * 60, processing=always(0), sets_off=("idle-and-burning",)

@@ -30,7 +30,7 @@ _ALGORITHMS = (
 
 #: Seconds: for each request to the provider; for which it is asked nothing after one without an
 #: answer; by which its clock may be off; and for which what it says of itself is kept.
-_TIMEOUT = 5.0
+_TIMEOUT = 2.0
 _PAUSE = 30.0
 _LEEWAY = 60
 _KEPT = 600.0

@@ -23,7 +23,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from sqlalchemy import Engine, Table
 
 from daskscope import names
-from daskscope.protocol import MAX_AHEAD, MAX_CLUSTER_ID, MAX_NAME, MAX_WORDS
+from daskscope.protocol import EARLIEST, MAX_AHEAD, MAX_CLUSTER_ID, MAX_NAME, MAX_WORDS
 from daskscope_service.db import schema
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.statements import Upsert
@@ -39,13 +39,16 @@ _STATUS = {
 #: Characters of attributes, as JSON, and of a record's body.
 MAX_CHARACTERS = 128 * 1024
 
+#: The earliest time that is stored, in nanoseconds: what is before has a clock that was never set.
+EARLIEST_NANOSECONDS = int(EARLIEST * 1e9)
+
 _REASON_OF_SPANS = (
     "a span needs a trace id of 16 bytes, an id of 8, and a parent id of 8 or none; a name "
     f"of at most {MAX_WORDS} characters and attributes of at most {MAX_CHARACTERS}; and a "
-    "start and an end no later than tomorrow"
+    "start and an end between 2015 and tomorrow"
 )
 _REASON_OF_RECORDS = (
-    "a log record needs a time no later than tomorrow; a body and attributes of at most "
+    "a log record needs a time between 2015 and tomorrow; a body and attributes of at most "
     f"{MAX_CHARACTERS} characters and an event name of at most {MAX_NAME}; a trace id of 16 "
     "bytes or none, and a span id of 8 or none"
 )
@@ -166,7 +169,8 @@ def _span_row(span: Span, workspace: str, cluster: str, latest: int) -> tuple[An
         and len(span.parent_span_id) in (0, 8)
         and len(span.name) <= MAX_WORDS
         and len(attributes) <= MAX_CHARACTERS
-        and max(span.start_time_unix_nano, span.end_time_unix_nano) <= latest
+        and EARLIEST_NANOSECONDS <= span.start_time_unix_nano <= latest
+        and EARLIEST_NANOSECONDS <= span.end_time_unix_nano <= latest
     )
     if not fits:
         return None
@@ -192,7 +196,7 @@ def _log_row(
     body, told = text(record.body), json(attributes)
     event = without_nul(record.event_name or str(attributes.get(names.EVENT_NAME, "")))
     fits = (
-        0 < at <= latest
+        EARLIEST_NANOSECONDS <= at <= latest
         and max(len(body), len(told)) <= MAX_CHARACTERS
         and len(event) <= MAX_NAME
         and len(record.trace_id) in (0, 16)

@@ -32,6 +32,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.otlp import (
+    EARLIEST_NANOSECONDS,
     Outcome,
     cluster_of,
     json,
@@ -166,7 +167,7 @@ class MetricStore:
             rejected,
             f"the service stores only numbers up to {MAX_NUMBER:g}, of gauges, sums and "
             f"histograms with at most {MAX_BOUNDS} bounds, with names and attributes of at "
-            f"most {MAX_SERIES_BYTES} bytes and a time no later than tomorrow",
+            f"most {MAX_SERIES_BYTES} bytes and a time between 2015 and tomorrow",
         )
 
     def _decode(
@@ -267,7 +268,7 @@ def _numbers(
     # The hot loop: every name in it is looked up for every point.
     add = decoded.rows.append
     latest = decoded.latest
-    least, most = -MAX_NUMBER, MAX_NUMBER
+    least, most, earliest = -MAX_NUMBER, MAX_NUMBER, EARLIEST_NANOSECONDS
     read = _TIME_AND_VALUE.unpack_from
     kept = end = 0
     # The bytes of all points in one go: to ask each for its own takes 1.4 times as long, and for
@@ -285,7 +286,7 @@ def _numbers(
             if ids is not None and has in (_HAS_DOUBLE, _HAS_INT):
                 if has == _HAS_INT:
                     (number,) = _INT.unpack_from(whole, start + 10)
-                if least <= number <= most and _MS <= nanoseconds <= latest:
+                if least <= number <= most and earliest <= nanoseconds <= latest:
                     add((ids[0], nanoseconds // _MS, number))
                     kept += 1
                     continue
@@ -296,8 +297,7 @@ def _numbers(
         if (
             not least <= value <= most
             or point.flags & _NO_VALUE
-            or not time
-            or point.time_unix_nano > latest
+            or not earliest <= point.time_unix_nano <= latest
         ):
             continue
         kept += 1
@@ -336,8 +336,7 @@ def _histograms(
             or len(point.explicit_bounds) > MAX_BOUNDS
             or not -MAX_NUMBER <= point.sum <= MAX_NUMBER
             or point.flags & _NO_VALUE
-            or not time
-            or point.time_unix_nano > decoded.latest
+            or not EARLIEST_NANOSECONDS <= point.time_unix_nano <= decoded.latest
         ):
             continue
         values = _values(point)

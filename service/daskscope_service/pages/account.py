@@ -167,21 +167,32 @@ def sign_in_again(problem: access.SignInAgain) -> ResponseReturnValue:
         return answer_problem(problem)
     before = urlsplit(request.referrer or "")
     target = access.safe_next(before.path if before.netloc == request.host else None)
-    return sign_in_page(target, problem.status, problem.detail, again=g.session.user_name or "")
+    name, user = g.session.user_name or "", g.session.user
+    has_password = user is None or users.has_password(current_engine(), user)
+    return sign_in_page(
+        target, problem.status, problem.detail, again=name, has_password=has_password
+    )
 
 
 def sign_in_page(
-    target: str, status: int = 200, wrong: str | None = None, *, again: str | None = None
+    target: str,
+    status: int = 200,
+    wrong: str | None = None,
+    *,
+    again: str | None = None,
+    has_password: bool = True,
 ) -> tuple[str, int]:
     """Return the sign-in page; it leads to ``target``, and says what was ``wrong``.
 
     ``again``: the name of who is signed in, and is to show that they are there themselves.
+    ``has_password``: they may do so by a password.
     """
     page = render_template(
         "sign_in.html",
         next=target,
         wrong=wrong,
         again=again,
+        has_password=has_password,
         by_token="token" in request.form,
         provider=provider_name(),
     )

@@ -1,0 +1,104 @@
+"""How long pages take while many connections send a byte now and then, against without them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import selectors
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.bench.questions import Reader, make_owner
+from tests.bench.results import Figure
+from tests.bench.stock import Stock
+from tests.bench.stock_fill import fill
+from tests.service_process import ServiceProcess
+
+#: Connections that dribble, and the seconds in which each sends a byte.
+CONNECTIONS = 200
+_SECONDS = 1.0
+
+#: The stock, and how often each page is asked for in a turn.
+_CLUSTERS = 100
+_ASKS = 20
+_PAGES = ("/", "/clusters", "/computations", "/exceptions", "/api/v1/clusters")
+_WORKSPACE = "bench"
+
+#: What they begin with. A body is waited for, a head that is not complete likewise.
+_BEGUN = (
+    b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n",
+    b"POST /v1/metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n",
+    b"GET / HTTP/1.1\r\nX: ",
+)
+
+
+def measure(rounds: int, tell: Callable[[str], None]) -> list[Figure]:
+    """Ask for pages in ``rounds`` of two turns each: without the connections, and with them."""
+    slowest: dict[bool, list[float]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as parts:
+        service = parts.enter_context(
+            ServiceProcess(Path(folder), log_level="warning", retention_interval=0)
+        )
+        fill(service, Stock(_WORKSPACE, _CLUSTERS, int(time.time())), lambda _: None)
+        make_owner(service, _WORKSPACE)
+        reader = Reader(service, service.token(workspace=_WORKSPACE))
+        parts.enter_context(reader)
+        _ask(reader)  # to warm up
+        for number in range(rounds):
+            for dribble in (False, True) if number % 2 else (True, False):
+                with _dribbling(service.port) if dribble else contextlib.nullcontext():
+                    slowest[dribble].append(_ask(reader))
+            tell(
+                f"pages, round {number + 1} of {rounds}: p95 {1000 * slowest[False][-1]:.1f} ms, "
+                f"while {CONNECTIONS} connections dribble {1000 * slowest[True][-1]:.1f} ms"
+            )
+    what = f"pages' p95 while {CONNECTIONS} connections dribble"
+    return [Figure.of_ratios(what, slowest[True], slowest[False])]
+
+
+def _ask(reader: Reader) -> float:
+    """Return the 95th percentile of the seconds that pages take."""
+    seconds = [reader.ask(page)[0] for page in _PAGES * _ASKS]
+    return statistics.quantiles(seconds, n=20)[-1]
+
+
+@contextmanager
+def _dribbling(port: int) -> Iterator[None]:
+    ended, begun = threading.Event(), threading.Event()
+    thread = threading.Thread(target=_dribble, args=(port, begun, ended), daemon=True)
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _dribble(port: int, begun: threading.Event, ended: threading.Event) -> None:
+    kinds = itertools.cycle(_BEGUN)
+    with selectors.DefaultSelector() as answers, ExitStack() as all_peers:
+        open_now: list[socket.socket] = []
+        while not ended.is_set():
+            while len(open_now) < CONNECTIONS:  # the service closes them when their time is over
+                peer = all_peers.enter_context(socket.create_connection(("127.0.0.1", port)))
+                peer.sendall(next(kinds))
+                answers.register(peer, selectors.EVENT_READ)
+                open_now.append(peer)
+            begun.set()
+            for peer in list(open_now):
+                if ended.wait(_SECONDS / CONNECTIONS):
+                    return
+                with contextlib.suppress(OSError):
+                    peer.sendall(b"x")
+            for key, _ in answers.select(0):
+                peer = key.fileobj  # type: ignore[assignment]
+                answers.unregister(peer)
+                open_now.remove(peer)
+                peer.close()
