@@ -534,6 +534,6 @@ def test_a_manager_in_another_process_is_asked_to_close(recorder: Recorder, list
             recorder.commands = [_command()]
             _eventually(lambda: cluster.status == Status.closed, "the cluster closes")
             _eventually(lambda: client.status == "closed", "the client closes")
-        assert "Its manager is asked" in _row(recorder, "closing").detail
+        assert "Its cluster manager is asked" in _row(recorder, "closing").detail
         assert _stop(recorder).shutdowns
     assert heard[:2] == ([] if listens == "no one" else ["announced", "closing"])

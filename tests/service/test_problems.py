@@ -55,7 +55,7 @@ def test_a_stored_row_that_breaks_a_query_is_the_operators_to_know(
         answer = client.get(path)
     assert answer.status_code == 500
     assert "out of range" not in answer.text  # nothing of the row
-    assert "Its log has the details" in answer.get_json()["detail"]
+    assert "finds the details in its log" in answer.get_json()["detail"]
     [record] = caplog.records
     assert record.getMessage() == "GET /api/v1/<path:rest> failed"
     assert record.exc_info
