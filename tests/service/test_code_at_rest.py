@@ -64,12 +64,20 @@ class Secrets:
         answer = post(service.url, token, beat)
         assert answer.status_code == 200, answer.text
         said = {"key": "exception.stacktrace", "value": {"stringValue": self["otlp"]}}
+        at = str(1_700_000_000_000_000_000 + seq)
         record = {
-            "timeUnixNano": str(1_700_000_000_000_000_000 + seq),
+            "timeUnixNano": at,
             "body": {"stringValue": self["body"]},
             "attributes": [said],
         }
-        span = {"traceId": "1" * 32, "spanId": "2" * 16, "name": "task", "attributes": [said]}
+        span = {
+            "traceId": "1" * 32,
+            "spanId": "2" * 16,
+            "name": "task",
+            "startTimeUnixNano": at,
+            "endTimeUnixNano": at,
+            "attributes": [said],
+        }
         for path, document in (
             ("logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}),
             ("traces", {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}),
@@ -225,7 +233,10 @@ def test_without_its_key_the_service_does_not_start_and_says_what_to_do(
     for environment, said in (
         ({}, f"It is not in {file}, which has none"),
         ({"DASKSCOPE_CODE_KEYS": "ab" * 32}, "It is not in DASKSCOPE_CODE_KEYS, which has others"),
-        ({"DASKSCOPE_CODE_KEYS": "ab" * 31}, "DASKSCOPE_CODE_KEYS, key 1: a key of code has 64"),
+        (
+            {"DASKSCOPE_CODE_KEYS": "ab" * 31},
+            "DASKSCOPE_CODE_KEYS, key 1: an encryption key has 64",
+        ),
     ):
         done = daskscope(*start, **environment)
         assert done.returncode == 1

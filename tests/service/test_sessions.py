@@ -313,7 +313,7 @@ def test_what_gives_rights_or_removes_for_good_needs_a_fresh_sign_in(
     for act in acts:
         refused = act()
         assert refused.status_code == 403
-        assert "a sign-in within the last hour" in refused.text
+        assert "who you are within the last hour" in refused.text
     assert f'value="{owner.name}"' in acts[1]().text  # and whose password it takes
     assert 'name="next" value="/settings/members"' in acts[1]().text
     assert tokens.list_in(shared_service.engine, workspace) == []

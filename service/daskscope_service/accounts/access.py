@@ -43,8 +43,8 @@ class SignInAgain(Problem):
     def __init__(self) -> None:
         super().__init__(
             403,
-            "This requires a sign-in within the last hour. Sign in again, or with a new "
-            "link, and repeat it.",
+            "This requires that you showed who you are within the last hour. Sign in again, or "
+            "with a new link, and repeat it.",
             title="Sign in again",
             reason="sign in again",
         )
@@ -179,7 +179,9 @@ def check_fresh() -> None:
     that was left signed in. A token of scope ``admin`` is there to do so.
     """
     session: Session | None = g.get("session")
-    if session is not None and session.created_at < time.time() - FRESH_SECONDS:
+    if session is None:
+        return
+    if not session.proven or session.created_at < time.time() - FRESH_SECONDS:
         raise SignInAgain
 
 

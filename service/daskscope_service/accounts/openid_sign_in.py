@@ -94,6 +94,7 @@ def begin(
                 user=user_id,
                 address=network(address),
                 expires_at=now + SECONDS,
+                again=again,
             )
         )
     try:
@@ -159,7 +160,9 @@ def finish(
                 connection, provider, settings, person, attempt.user, is_invited, address
             )
         with writing(engine) as connection:
-            session_id = _start(connection, user_id, attempt.target, address, agent)
+            session_id = _start(
+                connection, user_id, attempt.target, address, agent, proven=attempt.again
+            )
     except IntegrityError:  # the same person at the same moment, in another window
         raise OpenIDError("two sign-ins at the same moment; try again") from None
     except NotLetIn as error:
@@ -214,7 +217,9 @@ def _user_of(
     return str(known)
 
 
-def _start(connection: Connection, user_id: str, target: str, address: str, agent: str) -> str:
+def _start(
+    connection: Connection, user_id: str, target: str, address: str, agent: str, *, proven: bool
+) -> str:
     row = connection.execute(
         select(user.c.name, user.c.disabled_at).where(user.c.id == user_id).with_for_update()
     ).first()
@@ -234,7 +239,7 @@ def _start(connection: Connection, user_id: str, target: str, address: str, agen
         workspace=workspace,
         address=address,
     )
-    return sessions.start(connection, workspace=workspace, user=user_id, agent=agent)
+    return sessions.start(connection, workspace=workspace, user=user_id, agent=agent, proven=proven)
 
 
 def _check_domain(settings: Settings, person: Person) -> None:

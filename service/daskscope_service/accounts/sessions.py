@@ -65,7 +65,9 @@ _SYSTEMS = (
 class Session:
     """A session in force. Times are seconds since the epoch, UTC; None is not known.
 
-    ``user`` and ``user_name`` are None where it began with a link or a token.
+    ``user`` and ``user_name`` are None where it began with a link or a token. ``proven``: they
+    showed who they are as it began. Whoever a provider let in may only have found a browser that
+    was signed in there.
     """
 
     id_hash: bytes
@@ -77,6 +79,7 @@ class Session:
     created_at: float
     last_seen_at: float | None
     browser: str | None
+    proven: bool
 
     @property
     def who(self) -> str:
@@ -96,6 +99,7 @@ _IN_FORCE = (
         table.c.created_at,
         table.c.last_seen_at,
         table.c.browser,
+        table.c.proven,
     )
     .select_from(
         table.outerjoin(user, user.c.id == table.c.user)
@@ -123,10 +127,11 @@ def start(
     user: str | None = None,
     token: str | None = None,
     agent: str = "",
+    proven: bool = True,
 ) -> str:
     """Start a session and return its id. Give a ``user``, or a ``role`` and perhaps a ``token``.
 
-    ``agent`` is what the browser says of itself.
+    ``agent`` is what the browser says of itself; ``proven`` is as in :class:`Session`.
     """
     session_id = new_secret()
     now = time.time()
@@ -142,6 +147,7 @@ def start(
             expires_at=now + SECONDS,
             last_seen_at=now,
             browser=browser(agent),
+            proven=proven,
         )
     )
     return session_id

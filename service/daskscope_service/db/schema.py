@@ -105,6 +105,8 @@ session = Table(
     Column("role", String),  # None: what the user is in the workspace
     Column("last_seen_at", Float),
     Column("browser", String),
+    # False: a provider let them in, and may not have asked who they are
+    Column("proven", Boolean, nullable=False),
     Index("session_by_user", "user"),
 )
 
@@ -156,6 +158,7 @@ openid_attempt = Table(
     Column("user", String),  # who connects their account; None: a sign-in
     Column("address", String, nullable=False),  # of IPv6, its network
     Column("expires_at", Float, nullable=False),
+    Column("again", Boolean, nullable=False),  # the provider asks them who they are
     Index("openid_attempt_by_address", "address", "expires_at"),
     Index("openid_attempt_by_expiry", "expires_at"),
 )
