@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from flask import Response
 from sqlalchemy import (
     Connection,
     Engine,
+    Select,
     and_,
     bindparam,
     case,
@@ -88,7 +90,7 @@ class Session:
 
 
 _ROLE = case((table.c.user.is_(None), table.c.role), else_=member.c.role)
-_IN_FORCE = (
+_IN_FORCE: Select[*tuple[Any, ...]] = (
     select(
         table.c.id_hash,
         table.c.workspace,
