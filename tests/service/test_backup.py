@@ -147,7 +147,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changed(
     for wrong, said in (
         (text, "not a database"),
         (other, "no table of daskscope"),
-        (newer, "a newer one"),
+        (newer, "a newer daskscope"),
         (cut, "malformed"),
         (damaged, f"{damaged} is damaged"),
         (tmp_path / "missing", "does not exist"),

@@ -491,7 +491,7 @@ def test_another_version_is_told_which_one_is_understood_even_if_its_fields_diff
 ) -> None:
     answer = post(shared_service.url, token, b'{"protocol": "7.3", "herd": []}')
     assert answer.status_code == 400
-    assert "understands version 1.x" in answer.json()["detail"]
+    assert "supports version 1.x" in answer.json()["detail"]
     assert "7.3" in answer.json()["detail"]
     assert post(shared_service.url, token, edited("protocol", "1.99")).ok
 

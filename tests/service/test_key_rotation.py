@@ -273,7 +273,9 @@ def test_a_file_of_keys_that_holds_something_else_is_named(tmp_path: Path) -> No
     settings = Settings(data_dir=tmp_path)
     upgrade_database(settings)
     engine = open_database(settings)
-    with pytest.raises(ConfigurationError, match=r"code.keys: a key of code has 64 hex") as error:
+    with pytest.raises(
+        ConfigurationError, match=r"code.keys: an encryption key has 64 hex"
+    ) as error:
         key_rotation.begin(engine)
     engine.dispose()
     assert "secret" not in str(error.value)

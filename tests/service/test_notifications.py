@@ -166,7 +166,7 @@ def test_a_message_that_is_not_taken_is_told_of_and_tried_again(
     add(workspace, owner, webhook.address)
     workspace.beat(computations=(erred(),))
     wait_until(lambda: shown(workspace)["failure"])
-    assert "was not taken" in shown(workspace)["failure"]
+    assert "was not accepted" in shown(workspace)["failure"]
     assert "s3cr3t" not in shown(workspace)["failure"]
     assert webhook.refused == 1
     page = owner.get(f"{workspace.service.url}/settings/notifications", timeout=30).text
@@ -282,8 +282,8 @@ def test_a_test_says_whether_it_was_sent(
     webhook.status = 403
     answer = owner.post(f"{by_api}/test", timeout=30).json()
     assert answer["sent"] is False
-    assert "was not taken" in answer["failure"]
-    assert "was not taken" in owner.post(f"{by_page}/test", timeout=30).text
+    assert "was not accepted" in answer["failure"]
+    assert "was not accepted" in owner.post(f"{by_page}/test", timeout=30).text
     assert owner.delete(by_api, timeout=30).status_code == 204
     assert owner.post(f"{by_api}/test", timeout=30).status_code == 404
 
@@ -292,9 +292,9 @@ def test_what_is_no_address_of_a_service_is_refused(
     workspace: Workspace, owner: requests.Session
 ) -> None:
     for address, said in (
-        ("https://example.org/hook", "not a kind of address"),
-        ("syslog://localhost", "not a kind of address"),
-        ("dbus://x", "not a kind of address"),
+        ("https://example.org/hook", "is not supported for notifications"),
+        ("syslog://localhost", "is not supported for notifications"),
+        ("dbus://x", "is not supported for notifications"),
         ("slack://", "begins with"),
         ("slack://short", "is not a valid address"),
         ("maria@example.org", "begins with"),
