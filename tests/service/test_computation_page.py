@@ -252,7 +252,7 @@ def get(shared_service: ServiceProcess) -> Callable[[str], str]:
 
 def test_the_threads_time_adds_up_to_all_that_they_had(get: Callable[[str], str]) -> None:
     page = get("/clusters/Scheduler-1/computations/erred")
-    found = re.search(r"about (\S+) min(?: (\S+) s)? over (\S+) min(?: (\S+) s)?, with", page)
+    found = re.search(r"about (\S+) min(?: (\S+) s)? over (\S+) min(?: (\S+) s)?, including", page)
     assert found is not None, page
     had, length = (
         60 * int(found[n]) + int(found[n + 1] or 0) for n in (1, 3)
