@@ -11,6 +11,9 @@ import sys
 import tempfile
 from typing import Self
 
+#: Seconds that one round of its work takes at most.
+ONE_ROUND = 150
+
 #: Seconds that it may take to end; it promises five.
 _PATIENCE = 20
 

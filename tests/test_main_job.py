@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster, wait
 
 import daskscope
 from daskscope import names
-from tests.demo_process import DemoProcess
+from tests.demo_process import ONE_ROUND, DemoProcess
 from tests.patience import wait_until
 from tests.service_process import ServiceProcess, free_port
 
@@ -187,7 +187,8 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
     with DemoProcess() as demo:
         reader = {"daskscope.endpoint": demo.url, "daskscope.token": demo.token}
         with dask.config.set(reader):
-            wait_until(daskscope.list_events)  # the last of what each round does
+            # The last of what each round does.
+            wait_until(daskscope.list_events, what="the event of a round", seconds=ONE_ROUND)
             (cluster,) = daskscope.list_clusters()
             assert cluster["status"] == "running"
             statuses = [row["status"] for row in daskscope.list_computations()]

@@ -10,10 +10,10 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.gallery import Gallery
 from tests.browser.watch import watched
-from tests.demo_process import DemoProcess
+from tests.demo_process import ONE_ROUND, DemoProcess
 
 #: Milliseconds for the demo to come as far as its first exceptions and its event.
-ONE_ROUND = 150_000
+ONE_ROUND_MS = 1000 * ONE_ROUND
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_from_the_sign_in_link_to_the_code_that_failed(
         page.wait_for_selector("#charts[data-drawn]")
         # It updates itself: nothing is reloaded while the demo works its way there.
         events = page.get_by_role("cell", name=re.compile(r'"parsed": \d+'))
-        expect(events.first).to_be_visible(timeout=ONE_ROUND)
+        expect(events.first).to_be_visible(timeout=ONE_ROUND_MS)
         expect(page.get_by_role("link", name="SyntaxError").first).to_be_visible()
         look("cluster")
 
@@ -62,7 +62,7 @@ def test_from_the_sign_in_link_to_the_code_that_failed(
         expect(page.get_by_text("ast.parse").first).to_be_visible()
         # Its spans come when it has ended, its records as they are made; the page updates itself.
         failed = page.locator(".waterfall details", has_text="erred").first
-        expect(failed).to_be_visible(timeout=ONE_ROUND)
+        expect(failed).to_be_visible(timeout=ONE_ROUND_MS)
         failed.locator("summary").click()
         expect(
             failed.get_by_role("cell", name=re.compile("erred SyntaxError")).first

@@ -15,10 +15,10 @@ from distributed import Client, LocalCluster, Scheduler
 from distributed.protocol.pickle import dumps
 
 import daskscope
-from daskscope.observe import groups
+from daskscope.observe import calls, groups
 from daskscope.plugin import NAME
 from tests.exporter.recorder import Recorder
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 TOKEN = "dsk_test_0123456789abcdef"
 
@@ -69,6 +69,13 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
         # What it has put into workers must not meet the next test.
         cluster.sync(plugin.close)
     cluster.sync(_leave_no_task, cluster.scheduler)
+    wait_until(lambda: not _calls(cluster.scheduler), what=lambda: _calls(cluster.scheduler))
+
+
+def _calls(scheduler: Scheduler) -> list[str]:
+    """Return the calls to the scheduler that are under way: for the next test it is not idle."""
+    streams = calls.STREAMS
+    return [str(call) for call in list(scheduler._comms.values()) if call and call not in streams]
 
 
 async def _leave_no_task(scheduler: Scheduler) -> None:

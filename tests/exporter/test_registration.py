@@ -403,7 +403,7 @@ def test_a_scheduler_without_the_package_gives_three_ways_out_and_logs_no_token(
         output = scheduler.stop()
     message = str(error.value)
     assert scheduler.address in message
-    here = f"install daskscope {daskscope.__version__} where"
+    here = f"install daskscope {daskscope.__version__} in the scheduler's environment"
     for way in (here, "register(install=True)", "--preload daskscope"):
         assert way in message
     assert TOKEN not in output

@@ -116,7 +116,7 @@ def test_no_service_at_all(
     assert client.submit(inc, 1).result() == 2
     assert "daskscope serve" in repr(registration)
     (warning,) = _warnings(caplog, endpoint)
-    assert "right? The cluster runs on" in warning
+    assert "is right. The cluster runs on" in warning
 
 
 def test_something_else_at_the_address(
@@ -289,7 +289,7 @@ def test_why_a_beat_was_refused_is_told_once(
     (warning,) = _warnings(caplog, recorder.url)
     assert says in warning
     assert f"Not a heartbeat, at {field}." in warning
-    assert ("left out" in warning) == ("version" not in warning)
+    assert ("that part is dropped" in warning) == ("version" not in says)
 
 
 def test_a_service_that_finds_beats_too_large_gets_smaller_ones(

@@ -11,6 +11,7 @@ import pytest
 import requests
 from sqlalchemy import Engine, select, update
 
+from daskscope.protocol import MAX_BEAT_BYTES
 from daskscope_service.accounts import access, sessions, sign_in, tokens
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.db import schema
@@ -62,9 +63,8 @@ def test_a_large_body_with_a_wrong_token_still_gets_its_answer(
 ) -> None:
     # Unlike requests, http.client does not look for an answer once sending has failed.
     connection = http.client.HTTPConnection("127.0.0.1", shared_service.port, timeout=30)
-    connection.request(
-        "POST", "/api/v1/heartbeats", b"x" * 30_000_000, {"Authorization": "Bearer dsk_wrong"}
-    )
+    body = b"x" * (MAX_BEAT_BYTES - 1)
+    connection.request("POST", "/api/v1/heartbeats", body, {"Authorization": "Bearer dsk_wrong"})
     assert connection.getresponse().status == 401
     connection.close()
 

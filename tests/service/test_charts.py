@@ -28,6 +28,13 @@ WORKSPACE = "charts"
 Ask = Callable[..., requests.Response]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _now() -> None:
+    """Begin now: the module may have been imported an hour ago, as the first of many."""
+    global NOW
+    NOW = time.time()
+
+
 @pytest.fixture(scope="module")
 def ask(shared_service: ServiceProcess) -> Ask:
     """Ask for a page of the seeded workspace."""

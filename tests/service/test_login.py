@@ -363,9 +363,8 @@ def test_the_command_writes_the_token_where_dask_finds_it(
         process.wait()
     (token,) = tokens.list_in(local_service.engine, "default")
     assert process.returncode == 0, output
-    assert (
-        f"workspace default, with the token {token.id} (ingest, read) is stored in {file}" in output
-    )
+    assert "Logged in to the workspace default." in output
+    assert f"The token {token.id} (ingest, read) is stored in {file}" in output
     assert "Warning" not in output
 
     text = file.read_text()

@@ -370,10 +370,10 @@ def test_the_workspaces_page_tells_what_it_has_and_how_to_connect(
         page = browser.get(f"{shared_service.url}/settings/workspace", timeout=30).text
         return " ".join(re.sub("<[^>]*>", " ", page).split())
 
-    assert "Members 1 Tokens to report with 0 Clusters kept 0 Quotas" in told()
+    assert "Members 1 Tokens to report with 0 Clusters stored 0 Quotas" in told()
     token = shared_service.token(["ingest"], workspace)
     assert post(shared_service.url, token, make_beat()).ok
     text = told()
-    assert "Tokens to report with 1 Clusters kept 1 the first from" in text
+    assert "Tokens to report with 1 Clusters stored 1 the first from" in text
     assert f"daskscope login --url {shared_service.url}" in text
     assert f"daskscope token create --workspace {workspace}" in text

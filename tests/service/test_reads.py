@@ -23,6 +23,13 @@ Get = Callable[..., Any]
 NOW = int(time.time()) + 0.1234567
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _now() -> None:
+    """Begin now: the module may have been imported an hour ago, as the first of many."""
+    global NOW
+    NOW = int(time.time()) + 0.1234567
+
+
 @pytest.fixture(scope="module")
 def seeded(shared_service: ServiceProcess) -> Seeded:
     return seed(shared_service.engine, "reads", NOW)

@@ -282,7 +282,7 @@ def test_the_page_shows_the_newest_of_what_is_no_more_in_force(
         tokens.create(shared_service.engine, workspace=workspace, label=f"old {n:02}")
     tokens.revoke_all(shared_service.engine, workspace=workspace)
     page = browser.get(f"{shared_service.url}/settings/tokens", timeout=30).text
-    assert "The newest 50 of them" in page
+    assert "The newest 50 are shown." in page
     assert ("old 51" in page, "old 02" in page, "old 01" in page) == (True, True, False)
 
 

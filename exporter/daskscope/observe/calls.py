@@ -27,7 +27,7 @@ MEETINGS = frozenset(
 
 #: Connections that are open for as long as a client, a worker or a manager is connected, or a
 #: progress bar is shown: nobody waits there for an answer.
-_STREAMS = frozenset(
+STREAMS = frozenset(
     ("connection_stream", "register-client", "register-worker", "register_nanny", "feed",
      "subscribe_worker_status")
 )  # fmt: skip
@@ -58,7 +58,7 @@ class Calls:
         before, others, count = self._others, {}, 0
         # Dask notes for each connection what it is being used for.
         for connection, operation in self._scheduler._comms.items():
-            if operation is None or operation in _STREAMS:
+            if operation is None or operation in STREAMS:
                 continue
             if operation in CALLS:
                 count += 1
