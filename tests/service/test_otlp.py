@@ -235,8 +235,13 @@ def test_the_character_that_postgresql_lacks_is_replaced(sender: Sender) -> None
     span = (
         traces.resource_spans.add()
         .scope_spans.add()
-        .spans.add(trace_id=b"1234567890123456", span_id=b"12345678", name="a\0b",
-                   start_time_unix_nano=AT, end_time_unix_nano=AT)
+        .spans.add(
+            trace_id=b"1234567890123456",
+            span_id=b"12345678",
+            name="a\0b",
+            start_time_unix_nano=AT,
+            end_time_unix_nano=AT,
+        )
     )
     span.attributes.add(key="k").value.string_value = "\0"
     assert sender.post("traces", traces.SerializeToString()).ok
