@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select
@@ -16,12 +17,15 @@ from sqlalchemy.exc import IntegrityError
 
 from daskscope_service.accounts import audit, members, sessions, users
 from daskscope_service.accounts.login_rate_limit import TooMany, network
-from daskscope_service.accounts.openid import OpenIDError, Person, Provider
+from daskscope_service.accounts.openid_answer import OpenIDError, Person
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.users import ROLES, Role
 from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import identity, openid_attempt, user
 from daskscope_service.settings import Settings
+
+if TYPE_CHECKING:
+    from daskscope_service.accounts.openid import Provider
 
 #: Seconds within which the browser must come back, and how many from one address may be away.
 SECONDS = 15 * 60.0

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from flask import Blueprint, current_app, g, make_response, redirect, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, openid_sign_in
 from daskscope_service.accounts.login_rate_limit import TooMany
-from daskscope_service.accounts.openid import OpenIDError, Provider
+from daskscope_service.accounts.openid_answer import OpenIDError
 from daskscope_service.accounts.openid_sign_in import NotLetIn
 from daskscope_service.db.engine import current_engine
 from daskscope_service.pages.account import begin_session, sign_in_page
 from daskscope_service.problems import Problem
 from daskscope_service.settings import Settings
+
+if TYPE_CHECKING:
+    from daskscope_service.accounts.openid import Provider
 
 blueprint = Blueprint("openid", __name__)
 
@@ -28,6 +32,8 @@ def make_provider(settings: Settings) -> Provider | None:
     """Return the provider of ``settings``; None if they name none."""
     if not settings.oidc_issuer:
         return None
+    from daskscope_service.accounts.openid import Provider
+
     return Provider(
         settings.oidc_issuer,
         settings.oidc_client_id,
