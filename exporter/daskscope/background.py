@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 #: Items that wait while the handler is busy; beyond it the oldest go, and are counted.
 MAX_WAITING = 600
-#: The same in bytes, of the items whose size is told.
+#: The same in bytes, of the items whose size is given.
 MAX_WAITING_BYTES = 16 << 20
 
 

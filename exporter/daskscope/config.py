@@ -103,7 +103,7 @@ def by_name(chosen: Settings) -> dict[str, Any]:
     return asdict(chosen)
 
 
-def of_client(told: Mapping[str, Any], version: str) -> Settings:
+def of_client(sent: Mapping[str, Any], version: str) -> Settings:
     """Return what a client of that ``version`` of daskscope sent by :func:`by_name`.
 
     What it does not know has the default here, but for what sends something: its user cannot have
@@ -118,9 +118,9 @@ def of_client(told: Mapping[str, Any], version: str) -> Settings:
         name: False if default is True else default
         for name, default in asdict(_checked(dict(leaves()))).items()
     }
-    unknown = told.keys() - values.keys()
+    unknown = sent.keys() - values.keys()
     try:
-        values.update(told)
+        values.update(sent)
         if values["prices"] is not None:
             values["prices"] = protocol.Prices(**values["prices"])
         if not unknown:
@@ -167,7 +167,7 @@ def _checked(values: Mapping[str, Any]) -> Settings:
 
 
 def in_force(chosen: Settings) -> dict[str, str]:
-    """Return the settings that decide what is told, as texts, by their names in ``daskscope.yaml``.
+    """Return the settings that decide what is sent, as texts, by their names in ``daskscope.yaml``.
 
     Not among them is what has a field of its own, and what names places or secrets: ``endpoint``,
     ``token``, ``spool``, ``scrub``.
@@ -239,7 +239,7 @@ def _name_or_none(values: Mapping[str, Any], path: str) -> str | None:
 
 
 def _mapping(value: Any, read: Callable[[str], Any]) -> Any:
-    """Return a mapping that a text tells as YAML: a variable's, which Dask leaves as it is."""
+    """Return a mapping that a text holds as YAML: a variable's, which Dask leaves as it is."""
     if not isinstance(value, str):
         return value
     try:

@@ -48,17 +48,19 @@ def configured() -> dict[str, Any]:
     return dict(_values(dask.config.get("daskscope", None), DEFAULTS, ""))
 
 
-def _values(told: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    if told is None:
+def _values(found: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    if found is None:
         yield from leaves(defaults, prefix)
         return
-    if not isinstance(told, Mapping):
+    if not isinstance(found, Mapping):
         where = f"daskscope.{prefix}".rstrip(".")
         # Not a text itself: it may be a token.
-        shown = repr(told) if isinstance(told, bool | int | float) else f"a {type(told).__name__}"
+        shown = (
+            repr(found) if isinstance(found, bool | int | float) else f"a {type(found).__name__}"
+        )
         there = ", ".join(f"daskscope.{path}" for path, _ in leaves(defaults, prefix))
         raise ConfigurationError(f"{where} is {shown}; it must hold these settings: {there}")
-    values = {str(key).replace("_", "-"): value for key, value in told.items()}
+    values = {str(key).replace("_", "-"): value for key, value in found.items()}
     for key in values:
         if key not in defaults:
             near = get_close_matches(key, defaults, n=1) or defaults
@@ -80,18 +82,20 @@ def _is_section(default: Any) -> bool:
 
 def _add_defaults() -> None:
     """Add the defaults to Dask's configuration, where what users wrote stays."""
-    told = copy.deepcopy(dask.config.config.get("daskscope"))
+    found = copy.deepcopy(dask.config.config.get("daskscope"))
     dask.config.update_defaults({"daskscope": DEFAULTS})
     # Dask lets a default that is a mapping replace a single value: ``logs: false`` would be gone,
-    # and tags that a variable tells as a text.
-    if told is not None and not isinstance(told, Mapping):
-        dask.config.config["daskscope"] = told
-    elif told is not None:
-        _put_back(told, DEFAULTS, dask.config.config["daskscope"])
+    # and tags that a variable holds as a text.
+    if found is not None and not isinstance(found, Mapping):
+        dask.config.config["daskscope"] = found
+    elif found is not None:
+        _put_back(found, DEFAULTS, dask.config.config["daskscope"])
 
 
-def _put_back(told: Mapping[str, Any], defaults: Mapping[str, Any], config: dict[str, Any]) -> None:
-    for key, value in told.items():
+def _put_back(
+    found: Mapping[str, Any], defaults: Mapping[str, Any], config: dict[str, Any]
+) -> None:
+    for key, value in found.items():
         section = defaults.get(str(key).replace("_", "-"))
         if value is None or not isinstance(section, Mapping):
             continue

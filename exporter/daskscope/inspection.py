@@ -16,8 +16,8 @@ from daskscope.registration import current_client
 def explain(client: Client | None = None) -> Any:
     """Return what is sent from the cluster of ``client``: not described, but made.
 
-    The cluster tells of itself once more, as at every interval. What it tells, and the latest rows
-    that it told before, goes the way to the service and to OpenTelemetry again, up to where it
+    The cluster reports itself once more, as at every interval. What it reports, and the latest rows
+    that it reported before, goes the way to the service and to OpenTelemetry again, up to where it
     would leave; once with the settings in force, and once with each switch turned off. What differs
     is what the switch sends.
 

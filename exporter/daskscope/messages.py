@@ -2,9 +2,9 @@
 
 Most of Dask's own messages name keys of tasks, somewhere: in lists, as names in mappings, inside of
 the story of a task, in the text of an exception. A key is the user's own business, so of Dask's own
-messages only this is told: numbers, states, addresses, and words of Dask's in the fields that are
+messages only this is sent: numbers, states, addresses, and words of Dask's in the fields that are
 listed here. What else there is is counted. On topics of their own, users say what they want to be
-told.
+sent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DASKS = re.compile(
 )
 
 # Fields of Dask's messages that hold texts which Dask made up. But anyone may close a worker for a
-# reason of their own, or write to a topic of Dask's: of these only Dask's own words are told.
+# reason of their own, or write to a topic of Dask's: of these only Dask's own words are sent.
 _FIELDS = frozenset({"action", "reason", "status"})
 _WORDS = frozenset(
     (
@@ -104,7 +104,7 @@ def json_safe(message: Any, scrub: Scrub) -> Safe:
 def of_dask(message: Any, scrub: Scrub, *, tracebacks: bool) -> Safe:
     """Return one of Dask's own messages as what JSON can hold, without keys and texts of users.
 
-    Of an exception its type is told and, with ``tracebacks``, which lines it came from.
+    Of an exception its type is sent and, with ``tracebacks``, which lines it came from.
     """
     reader = _Reader(scrub)
     return Safe(reader.dasks(message, tracebacks), reader.cut)
@@ -135,24 +135,24 @@ class _Reader:
     def dasks(self, message: Any, tracebacks: bool) -> Any:
         if not isinstance(message, Mapping):
             return self._keyless(message)
-        told: dict[str, Any] = {}
+        sent: dict[str, Any] = {}
         for key, item in self._some(message.items()):
             field = str(key)
             if field == "exception_text":
                 # Dask's own exceptions name keys in the rest of it.
                 kind = _TYPE.match(str(item))
-                told[field] = kind[0] if kind else LEFT_OUT
+                sent[field] = kind[0] if kind else LEFT_OUT
             elif field == "traceback_text":
                 lines = without_source_lines(str(item))
                 lines = without_middle(lines, MAX_TRACEBACK)
-                told[field] = self._scrub(lines) if tracebacks else LEFT_OUT
+                sent[field] = self._scrub(lines) if tracebacks else LEFT_OUT
             elif field in _FIELDS and isinstance(item, str):
-                told[field] = item if _is_worded(item) else self._keyless(item)
+                sent[field] = item if _is_worded(item) else self._keyless(item)
             elif field == "client" and isinstance(item, str) and is_dasks(item):
-                told[field] = self._scrub(item)
+                sent[field] = self._scrub(item)
             else:
-                told[field] = self._keyless(item)
-        return told
+                sent[field] = self._keyless(item)
+        return sent
 
     def _keyless(self, value: Any, depth: int = 1) -> Any:
         if isinstance(value, str):
@@ -167,12 +167,12 @@ class _Reader:
                 return {str(name): self._keyless(item, depth + 1) for name, item in some}
             if isinstance(value, list | tuple | AbstractSet):
                 some = itertools.islice(value, MAX_ITEMS)
-                told = [self._keyless(item, depth + 1) for item in some]
-                if told and all(item == LEFT_OUT for item in told):
+                sent = [self._keyless(item, depth + 1) for item in some]
+                if sent and all(item == LEFT_OUT for item in sent):
                     # Of a list of keys nothing is left but how many they are.
                     return len(value)
                 self.cut |= len(value) > MAX_ITEMS
-                return told
+                return sent
         return self._plain(value)
 
     def _some(self, items: Collection[Any]) -> Iterator[Any]:

@@ -315,7 +315,7 @@ SPANS: tuple[Span, ...] = (SPAN_COMPUTATION, SPAN_TASK_GROUP, SPAN_TASK)
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """One kind of log record that tells of an event. ``event.name`` is an attribute of each."""
+    """One kind of log record that reports an event. ``event.name`` is an attribute of each."""
 
     name: str
     help: str

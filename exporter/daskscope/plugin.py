@@ -224,7 +224,7 @@ class Plugin(SchedulerPlugin):
             return
         # By hand, as loops send thousands of graphs.
         try:
-            # It may tell at once: not of a graph before its tasks have made a transition.
+            # It may report at once: not of a graph before its tasks have made a transition.
             running.shutdowns.work_arrived()
         except Exception as error:
             contain(error, self.drops)

@@ -132,15 +132,15 @@ class Privacy:
         """Return a text cleared or, if it cannot be, ``otherwise``: it costs no row."""
         return guarded(self._drops, otherwise, clear, *texts, **options)
 
-    def _tells(self, switch: str, computation: str | None) -> bool:
-        """Return whether it is told of that computation; of None, if it is told of all."""
-        told: bool = getattr(self._settings, switch)
-        return told and not self._refusals.by_owner_of(computation, switch)
+    def _wants(self, switch: str, computation: str | None) -> bool:
+        """Return whether it is sent for that computation; for None, whether it is sent for all."""
+        wanted: bool = getattr(self._settings, switch)
+        return wanted and not self._refusals.by_owner_of(computation, switch)
 
     def _tells_all(self, switch: str) -> bool:
-        """Return whether it is told of the cluster as a whole: nobody refuses it."""
-        told: bool = getattr(self._settings, switch)
-        return told and not self._refusals.by_any(switch)
+        """Return whether it is sent for the cluster as a whole: nobody refuses it."""
+        wanted: bool = getattr(self._settings, switch)
+        return wanted and not self._refusals.by_any(switch)
 
     def scrub(self, text: str) -> str:
         """Return ``text`` without secrets, and no longer than ``protocol.MAX_TEXT``."""
@@ -168,12 +168,12 @@ class Privacy:
         return dataclasses.replace(
             computation,
             frames=self._frames(computation.frames or ())
-            if self._tells("code_transmit", computation.id)
+            if self._wants("code_transmit", computation.id)
             else None,
             annotations=guarded(self._drops, {}, self._named, computation.annotations),
             spans=self._each(self._short, computation.spans),
             trace_id=computation.trace_id
-            if self._tells("traces_transmit", computation.id)
+            if self._wants("traces_transmit", computation.id)
             else None,
         )
 
@@ -189,7 +189,7 @@ class Privacy:
 
     def _traced(self, item: tuple[str, Traced]) -> tuple[str, Traced] | None:
         computation, traced = item
-        if not self._tells("traces_transmit", computation):
+        if not self._wants("traces_transmit", computation):
             return None
         caller = traced.caller
         # Of a trace's state nothing can be left out.
@@ -205,9 +205,9 @@ class Privacy:
 
     def _failure(self, failure: RawFailure) -> protocol.Failure:
         row = failure.row
-        if not self._tells("exceptions_transmit", row.computation):
+        if not self._wants("exceptions_transmit", row.computation):
             return dataclasses.replace(row, message=None, traceback=None)
-        code = self._tells("code_transmit", row.computation)
+        code = self._wants("code_transmit", row.computation)
         message, traceback = row.message, row.traceback
         if traceback is not None:
             traceback = self._text(None, self._traceback_of, traceback, failure.causes, code=code)
@@ -231,14 +231,14 @@ class Privacy:
         """Return a traceback below those of what led to it, as far as there is room."""
         above, cut = "", causes.cut
         room = protocol.MAX_TEXT - len(traceback) - len(_NOT_TOLD) - len(_TRACEBACK) - len("\n\n\n")
-        for cause in causes.told:
+        for cause in causes.causes:
             message = shortened(self._message_of(cause.type, cause.message, code=code), MAX_CAUSE)
-            told = f"{_TRACEBACK}\n{self._scrub_traceback(cause.frames, code=True)}{message}"
-            told += f"\n\n{_LED_TO[cause.direct]}\n\n"
-            if len(told) + len(above) > room:
+            below = f"{_TRACEBACK}\n{self._scrub_traceback(cause.frames, code=True)}{message}"
+            below += f"\n\n{_LED_TO[cause.direct]}\n\n"
+            if len(below) + len(above) > room:
                 cut = True
                 break
-            above = told + above
+            above = below + above
         if cut:
             above = f"{_NOT_TOLD}\n\n{above}"
         return without_middle(
@@ -257,11 +257,11 @@ class Privacy:
     def _log(self, record: LogRecord) -> LogRecord:
         # Source lines were never read, and texts of exceptions were left out where whoever
         # registered first refuses them (daskscope.worker_logs): a message may be made of one.
-        told = self._tells("exceptions_transmit", record.computation)
-        code = self._tells("code_transmit", record.computation)
-        exception, traceback = (record.exception, record.traceback) if told else (None, None)
+        wanted = self._wants("exceptions_transmit", record.computation)
+        code = self._wants("code_transmit", record.computation)
+        exception, traceback = (record.exception, record.traceback) if wanted else (None, None)
         text = record.text
-        if self._settings.exceptions_transmit and not told and not of_framework(record.logger):
+        if self._settings.exceptions_transmit and not wanted and not of_framework(record.logger):
             text = REFUSED
         if traceback is not None and not code:
             # An exception of another process has that one's traceback for its text.

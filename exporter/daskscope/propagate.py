@@ -34,7 +34,7 @@ def activate_in_tasks(
 ) -> Callable[[], None]:
     """Have present and future workers activate the context of each task. Return what ends it.
 
-    Neither waits: the workers are told in the background. ``ready`` is called on the event loop
+    Neither waits: the workers get it in the background. ``ready`` is called on the event loop
     once they are.
     """
     # Each its own: a worker may hear of the end of one after the beginning of the next.

@@ -102,16 +102,16 @@ class Scrubber:
 
 def _without_named(text: str, kinds: tuple[_Named, ...]) -> str:
     """Return ``text`` without what stands behind names of secrets."""
-    told: list[str] = []
+    parts: list[str] = []
     at = 0
     # The one letter that is two in small ones would move all behind it.
     for stem in _STEM.finditer(text.replace("\u0130", "i").lower()):
         name = _NAME.match(text, stem.start()) if stem.start() >= at else None
         found = None if name is None else _behind(name, text, kinds)
         if found is not None:
-            told += text[at : found.end("keep")], SCRUBBED
+            parts += text[at : found.end("keep")], SCRUBBED
             at = found.end()
-    return "".join((*told, text[at:])) if told else text
+    return "".join((*parts, text[at:])) if parts else text
 
 
 def _behind(name: re.Match[str], text: str, kinds: tuple[_Named, ...]) -> re.Match[str] | None:
@@ -150,13 +150,13 @@ def _without_users_own(text: str, pattern: re.Pattern[str]) -> str:
 
     What ends where a window does may be longer, or be none; it is looked at again from its start.
     """
-    told: list[str] = []
+    parts: list[str] = []
     at = start = 0
     # By the thread's own time: how busy the machine is changes nothing.
     ends = time.thread_time() + MAX_SECONDS
     while start < len(text):
         if start and time.thread_time() > ends:
-            return "".join((*told, text[at:start], SCRUBBED))
+            return "".join((*parts, text[at:start], SCRUBBED))
         stop = min(start + WINDOW, len(text))
         found = pattern.search(text, start, stop)
         if found is None:
@@ -165,12 +165,12 @@ def _without_users_own(text: str, pattern: re.Pattern[str]) -> str:
             start = found.start()
         else:
             if found.end() > found.start():
-                told += text[at : found.start()], SCRUBBED
+                parts += text[at : found.start()], SCRUBBED
                 at = found.end()
                 start = found.end()
             else:  # nothing, which is everywhere
                 start = found.end() + 1
-    return "".join((*told, text[at:])) if told else text
+    return "".join((*parts, text[at:])) if parts else text
 
 
 def without_source_lines(traceback: str) -> str:

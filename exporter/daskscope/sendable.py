@@ -2,7 +2,7 @@
 
 A lone surrogate is what Python makes of a file's name, or a user's, that is no UTF-8: neither JSON
 nor OTLP can hold one, and it may be in what a function is called, a worker, the cluster. Sums of
-what workers and users tell may be of any size. What cannot be sent is mended where all that leaves
+what workers and users send may be of any size. What cannot be sent is mended where all that leaves
 goes through, for it would keep back all that it is sent with.
 """
 

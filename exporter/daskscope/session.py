@@ -50,7 +50,7 @@ CLOSE_DEADLINE = 3.0
 #: Seconds of these after which what is still under way to the service goes into the spool, and what
 #: is to the collector is given up.
 SPOOL_AFTER = 2.0
-#: Seconds that it takes to count what was given up, and again to tell it.
+#: Seconds that it takes to count what was given up, and again to report it.
 LAST_PATIENCE = 0.25
 #: Seconds for which a kernel that is about to end waits for its goodbye; it has two and a half.
 GOODBYE_DEADLINE = 1.0
@@ -155,7 +155,7 @@ class ObservationSession:
             while self.observer.rows_wait() and self._tell_rest("beat"):
                 await asyncio.sleep(0)
         if self._profile is not None:
-            # What the workers were last seen at is told if they can be asked quickly.
+            # What the workers were last seen at is reported if they can be asked quickly.
             self._read_profile(leaving=list(self._scheduler.workers))
             self._profile.close()
             await until(self._profile.done, PROFILE_DEADLINE)
@@ -208,17 +208,17 @@ class ObservationSession:
     def tell_more_soon(self) -> None:
         """Tell what has changed before the next beat: a part of it, so that the loop breathes."""
         if self._more is None:
-            tell = self._contained.around(self._tell_more, otherwise=None)
-            self._more = self._loop.call_later(PAUSE, tell)
+            send = self._contained.around(self._send_more, otherwise=None)
+            self._more = self._loop.call_later(PAUSE, send)
 
-    def _tell_more(self) -> None:
+    def _send_more(self) -> None:
         self._more = None
         if self._tell_rest("beat"):
             self.tell_more_soon()
 
     def _beat(self) -> None:
         if not self._is_installed():
-            # Dask does not tell a plugin that it was removed or replaced.
+            # Dask does not inform a plugin that it was removed or replaced.
             self._end("beat")
             return
         self._timer.interval = max(self._settings.interval, self.sender.interval_wanted)
@@ -276,12 +276,12 @@ class ObservationSession:
             await until(window.was_read.is_set, PROFILE_DEADLINE)
 
     def _tell(self, phase: protocol.Phase) -> bool:
-        """Hand a snapshot on. Return whether there is more to tell."""
+        """Hand a snapshot on. Return whether there is more to send."""
         self._finish_beat()
         return self._hand_over(self.observer.snapshot, phase)
 
     def _tell_rest(self, phase: protocol.Phase) -> bool:
-        """Hand a part of what the last snapshot left on. Return whether there is more to tell."""
+        """Hand a part of what the last snapshot left on. Return whether there is more to send."""
         return self._hand_over(self.observer.rest, phase)
 
     def _hand_over(self, take: Callable[[protocol.Phase], Observed], phase: protocol.Phase) -> bool:

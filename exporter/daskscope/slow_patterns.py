@@ -30,7 +30,7 @@ _ESCAPED, _SETS, _CHOICES = (
     re.compile(each, re.DOTALL) for each in (r"\\.", r"\[\^?\]?[^]]*\]", r"[*+?{|]")
 )
 
-# Characters to tell sets of characters apart by.
+# Characters by which sets of characters are compared.
 _ALPHABET = (*map(chr, range(128)), "é", "ß", "\u2028", "日")
 _ALL = frozenset(_ALPHABET)
 _NONE: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ nothing; and would silence what Python prints where no handler is.
 
 What Dask logs may hold the user's keys, arguments and results. Of its records, and of those of the
 libraries that it runs on, only what stands literally in the code of the function that logged it is
-told, and numbers. So nothing needs to be known about what they say.
+sent, and numbers. So nothing needs to be known about what they say.
 
 Over 400 lines: it is sent to the workers as one text, so it cannot import a second module of ours.
 """
@@ -41,7 +41,7 @@ from daskscope.cutting import without_middle
 #: What the workers' messages to the scheduler are called.
 OP = "daskscope-logs"
 
-#: What is told of one worker, or of the scheduler: so many records, and characters, at once, and
+#: What is sent of one worker, or of the scheduler: so many records, and characters, at once, and
 #: then so many per second.
 RECORDS, RECORDS_PER_SECOND = 200, 10
 CHARACTERS, CHARACTERS_PER_SECOND = 400_000, 20_000
@@ -64,7 +64,7 @@ MIN_TEXT = 4
 MAX_CHAIN = 5
 OUTERMOST, INNERMOST = 5, 25
 
-#: Loggers whose records are told by their literal text alone; by the first part of their name.
+#: Loggers whose records are sent by their literal text alone; by the first part of their name.
 FRAMEWORKS = frozenset(
     {"asyncio", "bokeh", "concurrent", "dask", "distributed", "py", "tornado"}  # py.warnings
 )
@@ -143,22 +143,22 @@ def wanted(record: logging.LogRecord, level: int) -> bool:
 
 
 def describe(record: logging.LogRecord, exceptions: bool) -> Described:
-    """Return what may be told of ``record``: to be called while it is being logged.
+    """Return what may be sent of ``record``: to be called while it is being logged.
 
     Without ``exceptions`` neither text nor traceback of an exception is in it.
     """
     literal = of_framework(record.name)
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     text = _literal_text(record) if literal else _users_text(record, exceptions)
-    told = exceptions and not literal
+    sent = exceptions and not literal
     return (
         float(record.created),
         int(record.levelno),
         _clean(record.name, MAX_NAME),
         _clean(text, MAX_TEXT),
         None if error is None else _clean(type(error).__name__, MAX_NAME),
-        _clean(str(error), MAX_TEXT) if told and error and not _names_keys(error) else None,
-        _traceback(error, told) if exceptions and error is not None else None,
+        _clean(str(error), MAX_TEXT) if sent and error and not _names_keys(error) else None,
+        _traceback(error, sent) if exceptions and error is not None else None,
     )
 
 
@@ -258,7 +258,7 @@ def _literal_text(record: logging.LogRecord) -> str:
         return text
     args = iter(record.args if isinstance(record.args, tuple) else ())
 
-    def tell(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         kind = match[1]
         if kind == "%":
             return "%"
@@ -269,7 +269,7 @@ def _literal_text(record: logging.LogRecord) -> str:
             return value
         return LEFT_OUT
 
-    return _CONVERSION.sub(tell, text)
+    return _CONVERSION.sub(replacement, text)
 
 
 def _literals_of_caller(record: logging.LogRecord) -> list[str]:
@@ -285,15 +285,15 @@ def _literals_of_caller(record: logging.LogRecord) -> list[str]:
 def _known_pieces(text: str, literals: list[str]) -> str:
     # Single words are left out: they may be part of a key.
     literals = [literal for literal in literals if " " in literal.strip() or len(literal) > 12]
-    told, at = "", 0
+    sent, at = "", 0
     while at < len(text):
         found = [(text.find(literal, at), -len(literal)) for literal in literals]
         start, length = min((place for place in found if place[0] >= 0), default=(len(text), 0))
         if start > at:
-            told += LEFT_OUT
-        told += text[start : start - length]
+            sent += LEFT_OUT
+        sent += text[start : start - length]
         at = start - length
-    return told
+    return sent
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -332,7 +332,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[str]:
 
 
 class Allowance:
-    """How much may be told: ``most`` at once, and what comes back of it ``per_second``."""
+    """How much may be sent: ``most`` at once, and what comes back of it ``per_second``."""
 
     def __init__(self, most: float, per_second: float) -> None:
         self._most = self._left = most
@@ -362,7 +362,7 @@ class Records:
         self._dropped = 0
 
     def describe(self, record: logging.LogRecord, room: bool = True) -> Described | None:
-        """Return what may be told of a wanted record, or None beyond what is allowed.
+        """Return what may be sent of a wanted record, or None beyond what is allowed.
 
         Without ``room`` for it, it is only counted.
         """

@@ -249,7 +249,7 @@ def test_an_exception_that_led_to_another_is_told_as_it_shows_itself(
     cause: Exception, message: str
 ) -> None:
     found = read(raise_from, cause, RuntimeError("gave up"))
-    assert [told.message for told in found.told] == [message]
+    assert [cause.message for cause in found.causes] == [message]
     assert not found.cut
 
 
@@ -266,12 +266,12 @@ def test_nothing_that_a_pickle_names_is_called() -> None:
     CALLED.clear()  # Dask itself tries
     found = causes_of(message["traceback_text"], message["exception"])
     assert CALLED == []
-    assert [cause.message for cause in found.told] == ["Exception(…)"]
+    assert [cause.message for cause in found.causes] == ["Exception(…)"]
 
 
 def test_what_is_too_much_says_so() -> None:
     many = read(nest, MAX_CAUSES + 1)
-    assert (len(many.told), many.cut) == (MAX_CAUSES, True)
+    assert (len(many.causes), many.cut) == (MAX_CAUSES, True)
     assert not read(nest, MAX_CAUSES).cut
 
     def deep(depth: int) -> None:
@@ -280,7 +280,7 @@ def test_what_is_too_much_says_so() -> None:
         except KeyError as error:
             raise ValueError from error
 
-    (cause,) = read(deep, MAX_FRAMES + 10).told
+    (cause,) = read(deep, MAX_FRAMES + 10).causes
     assert cause.frames.startswith("  [12 more calls before these]\n")
     assert cause.frames.count("in go_deep") == MAX_FRAMES
     assert read(raise_from, ValueError("x" * MAX_PICKLE), ValueError()) == ExceptionChain(cut=True)

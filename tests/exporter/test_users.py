@@ -128,7 +128,7 @@ def test_clients_that_are_remembered_are_bounded() -> None:
     drops: Counter[str] = Counter()
     users = Users(None, drops)
     for number in range(MAX_CLIENTS + 2):
-        users.client_is(f"Client-{number}", "ada", tells_code=True)
+        users.client_is(f"Client-{number}", "ada", sends_code=True)
     assert users.user_of("Client-1", tuple) == "unknown"
     assert users.user_of("Client-2", tuple) == "ada"
     assert drops == {"user of a client": 2}

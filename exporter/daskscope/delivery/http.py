@@ -116,7 +116,7 @@ class Session(requests.Session):
                     response.close()
                     raise requests.exceptions.ContentDecodingError("the answer is too large")
             if self._ended:
-                raise requests.ReadTimeout  # its end is ours, where it told no length
+                raise requests.ReadTimeout  # its end is ours, where it gave no length
             response._content = bytes(body)
             if "Retry-After" in response.headers:
                 # Not all who read it know that their clock may be wrong.
@@ -315,7 +315,7 @@ def asked_to_wait(response: requests.Response) -> float:
         until = _date(asked)
         if until is None:
             return 0.0
-        # Against the other side's clock, if it tells: ours may be wrong.
+        # Against the other side's clock, if it says: ours may be wrong.
         now = _date(response.headers.get("Date", ""))
         seconds = until - (time.time() if now is None else now)
     return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # not a number is not above it
@@ -324,7 +324,7 @@ def asked_to_wait(response: requests.Response) -> float:
 def _date(header: str) -> float | None:
     try:
         found = email.utils.parsedate_to_datetime(header)
-        # -0000 is UTC as well, of a clock whose zone is not told.
+        # -0000 is UTC as well, of a clock whose zone is not known.
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -1,7 +1,7 @@
 """What the service has not acknowledged yet.
 
 Rows are absolute and have keys, so that a later one takes an earlier one's place: however long the
-service is away, what waits is bounded by what there is, not by how often it was told; and by a
+service is away, what waits is bounded by what there is, not by how often it was reported; and by a
 number of rows and bytes for each kind.
 """
 
@@ -63,7 +63,8 @@ _KINDS = (
 _CODE = _Kind("code", "code", lambda row: row.hash, MAX_CODE, MAX_CODE_BYTES, 40)
 
 
-#: What tells rows of a snapshot's field apart, where they have keys: a later one replaces another.
+#: What identifies the rows of a snapshot's field, where they have keys: a later one replaces an
+#: earlier one.
 KEYS = {kind.field: kind.key for kind in (*_KINDS, _CODE)}
 
 
@@ -172,7 +173,7 @@ class DeliveryQueue:
         self.overflowed = False
 
     def add(self, snapshot: Cleared) -> None:
-        """Take in what a snapshot tells."""
+        """Take in the rows of a snapshot."""
         self._last = snapshot
         for rows in self._kinds:
             for row in getattr(snapshot, rows.kind.field):
@@ -197,7 +198,7 @@ class DeliveryQueue:
 
     @property
     def ended(self) -> bool:
-        """Whether the last snapshot told of the cluster's end."""
+        """Whether the last snapshot reported the cluster's end."""
         return self._last is not None and self._last.phase == "stop"
 
     def beat(self, now: float, share: float = 1.0) -> protocol.Heartbeat:
@@ -220,10 +221,10 @@ class DeliveryQueue:
         assert self._last is not None, "nothing was added"
         self._seq += 1
         room = BEAT_BYTES
-        told: dict[str, tuple[Any, ...]] = {}
+        parts: dict[str, tuple[Any, ...]] = {}
         for rows in kinds:
             most = max(int(rows.kind.per_beat * share), 1)
-            told[rows.kind.field], taken = rows.next(most, room, fresh=fresh)
+            parts[rows.kind.field], taken = rows.next(most, room, fresh=fresh)
             room -= taken
         return protocol.Heartbeat(
             protocol=protocol.PROTOCOL,
@@ -233,7 +234,7 @@ class DeliveryQueue:
             cluster=self._last.cluster,
             status=self._last.status,
             drops=dict(self._drops),
-            **told,
+            **parts,
         )
 
     def acknowledge(self, beat: protocol.Heartbeat, code_wanted: Iterable[str] = ()) -> None:

@@ -99,7 +99,7 @@ class Sender:
             self._unheard = True
 
     def tell_drops(self) -> bool:
-        """Have it told what was dropped since the last beat. Return whether to send for it."""
+        """Report what was dropped since the last beat. Return whether to send for it."""
         with self._lock:
             if self._drops_told in (None, dict(self._drops)):
                 return False

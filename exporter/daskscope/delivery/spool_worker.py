@@ -25,7 +25,7 @@ PATIENCE = 2.0
 OVERDUE = 10.0
 #: The same at the end: whoever closes a cluster is waiting.
 LAST_OVERDUE = 0.5
-#: Seconds between two beats in the spool that tell of nothing but the cluster's status.
+#: Seconds between two beats in the spool that report nothing but the cluster's status.
 SPOOLED_STATUS = 60.0
 
 _Job = Callable[[], bytes | None]
@@ -77,7 +77,7 @@ class SpoolWorker:
 
     def next(self) -> bytes | None:
         """Return what is to be delivered next, the same until :meth:`taken`, or None: also where
-        the disk does not tell for long.
+        the disk says nothing for long.
         """
         began = self._at_disk_since
         busy = 0.0 if began is None else time.monotonic() - began

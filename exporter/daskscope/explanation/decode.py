@@ -2,7 +2,7 @@
 
 Only its form is another: attributes are a mapping, identifiers hexadecimal, and times are UTC. A
 metric's kind and value have fields of these names. Left out is from when on a sum was counted, for
-it is not known here: since the plugin first told of it.
+it is not known here: since the plugin first reported it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _heartbeat(bodies: list[bytes]) -> dict[str, Any]:
 
 
 def _metrics(bodies: list[bytes]) -> dict[str, Any]:
-    told, metrics = _of_all(map(ExportMetricsServiceRequest.FromString, bodies), "metrics")
+    content, metrics = _of_all(map(ExportMetricsServiceRequest.FromString, bodies), "metrics")
     for metric in metrics:
         name = metric.pop("name")
         kind = next(kind for kind in ("gauge", "sum", "histogram") if kind in metric)
@@ -41,24 +41,24 @@ def _metrics(bodies: list[bytes]) -> dict[str, Any]:
                 del point["start_time"]
             if kind != "histogram":
                 point["value"] = point.pop("as_double")
-        told[name] = {"kind": kind, **metric, **data, "data_points": points}
-    return told
+        content[name] = {"kind": kind, **metric, **data, "data_points": points}
+    return content
 
 
 def _traces(bodies: list[bytes]) -> dict[str, Any]:
-    told, told["spans"] = _of_all(map(ExportTraceServiceRequest.FromString, bodies), "spans")
-    return told
+    content, content["spans"] = _of_all(map(ExportTraceServiceRequest.FromString, bodies), "spans")
+    return content
 
 
 def _logs(bodies: list[bytes]) -> dict[str, Any]:
     requests = map(ExportLogsServiceRequest.FromString, bodies)
-    told, told["log_records"] = _of_all(requests, "log_records")
-    return told
+    content, content["log_records"] = _of_all(requests, "log_records")
+    return content
 
 
 def _of_all(requests: Iterable[Message], field: str) -> tuple[dict[str, Any], list[Any]]:
     """Return who sends ``requests``, which is one, and all that they hold in a ``field``."""
-    told: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     items: list[Any] = []
     for request in requests:
         [(_, resources)] = _message(request).items()
@@ -66,11 +66,11 @@ def _of_all(requests: Iterable[Message], field: str) -> tuple[dict[str, Any], li
             scopes = next(
                 resource.pop(name) for name in tuple(resource) if name.startswith("scope_")
             )
-            told |= resource
+            content |= resource
             for scope in scopes:
                 items += scope.pop(field, [])
-                told |= scope
-    return told, items
+                content |= scope
+    return content, items
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -43,11 +43,10 @@ class DryRun:
     """What is sent of a snapshot with some settings and clients' refusals, and of the plugin's
     ``own`` numbers.
 
-    ``told`` is the content by the way it goes (``heartbeat``, ``metrics``, ``traces``, ``logs``),
-    and ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all bodies
-    together, before and after they are compressed as the settings say; ``scrubbed`` is how many
-    secrets were taken out.
-    """
+    ``content`` is what it holds by the way it goes (``heartbeat``, ``metrics``, ``traces``,
+    ``logs``), and ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all
+    bodies together, before and after they are compressed as the settings say; ``scrubbed`` is how
+    many secrets were taken out."""
 
     def __init__(
         self, settings: Settings, observed: Observed, own: OwnNumbers, refusals: OptOuts
@@ -86,7 +85,7 @@ class DryRun:
         scrubber = Scrubber()
         ways = [way for way in READERS if way in bodies]
         self.destinations = {way: scrubber.scrub(addresses[way], protocol.MAX_TEXT) for way in ways}
-        self.told = {way: READERS[way]([one.content for one in bodies[way]]) for way in ways}
+        self.content = {way: READERS[way]([one.content for one in bodies[way]]) for way in ways}
 
 
 @dataclass(frozen=True)

@@ -183,8 +183,12 @@ def explain(
         without = DryRun(dataclasses.replace(settings, **off), observed, own, refusals)
         sends = {
             way: found
-            for way, told in full.told.items()
-            if (found := _difference(told, without.told.get(way), MADE_ANEW.get(way, frozenset())))
+            for way, sent in full.content.items()
+            if (
+                found := _difference(
+                    sent, without.content.get(way), MADE_ANEW.get(way, frozenset())
+                )
+            )
         }
         # Ids of spans are made anew each time, and compress a little better or worse.
         less = max(full.gzip - without.gzip, 0)
@@ -192,7 +196,7 @@ def explain(
         parts.append(Part(setting, getattr(settings, field), sends, *sizes))
     all_off = {field: value for _, off in SWITCHES for field, value in off.items()}
     least = DryRun(dataclasses.replace(settings, **all_off), observed, own, refusals)
-    parts.insert(0, Part(ALWAYS, True, least.told, least.bytes, least.gzip))
+    parts.insert(0, Part(ALWAYS, True, least.content, least.bytes, least.gzip))
     return Explanation(
         cluster=observed.cluster.name,
         cluster_id=observed.cluster.id,
@@ -209,7 +213,7 @@ def explain(
 
 def _difference(full: Any, less: Any, anew: frozenset[str]) -> Any:
     """Return what of ``full`` is not in ``less``; None if nothing. Fields that are made ``anew``
-    each time tell no difference.
+    each time make no difference.
     """
     if full == less:
         return None

@@ -9,12 +9,12 @@ from typing import Any
 
 from daskscope import protocol
 
-#: Calls that are kept apart while answers are merged, and those that a row tells: the heaviest.
+#: Calls that are kept apart while answers are merged, and those that a row holds: the heaviest.
 MAX_MERGED = 20_000
 MAX_CALLS = 1_000
-#: The most bytes that a row may have on the wire. A line counts with no more than it may tell.
+#: The most bytes that a row may have on the wire. A line counts with no more than it may send.
 MAX_BYTES = 200_000
-#: The most characters of a source line that are told.
+#: The most characters of a source line that are sent.
 MAX_SOURCE_LINE = 300
 
 #: A node of Dask's profile: ``identifier``, ``count``, ``children`` and ``description``.
@@ -120,7 +120,7 @@ class _Call:
     __slots__ = ("below", "heaviest", "line", "samples")
 
     def __init__(self, line: protocol.ProfileLine) -> None:
-        #: The line that its heaviest answer told; the most samples that one answer had.
+        #: The line that its heaviest answer gave; the most samples that one answer had.
         self.line = line
         self.heaviest = 0
         self.samples = 0

@@ -125,7 +125,7 @@ class Cluster:
     def _tasks_by_state(self) -> dict[str, int]:
         scheduler = self._scheduler
         if len(scheduler.task_prefixes) > MAX_DASK_PREFIXES:
-            # Of the other states there is no number to be had at once, and none is told.
+            # Of the other states there is no number to be had at once, and none is sent.
             return {
                 "processing": sum(len(worker.processing) for worker in scheduler.workers.values()),
                 "queued": len(scheduler.queued),

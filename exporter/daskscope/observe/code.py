@@ -26,7 +26,7 @@ class CodeOfGraphs:
         self._context_lines = context_lines
         self._max_bytes = max_bytes
         self._drops = drops
-        # By what tells a frame's source from another; the source itself may be a whole file.
+        # By what identifies a frame's source; the source itself may be a whole file.
         self._frames: OrderedDict[tuple[Any, ...], protocol.CodeFrame] = OrderedDict()
         self._unsent: dict[str, protocol.Code] = {}
         self._unsent_bytes = 0
@@ -82,8 +82,8 @@ def cut(
         else:
             last -= 1
             size -= sizes[last - offset]
-    told = "\n".join(lines[first:last]).encode(errors="replace")
-    kept = told[:max_bytes].decode(errors="ignore")
+    encoded = "\n".join(lines[first:last]).encode(errors="replace")
+    kept = encoded[:max_bytes].decode(errors="ignore")
     first_line = max(line - called + first, 1)
     is_cut = first > 0 or last < len(lines)
     return protocol.Code(

@@ -33,7 +33,7 @@ from daskscope.observe.naming import Naming
 from daskscope.observe.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.runs import Run
 
-#: Computations that may wait to be told until there is no waiting for the next beat.
+#: Computations that may wait to be sent until there is no waiting for the next beat.
 MANY = 1_000
 
 #: Groups that wait where nobody takes them, each some 2 KB; beyond it the oldest computations that
@@ -53,7 +53,7 @@ Step = tuple[Any, Any, Any]
 #: States in which a task has nothing to do, once it had.
 ENDS = frozenset({"memory", "erred", "released"})
 #: What there is to know of a step that ends what a task had to do, but not as a ``Run`` that ended
-#: in memory: when, by the clock that is not set, and what Dask tells of it; or ``PUT_BACK``.
+#: in memory: when, by the clock that is not set, and what Dask reports of it; or ``PUT_BACK``.
 End = tuple[float, Mapping[str, Any]]
 #: Noted of a task that is released but still wanted: Dask has it wait again at once.
 PUT_BACK: Mapping[str, Any] = MappingProxyType({})
@@ -65,7 +65,7 @@ _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 class Computations:
     """All computations that the scheduler still holds tasks of, the ``members`` of their groups.
 
-    ``find`` returns the task of a key, if Dask has it. ``runs_again`` is told the key of one that
+    ``find`` returns the task of a key, if Dask has it. ``runs_again`` gets the key of one that
     raised and is to run again, in whichever thread counts.
     """
 
@@ -228,13 +228,13 @@ class Computations:
         return bool(self._running)
 
     def waiting(self) -> int:
-        """Return how many computations have changed since they were told."""
+        """Return how many computations have changed since they were sent."""
         return len(self._changed)
 
     def changed(
         self, most: int, *, any_row: bool
     ) -> tuple[list[protocol.Computation], list[protocol.TaskGroup], dict[str, Traced]]:
-        """Return rows that have changed since they were told, those that wait longest first.
+        """Return rows that have changed since they were sent, those that wait longest first.
 
         And what to trace of these computations, by their ids.
         A computation goes with all its groups that have changed. At most the work of ``most`` rows
@@ -260,8 +260,8 @@ class Computations:
             computation.over = computation.over or row.status != "running"
             computations.append(row)
             if computation.trace_id is not None:
-                told = traced[computation.id] = computation.take_traced()
-                cost += len(told.samples)
+                taken = traced[computation.id] = computation.take_traced()
+                cost += len(taken.samples)
         return computations, rows, traced
 
     def _note_change(self, group: Group) -> None:
@@ -275,13 +275,13 @@ class Computations:
             computation.changed.append(group)
             self._changed_groups += 1
             if computation.dropped:
-                # Those of its groups that change no more have not been told, either.
+                # Those of its groups that change no more have not been sent, either.
                 computation.dropped = False
                 for other in computation.groups.values():
                     self._note_change(other)
 
     def _make_room(self) -> None:
-        # One that runs stays: those of its groups that have ended would not be told again. Two of
+        # One that runs stays: those of its groups that have ended would not be sent again. Two of
         # these are looked at for each that comes, so that what runs does not fill all there is.
         running = 0
         while self._changed_groups >= MAX_WAITING and running < 2:
@@ -352,10 +352,10 @@ class Computations:
         self._note_change(next(iter(computation.groups.values())))
 
     def _erred(self, key: Key, start: str, group: Group, details: Mapping[str, Any]) -> bool:
-        """Count a task that erred. Return False if that was told before."""
+        """Count a task that erred. Return False if that was counted before."""
         if start in ACTIVE and start != "processing" and "cause" not in details:
-            # Dask gave up a task as it was about to be processed, and told so from inside of the
-            # transition that it tells of now: the task has been counted as erred, from processing.
+            # Dask gave up a task as it was about to be processed, and reported so from inside the
+            # transition that it reports now: the task has been counted as erred, from processing.
             group.states["processing"] += 1
             group.states["erred"] -= 1
             return False
@@ -434,7 +434,7 @@ class Computations:
     def _count_unknown(self, key: Key, finish: str, run: Run | None, end: End | None) -> None:
         # Tasks from before the plugin came.
         if finish == "processing":
-            # Dask tells by prefix how it spends its time, and does so before it ends.
+            # Dask reports by prefix how it spends its time, and does so before it ends.
             known = self._find(key)
             if known is not None:
                 self._naming.prefix(known)

@@ -46,13 +46,13 @@ def hand_on_contexts(
             else:
                 group = whole.group_of(key) if whole.elsewhere else whole.group
             if group is not None:
-                told = group.computation.handed_on
-                if told is not None:
+                carried = group.computation.handed_on
+                if carried is not None:
                     annotations = message["annotations"]
                     if not annotations:
-                        message["annotations"] = told
+                        message["annotations"] = carried
                     elif ANNOTATION not in annotations:
-                        message["annotations"] = {**annotations, **told}
+                        message["annotations"] = {**annotations, **carried}
         except Exception as error:
             contain(error, drops)
         return message

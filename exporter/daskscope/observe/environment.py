@@ -68,7 +68,7 @@ _KUBERNETES: dict[str, tuple[str, ...]] = {
     "k8s.pod.uid": ("POD_UID", "K8S_POD_UID", "MY_POD_UID"),
 }
 
-#: Kubernetes tells each pod its namespace here.
+#: Kubernetes writes each pod's namespace here.
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -105,7 +105,7 @@ def deployment() -> dict[str, str]:
 
 
 def deployment_of(variables: Mapping[str, str], namespace: str | None = None) -> dict[str, str]:
-    """Return what environment ``variables`` tell of how and where a process was started.
+    """Return what environment ``variables`` say of how and where a process was started.
 
     Jobs of batch systems, pods, Dask Gateway and JupyterHub, under names such as ``slurm.job.id``.
     ``namespace`` is what Kubernetes says in a file.
@@ -152,8 +152,8 @@ def host() -> str:
 def name_and_kind(scheduler: Scheduler) -> tuple[str, str] | None:
     """Return what its manager, such as a LocalCluster, calls the cluster, and what that is.
 
-    None until it has told the scheduler, and for a while after a restart, which makes Dask forget:
-    a manager tells once a second. One started from the command line has none.
+    None until it has reported to the scheduler, and for a while after a restart, which makes Dask
+    forget: a manager reports once a second. One started from the command line has none.
     """
     info = scheduler.get_metadata(["cluster-manager-info"], default={}) or {}
     if not info.get("type"):

@@ -23,7 +23,7 @@ from daskscope.protocol import MAX_NAME
 #: The longest pickle that is read, in bytes: it is on the event loop, if once for equal failures,
 #: and takes 1.5 ms. Most take 50 µs.
 MAX_PICKLE = 32_768
-#: Exceptions that are told to have led to another, and frames of each, the innermost.
+#: Exceptions that are sent as having led to another, and frames of each, the innermost.
 MAX_CAUSES = 5
 MAX_FRAMES = 30
 #: What is shown of what an exception was made of.
@@ -31,7 +31,7 @@ _MAX_ARGUMENTS = 6
 # No traceback is longer, even where a pickle is made up.
 _MAX_DEPTH = 5_000
 
-# What tells what an exception is, or how it is pickled. Where Python's own do that, they show what
+# What says what an exception is, or how it is pickled. Where Python's own do that, they show what
 # it was made of; a class of a user's own may mean not to.
 _SHOWS = frozenset({"__repr__", "__str__", "__reduce__", "__reduce_ex__"})
 
@@ -53,18 +53,18 @@ class Cause:
 class ExceptionChain(NamedTuple):
     """What led to an exception, the last first. ``cut`` says that there is, or may be, more."""
 
-    told: tuple[Cause, ...] = ()
+    causes: tuple[Cause, ...] = ()
     cut: bool = False
 
     def characters(self) -> int:
         """Return how many characters it is."""
-        return sum(len(cause.message) + len(cause.frames) for cause in self.told)
+        return sum(len(cause.message) + len(cause.frames) for cause in self.causes)
 
 
 def causes_of(traceback: str, exception: Any) -> ExceptionChain:
     """Return what led to an ``exception`` as a worker sends it: pickled.
 
-    ``traceback`` is what Dask tells of it: its own.
+    ``traceback`` is what Dask reports of it: its own.
     """
     try:
         error = _read(exception)
@@ -75,16 +75,16 @@ def causes_of(traceback: str, exception: Any) -> ExceptionChain:
     # made, not raised.
     if error is None or (traceback and error.traceback is None):
         return ExceptionChain(cut=bool(traceback))
-    told: list[Cause] = []
+    causes: list[Cause] = []
     try:
         for cause in _led_to(error):
-            if len(told) == MAX_CAUSES:
-                return ExceptionChain(tuple(told), cut=True)
-            told.append(cause)
+            if len(causes) == MAX_CAUSES:
+                return ExceptionChain(tuple(causes), cut=True)
+            causes.append(cause)
     except Exception as unread:  # the rest is made in a way that is not known
         contain(unread)
-        return ExceptionChain(tuple(told), cut=True)
-    return ExceptionChain(tuple(told))
+        return ExceptionChain(tuple(causes), cut=True)
+    return ExceptionChain(tuple(causes))
 
 
 class _Raised(NamedTuple):
@@ -187,7 +187,7 @@ def _cause(raised: _Raised, direct: bool) -> Cause:
     if not (isinstance(kind, type) and issubclass(kind, _Stand)):
         raise ValueError("it is made by no class")
     name = kind.__name__.rpartition(".")[2][:MAX_NAME]
-    if not name.lstrip("_")[:1].isupper():  # a function makes it, which may be told nothing of
+    if not name.lstrip("_")[:1].isupper():  # a function makes it, of which nothing may be sent
         name = "Exception"
     message = f"{name}(…)"
     if _shows_arguments(kind.module, kind.__name__):

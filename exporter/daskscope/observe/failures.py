@@ -32,8 +32,7 @@ MAX_TYPES = 50
 #: Failures that have made room and whose counts are remembered.
 MAX_COUNTED = 5_000
 
-#: Tasks that raised last, of which it is known what failed; of others it is not told that they were
-#: run again, but how many they are.
+#: Tasks that raised last, of which it is known what failed; of others only their number is known.
 MAX_RAISED = 10_000
 
 _FRAME = re.compile(
@@ -43,7 +42,7 @@ _FRAME = re.compile(
 )
 #: The most frames of a user's own that call each other in a circle and are known for one.
 _MAX_CYCLE = 8
-# Python's own library lies in lib/python3.x or, on Windows, in Lib. Compiled libraries tell of
+# Python's own library lies in lib/python3.x or, on Windows, in Lib. Compiled libraries report
 # files that were where they were built.
 _NOT_THE_USERS = re.compile(
     r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]|\\Lib\\"
@@ -64,11 +63,11 @@ class FailedRun:
 
 def read_failed_run(message: Mapping[str, Any]) -> FailedRun:
     """Read a message of the kind ``task-erred``."""
-    told = ("exception", "exception_text", "traceback_text", "startstops", "worker")
+    wanted = ("exception", "exception_text", "traceback_text", "startstops", "worker")
     return FailedRun(
         key=message["key"],
         run_id=message.get("run_id"),
-        details={name: message[name] for name in told if name in message},
+        details={name: message[name] for name in wanted if name in message},
     )
 
 
@@ -172,7 +171,7 @@ class Failures:
         key = next(iter(self._failures))
         failure = self._failures.pop(key)
         self._characters -= failure.characters()
-        # What is told is how often it was in all: should it come again, it goes on from there.
+        # What is sent is how often it was in all: should it come again, it goes on from there.
         self._counted[key] = failure.count, failure.retried, failure.first_at
         if len(self._counted) > MAX_COUNTED:
             del self._counted[next(iter(self._counted))]
@@ -185,12 +184,12 @@ class Failures:
         return {kind: count.value for kind, count in self._types.values.items()}
 
     def waiting(self) -> int:
-        """Return how many rows have changed since they were told."""
+        """Return how many rows have changed since they were sent."""
         self._note_retries()
         return len(self._changed)
 
     def changed(self, most: int) -> list[RawFailure]:
-        """Return at most ``most`` rows that have changed since they were told, the oldest first."""
+        """Return at most ``most`` rows that have changed since they were sent, the oldest first."""
         self._note_retries()
         changed = list(islice(self._changed, most))
         for failure in changed:
@@ -206,8 +205,8 @@ def _text_of(details: Mapping[str, Any], task: Key) -> str:
 def _causes_of(details: Mapping[str, Any], task: Key) -> ExceptionChain:
     causes = causes_of(details.get("traceback_text") or "", details.get("exception"))
     return causes._replace(
-        told=tuple(
-            replace(cause, message=without_key(cause.message, task)) for cause in causes.told
+        causes=tuple(
+            replace(cause, message=without_key(cause.message, task)) for cause in causes.causes
         )
     )
 
@@ -281,7 +280,7 @@ def fingerprint(kind: str, function: str, traceback: str) -> str:
 
     The user's own frames count, by file name and function, without line numbers, folders and
     messages, so that it outlives an edit elsewhere in the file and another machine; and without
-    what is between a call of a recursive function and its last one, for depth tells nothing apart.
+    what is between a call of a recursive function and its last one, for depth is no difference.
     Where no frame is the user's own, all count.
     """
     frames = [_Frame(**match.groupdict()) for match in _FRAME.finditer(traceback)]

@@ -1,4 +1,4 @@
-"""The workers' GPUs, as far as they tell. Dask looks at the first that a worker sees."""
+"""The workers' GPUs, as far as they report them. Dask looks at the first that a worker sees."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from daskscope import protocol
 
 
 def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
-    """Return the GPUs of ``workers`` together, None where none of them tells of one.
+    """Return the GPUs of ``workers`` together, None where none of them reports one.
 
-    Workers that share one each tell of it, and it counts for each.
+    Workers that share one each report it, and it counts for each.
     """
     count = limits = used_by_all = limit_of_all = 0
     utilization_of_all = 0.0
@@ -22,7 +22,7 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
         utilization, used = metrics.get("gpu_utilization"), metrics.get("gpu_memory_used")
         limit = metrics.get("gpu-memory-total")
         if utilization is None or used is None:
-            # Dask has told it in two forms, of which there may be both.
+            # Dask has reported it in two forms, of which there may be both.
             older: dict[str, Any] | None = metrics.get("gpu")
             if utilization is None and not older:
                 continue
@@ -48,5 +48,5 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
 
 
 def has_gpu(worker: WorkerState) -> bool:
-    """Return whether a worker tells of a GPU."""
+    """Return whether a worker reports a GPU."""
     return "gpu_utilization" in worker.metrics or bool(worker.metrics.get("gpu"))

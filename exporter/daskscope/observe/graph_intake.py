@@ -65,8 +65,8 @@ class GraphIntake:
     def sent_by_task(self, graph: Graph) -> Graph:
         """Return a ``graph`` that a task sent, with the context which that task was handed."""
         group = self._members.group_of_key(graph.of_task)
-        told = None if group is None else group.computation.handed_on
-        return graph if told is None else graph._replace(caller=carried_by(told))
+        carried = None if group is None else group.computation.handed_on
+        return graph if carried is None else graph._replace(caller=carried_by(carried))
 
     def again(self, task: TaskState, client: str, graph: Graph) -> bool:
         """Take in a graph of that ``task`` and what it needs, if it goes the way of the last one.
@@ -101,7 +101,7 @@ class GraphIntake:
     ) -> None:
         """Take what a graph sets going into a computation, its own or the one it joins.
 
-        ``user`` tells whose client that is. ``count_first`` counts the transitions until now, and
+        ``user`` is whose client that is. ``count_first`` counts the transitions until now, and
         is called once if that matters: if the graph has to do with tasks that are known already.
         Most have not.
         """
@@ -112,7 +112,7 @@ class GraphIntake:
             # Of those that were known Dask may have forgotten some by then.
             new = new_of(tasks, self._members)
         again = to_run(new.known, tasks) if new.known else []
-        # Of each group one of its tasks, which tells how they may be called.
+        # Of each group one of its tasks, which shows how they may be called.
         firsts = [*new.groups.values(), *new.singles]
         if not (firsts or again):
             return

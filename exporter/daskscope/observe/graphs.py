@@ -15,13 +15,13 @@ from daskscope.observe.trace_context import TraceContext, caller_of, carried_by
 from daskscope.protocol import MAX_NAME
 from daskscope.task_context import ANNOTATION, CARRIED, CARRIED_STATE, STATE
 
-#: Annotations of one graph that are told, and values of one that holds several.
+#: Annotations of one graph that are sent, and values of one that holds several.
 MAX_ANNOTATIONS = 20
 MAX_VALUES = 20
 #: Of one annotation, before it is scrubbed and cut to what may leave.
 MAX_CHARACTERS = 1_000
 
-# What submit and map tell of how much time may be between calls that have the same priority. What
+# How much time, as submit and map report it, may be between calls that have the same priority. What
 # sends a graph as a whole (compute, persist, get) says 60 s.
 _OF_SUBMIT = "100 ms"
 
@@ -33,7 +33,7 @@ class Graph(NamedTuple):
     """What came along with a graph. ``nbytes`` is its size on the wire, None if not known.
 
     ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first. ``caller`` is where
-    its trace goes on from. ``submitted`` tells calls of submit and map from others. ``of_task`` is
+    its trace goes on from. ``submitted`` marks calls of submit and map. ``of_task`` is
     the key of the task that sent it, None if none did, or it is not known.
     """
 
@@ -68,16 +68,16 @@ def _size(message: Mapping[str, Any]) -> int | None:
     frames = message.get("graph_frames") if graph is None else getattr(graph, "frames", None)
     if frames is None:
         return None
-    # Of bytes, as most are, Dask's own way to tell takes longer.
+    # Of bytes, as most are, Dask's own way to find out takes longer.
     return sum([len(frame) if type(frame) is bytes else nbytes(frame) for frame in frames])
 
 
 def _texts(annotations: Mapping[str, Any]) -> dict[str, str]:
-    """Return those that hold for the whole graph and can be told, as short texts."""
+    """Return those that hold for the whole graph and can be sent, as short texts."""
     if not annotations:
         return {}
-    told = ((str(name)[:MAX_NAME], _text(name, value)) for name, value in annotations.items())
-    return dict(islice(((name, text) for name, text in told if text), MAX_ANNOTATIONS))
+    texts = ((str(name)[:MAX_NAME], _text(name, value)) for name, value in annotations.items())
+    return dict(islice(((name, text) for name, text in texts if text), MAX_ANNOTATIONS))
 
 
 def _text(name: str, value: Any) -> str | None:

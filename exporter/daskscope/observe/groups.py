@@ -33,7 +33,7 @@ ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 MAX_GROUPS = 200
 #: Types of results that a group keeps apart; the rest is counted as ``other``.
 MAX_TYPES = 10
-#: Groups that a group is told to need; the rest is joined as ``other``.
+#: Groups that a group is shown to need; the rest is joined as ``other``.
 MAX_DEPENDENCIES = 100
 #: Span names that a computation keeps.
 MAX_SPANS = 50
@@ -204,8 +204,8 @@ def _finite(value: float) -> float | None:
 class Computation:
     """One computation: its groups, how many of its tasks are still at it, and how it ended.
 
-    ``line`` tells which further graphs join it while it runs, or goes on. ``caller`` is where its
-    trace goes on from; ``sampled`` tells whether that of an id is kept, if there is no caller.
+    ``line`` says which further graphs join it while it runs, or goes on. ``caller`` is where its
+    trace goes on from; ``sampled`` says whether that of an id is kept, if there is no caller.
     ``places`` is how many samples of each sort are kept of a group's tasks.
     """
 
@@ -283,9 +283,9 @@ class Computation:
         self.groups: dict[str, Group] = {}
         #: The group that joins those beyond the bound; as all others it is one of its groups.
         self.rest: Group | None = None
-        #: Its groups that have changed since they were told.
+        #: Its groups that have changed since they were sent.
         self.changed: list[Group] = []
-        #: Whether it made room, so that some have not been told at all.
+        #: Whether it made room, so that some have not been sent at all.
         self.dropped = False
         self.tasks = 0
         # Tasks that have something to do. Once it has ended: for results that were lost since.
@@ -333,7 +333,7 @@ class Computation:
 
     def surely_takes(self, graph: Graph | None) -> bool:
         """Return whether ``graph``, from its line, joins it whatever is yet to be counted: that can
-        be told by what its newest task is doing now.
+        be judged by what its newest task is doing now.
         """
         newest = None if self._newest is None else self._newest()
         if newest is None:  # Dask has forgotten it, and how it ended is to be counted

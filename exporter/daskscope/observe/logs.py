@@ -35,7 +35,7 @@ NAME = "daskscope-logs"
 
 #: Records that are kept between two snapshots; what comes beyond is counted.
 MAX_RECORDS = 1_000
-#: Lines that are kept of each worker, to tell them when it is lost, and characters of each.
+#: Lines that are kept of each worker, to send them when it is lost, and characters of each.
 LAST_LINES = 10
 MAX_LINE = 500
 
@@ -105,7 +105,7 @@ class Logs:
         return None if lines is None else tuple(lines)
 
     def dropped(self, count: int) -> None:
-        """Count records that were made, and not told."""
+        """Count records that were made, and not sent."""
         if count:
             self._drops["log record"] += count
 

@@ -25,7 +25,7 @@ LOSSES_AT_ONCE = 500
 #: Bytes that their last lines and prefixes of tasks take; beyond it losses come without, and that
 #: is counted.
 MAX_DETAIL_BYTES = 4 << 20
-#: Tasks of a lost worker that are told by prefix, and prefixes; the rest is counted as ``other``.
+#: Tasks of a lost worker that are counted by prefix, and prefixes; all others are ``other``.
 MAX_TASKS = 500
 MAX_PREFIXES = 20
 #: Seconds to wait for what the nanny has to say of a worker that left without a word.
@@ -117,7 +117,7 @@ class Losses:
 
     def event(self, topic: str, message: Any) -> None:
         """Read from Dask's event log why workers leave: only there it says so."""
-        if not isinstance(message, dict):  # as Dask's own are: of a Mapping it takes longer to tell
+        if not isinstance(message, dict):  # as Dask's own are: a Mapping takes longer to recognise
             return
         action = message.get("action")
         if action == "remove-worker" and topic == "all":
@@ -161,7 +161,7 @@ class Losses:
         return losses
 
     def many_wait(self) -> bool:
-        """Return whether more losses wait than the next beat can tell."""
+        """Return whether more losses wait than the next beat can hold."""
         return len(self._losses) > LOSSES_AT_ONCE
 
     def by_reason(self) -> dict[str, int]:
@@ -170,7 +170,7 @@ class Losses:
 
     def _says(self, address: str, reason: str) -> None:
         known = self._known.get(address)
-        # What came first is the cause: a worker that is timed out is then told to close.
+        # What came first is the cause: a worker that is timed out is then asked to close.
         if known is not None and not known.reason:
             known.reason = reason
 
@@ -267,8 +267,8 @@ class Losses:
                 if task.group.name != task.group.prefix.name:
                     names_of[task.group.name] = name
             prefixes[name] += 1
-        told = dict(prefixes.most_common(MAX_PREFIXES))
-        rest = len(keys) - sum(told.values())
+        counts = dict(prefixes.most_common(MAX_PREFIXES))
+        rest = len(keys) - sum(counts.values())
         if rest:
-            told[names.OTHER] = told.get(names.OTHER, 0) + rest
-        return told
+            counts[names.OTHER] = counts.get(names.OTHER, 0) + rest
+        return counts

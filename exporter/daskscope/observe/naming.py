@@ -1,4 +1,4 @@
-"""Names for tasks that may be told: made of what Dask and the user's functions are called.
+"""Names for tasks that may be sent: made of what Dask and the user's functions are called.
 
 A task's key may be the user's own, and what is in it is the user's business: it never leaves the
 process, nor does a part of it. Keys that Dask makes bear a token. What stands before it is Dask's
@@ -72,7 +72,7 @@ class Naming:
         self._names: dict[str, str] = {}
         self._renamed: set[str] = set()
         # Of names: what the metrics call them.
-        self._told: dict[str, str] = {}
+        self._sendable: dict[str, str] = {}
 
     def prefix(self, task: TaskState) -> str:
         """Return what ``task`` is called."""
@@ -122,24 +122,24 @@ class Naming:
         name = self._names.get(prefix[:MAX_NAME])
         if name is None:
             name = OWN_KEY if len(self._names) < MAX_KNOWN else OTHER
-        return self.told(name)
+        return self.sendable(name)
 
     def renamed(self) -> set[str]:
         """Return the prefixes that may be :meth:`known` by another name since the last call."""
         renamed, self._renamed = self._renamed, set()
         return renamed
 
-    def told(self, name: str) -> str:
+    def sendable(self, name: str) -> str:
         """Return what the metrics call tasks of that name: ``name``, or ``other``."""
-        told = self._told.get(name)
-        if told is None:
-            told = name if len(self._told) < MAX_PREFIXES or name == OTHER else OTHER
-            if told is not name:
+        known = self._sendable.get(name)
+        if known is None:
+            known = name if len(self._sendable) < MAX_PREFIXES or name == OTHER else OTHER
+            if known is not name:
                 # Each name once, as long as they are remembered.
                 self._drops["prefix"] += 1
-            if len(self._told) < MAX_KNOWN:
-                self._told[name] = told
-        return told
+            if len(self._sendable) < MAX_KNOWN:
+                self._sendable[name] = known
+        return known
 
     def _rename(self, prefix: str, known: str | None, name: str) -> None:
         if known is None:
@@ -158,7 +158,7 @@ class Naming:
 
         The name is the prefix alone where tasks with keys of their own are joined, as are those
         whose keys begin with what is no text, and so with no token; else a hash of Dask's name is
-        added, which tells two groups of a prefix apart.
+        added, which differs between two groups of a prefix.
         """
         name: object = group.name  # the first part of a key that is a tuple, whatever it is
         if not isinstance(name, str) or name == group.prefix.name:
@@ -169,7 +169,7 @@ class Naming:
 
 #: Characters of a key, or a part of one, that is taken out also where it is a part of a word.
 MIN_KEY = 6
-#: Digits of a number in a key that is taken out; a shorter one is an index, and tells nothing.
+#: Digits of a number in a key that is taken out; a shorter one is an index, and says nothing.
 MIN_DIGITS = 4
 #: Parts of a key that are taken out.
 MAX_KEY_PARTS = 100
@@ -203,13 +203,13 @@ def _without(text: str, form: str) -> str:
         return text.replace(form, "(key)")
     if not form:
         return text
-    told, at = "", 0
+    name, at = "", 0
     while (found := text.find(form, at)) >= 0:
         end = found + len(form)
         alone = not (_is_of_word(text[found - 1 : found]) or _is_of_word(text[end : end + 1]))
-        told += text[at:found] + ("(key)" if alone else form)
+        name += text[at:found] + ("(key)" if alone else form)
         at = end
-    return told + text[at:]
+    return name + text[at:]
 
 
 def _is_of_word(character: str) -> bool:
@@ -219,7 +219,7 @@ def _is_of_word(character: str) -> bool:
 def kind_of(task: TaskState) -> tuple[str, str] | None:
     """Return what ``task`` has in common with others of its group that are called the same.
 
-    None if it takes a closer look to tell what they are called.
+    None if it takes a closer look to find what they are called.
     """
     function = _named_after(task)
     if function is None or type(function) not in _PLAIN_FUNCTIONS:

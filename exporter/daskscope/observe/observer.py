@@ -60,7 +60,7 @@ FAILURES_PER_ROW = 2
 
 
 class Observer:
-    """Takes what the scheduler's hooks tell, and makes snapshots of it. Not thread-safe."""
+    """Takes what the scheduler's hooks report, and makes snapshots of it. Not thread-safe."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Observer:
         self.refusals = OptOuts(drops)
         self._hook_seconds = 0.0
         # The last snapshot without its rows.
-        self._told: Observed | None = None
+        self._start: Observed | None = None
         self._busy_seconds = 0.0
         self._drops = drops
         self._naming = Naming(self._drops)
@@ -178,8 +178,8 @@ class Observer:
                 self._naming.prefix(task)
 
     def stop(self) -> None:
-        """Take what was put into the scheduler and its event loop out of it: what is told from now
-        on is the last of it.
+        """Take what was put into the scheduler and its event loop out of it. What is reported from
+        now on is the last.
         """
         self._stopped = True
         self._stop_handing_on()
@@ -193,8 +193,8 @@ class Observer:
             self._stop_handing_on = hand_on_contexts(self._scheduler, self._members, self._drops)
 
     def client_is(self, client: str, user: str, refused: frozenset[str]) -> None:
-        """Remember whose client that is and what it refuses; Dask does not tell."""
-        self._users.client_is(client, user, tells_code="code_transmit" not in refused)
+        """Remember whose client that is and what it refuses; Dask does not say."""
+        self._users.client_is(client, user, sends_code="code_transmit" not in refused)
         self.refusals.client_refuses(client, refused)
 
     # --- hooks ------------------------------------------------------------------------------------
@@ -231,8 +231,8 @@ class Observer:
         return self._computations.waiting() >= MANY
 
     def _frames(self, client: str, graph: Graph | None) -> tuple[protocol.CodeFrame, ...]:
-        tells = graph is not None and self._users.tells_code(client)
-        if graph is None or not tells:
+        sends = graph is not None and self._users.sends_code(client)
+        if graph is None or not sends:
             return ()
         return guarded(self._drops, (), self._code.frames, graph.code)
 
@@ -264,7 +264,7 @@ class Observer:
     def _put_back(self, task: TaskState) -> None:
         run = self._failed_runs.current()
         if run is not None and run.key == task.key and run.run_id == task.run_id:
-            # It failed and runs once more; the message of its failure is all that tells.
+            # It failed and runs once more; the message of its failure is all that shows it.
             guarded(self._drops, None, self._failed, task, run.details, retried=True)
             self._computations.failed_for_now(task, run.details)
         else:
@@ -315,7 +315,7 @@ class Observer:
             # It may have been paused, which takes no task from it and so makes no transition.
             self._workers.look_closely(worker)
         elif topic != "scheduler" and type(message) is dict:
-            # Dask tells of each graph under its client's id, too.
+            # Dask reports each graph under its client's id, too.
             status = message.get("status")
             if status in ("error", "cancelled") and message.get("action") == "update-graph":
                 cancelled = status == "cancelled"
@@ -329,7 +329,7 @@ class Observer:
         self._computations.cancel_all()
 
     def rows_wait(self) -> bool:
-        """Return whether the last snapshot did not hold all there is to tell."""
+        """Return whether the last snapshot did not hold all there is to send."""
         return bool(
             self._computations.waiting() or self._failures.waiting() or self._losses.many_wait()
         )
@@ -374,12 +374,12 @@ class Observer:
 
     def rest(self, phase: protocol.Phase) -> Observed:
         """Return more rows, with the totals of the last snapshot."""
-        if self._told is None:
+        if self._start is None:
             return self.snapshot(phase)
         began = time()
         self.transitions.count()
-        told = replace(self._told, phase=phase, drops=dict(self._drops))
-        observed = self._with_rows(told, SOME_ROWS, any_row=True)
+        started = replace(self._start, phase=phase, drops=dict(self._drops))
+        observed = self._with_rows(started, SOME_ROWS, any_row=True)
         self._hook_seconds += time() - began
         return observed
 
@@ -425,7 +425,7 @@ class Observer:
             shutdowns=(),
             profiles=(),
         )
-        self._told = state
+        self._start = state
         self._busy_seconds = workers.seconds["busy"]
         yield
         return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=activities)

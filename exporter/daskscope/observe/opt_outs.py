@@ -1,6 +1,6 @@
 """What clients of a cluster refuse that the settings in force, another client's, let be sent.
 
-What a client refuses holds for its own computations. Where it cannot be told whose something is, as
+What a client refuses holds for its own computations. Where it is not known whose something is, as
 of the workers' profile, it holds for all.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from daskscope.config import Settings
 from daskscope.observe.users import OF_A_TASK
 
-#: Clients that refuse something and are told apart; beyond it, what the first ones refuse is
+#: Clients that refuse something and are kept apart; beyond it, what the first ones refuse is
 #: refused for all.
 MAX_CLIENTS = 10_000
 #: Computations of which it is known whose they are; what others may hold is refused for all.

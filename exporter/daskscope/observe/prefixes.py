@@ -65,11 +65,11 @@ class Prefixes:
         self._totals: dict[str, PrefixTotals] = {}
 
     def __getitem__(self, prefix: str) -> PrefixTotals:
-        told = self._naming.told(prefix)
-        totals = self._totals.get(told)
+        name = self._naming.sendable(prefix)
+        totals = self._totals.get(name)
         if totals is None:
             # Another thread may be about to do the same.
-            totals = self._totals.setdefault(told, PrefixTotals())
+            totals = self._totals.setdefault(name, PrefixTotals())
         return totals
 
     def compute_seconds(self) -> float:

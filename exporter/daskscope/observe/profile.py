@@ -38,7 +38,7 @@ WINDOW_DEADLINE = 30.0
 LEAVING_DEADLINE = 0.5
 #: Seconds: workers remember a thousand cycles, so a longer window would lose some.
 MAX_WINDOW = 600.0
-#: Windows that wait to be told; beyond it the oldest go, and are counted.
+#: Windows that wait to be sent; beyond it the oldest go, and are counted.
 MAX_WAITING = 10
 #: Calls in one answer that are neither too many to be unpacked at a go, nor too few to ask for.
 FEW_CALLS, MANY_CALLS = 500, 2_000
@@ -46,7 +46,8 @@ FEW_CALLS, MANY_CALLS = 500, 2_000
 FEWEST_SAMPLES, MOST_SAMPLES = 50, 5_000
 #: How often the samples of the last window are counted, and asked for, until both agree.
 COUNTED_AGAIN = 3
-#: How many times rarer than told a worker may look, for want of time, before it is not believed.
+#: How many times less often than it should a worker may look, for want of time, before it is not
+#: believed.
 MAX_SLOWDOWN = 4.0
 #: Seconds by which a worker's clock may be off for a while.
 MAX_SKEW = 10.0
@@ -282,7 +283,7 @@ class Profiles:
     def _seconds(self, samples: int, window: Window, answered: dict[str, float]) -> float:
         """Estimate the thread-seconds of all samples.
 
-        Workers look less often than told when they are busy. What their tasks took is known to the
+        Busy workers look less often than they should. What their tasks took is known to the
         scheduler, if only by its own clock and for all workers together.
         """
         threads = sum(window.threads[address] for address in answered)

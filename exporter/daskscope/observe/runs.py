@@ -1,4 +1,4 @@
-"""What Dask tells of one run of a task, and what of it is kept until it is counted.
+"""What Dask reports of one run of a task, and what of it is kept until it is counted.
 
 What is kept of each run is memory that the event loop does not get back at once. And what is made
 of it there costs several times what it does in a loop of its own, for Dask's code has filled the
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
-#: What a worker did of a run, as Dask tells it: a dictionary for each action.
+#: What a worker did of a run, as Dask reports it: a dictionary for each action.
 StartStops = Iterable[Mapping[str, Any]] | None
 #: What a worker did of a run ("compute", "transfer", …), and from when to when, in epoch seconds.
 Action = tuple[str, float, float]
@@ -23,5 +23,5 @@ _action_of = itemgetter("action", "start", "stop")
 
 
 def actions_of(startstops: StartStops) -> Iterator[Action]:
-    """Return the actions that Dask tells of."""
+    """Return the actions that Dask reports."""
     return map(_action_of, startstops or ())

@@ -1,7 +1,7 @@
 """Workers that are about to be closed or restarted, for who wants to ask them something before.
 
 Dask has no hook for that: plugins hear of workers that have left, and a cluster that is closed
-closes its workers first. But it tells the scheduler before; so the handlers of these requests are
+closes its workers first. But it asks the scheduler before; so the handlers of these requests are
 wrapped.
 """
 

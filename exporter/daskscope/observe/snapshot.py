@@ -20,7 +20,7 @@ FailureKind = TypeVar("FailureKind", RawFailure, protocol.Failure)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[EventKind, FailureKind]):
-    """What is to be told of one interval.
+    """What is to be sent of one interval.
 
     ``cluster`` to ``exceptions`` are the state at ``status.at``; the rest are the rows that changed
     since the last snapshot. A ``Snapshot[RawEvent, RawFailure]`` is as observed and stays in the

@@ -1,6 +1,6 @@
 """What a message to the scheduler says, for the hooks that run while it is handled.
 
-Some things no hook is told: the size of a graph, the code that sent it, the exception of a task
+Some things no hook gets: the size of a graph, the code that sent it, the exception of a task
 that Dask runs again. They are in the messages of clients and workers. So the handler of a kind of
 message is wrapped, and what is read from the message is at hand inside.
 """

@@ -26,7 +26,7 @@ _TRACEPARENT = re.compile(
 class TraceContext:
     """A span as others see it: ids in hex, and whether its trace is kept (sampled).
 
-    ``state`` is what tracing systems tell each other beside it, as in the header ``tracestate``.
+    ``state`` is what tracing systems pass to each other beside it, as in the header ``tracestate``.
     """
 
     trace_id: str
@@ -63,9 +63,9 @@ def of_computation(
 
 def caller_of(annotated: Iterable[Mapping[str, Any] | None]) -> TraceContext | None:
     """Return the context in the first few of users' annotations that a graph came with."""
-    for told in islice(annotated, FEW):
-        if told:
-            context = parse(told.get(ANNOTATION), told.get(STATE))
+    for one in islice(annotated, FEW):
+        if one:
+            context = parse(one.get(ANNOTATION), one.get(STATE))
             if context is not None:
                 return context
     return None
@@ -78,7 +78,7 @@ def carried_by(annotations: Mapping[str, Any]) -> TraceContext | None:
 
 def to_carry(context: TraceContext) -> dict[str, str]:
     """Return the annotations that carry ``context`` in a message."""
-    told = {CARRIED: str(context)}
+    carried = {CARRIED: str(context)}
     if context.state:
-        told[CARRIED_STATE] = context.state
-    return told
+        carried[CARRIED_STATE] = context.state
+    return carried

@@ -34,15 +34,15 @@ _OF_STEP, _OF_RUN, _OF_END = 3, 5, 2
 # What is noted of a run beside the time, as Dask calls it.
 _TOLD = ("worker", "nbytes", "typename", "startstops")
 
-#: What Dask tells of a transition beside the states.
+#: What Dask reports of a transition beside the states.
 Details = Mapping[str, Any]
 
 
 class Transitions:
-    """Hands transitions on to ``computations``, in their order, and tells ``workers`` at once.
+    """Hands transitions on to ``computations``, in their order, and to ``workers`` at once.
 
-    What else has to be seen at once is told on the loop: to ``erred`` a task that Dask calls erred,
-    which returns what it was before, to ``put_back`` one that was to run and now is not.
+    What else has to be seen at once is reported on the loop: to ``erred`` a task that Dask calls
+    erred, which returns what it was before, to ``put_back`` one that was to run and now is not.
     ``many_wait`` is called there, too, whenever some more should be counted.
     """
 
@@ -127,7 +127,7 @@ class Transitions:
                         else:
                             start = turn(key, start, finish, details)
                     elif start == finish:
-                        return  # Dask tells of transitions that are none, too
+                        return  # Dask reports transitions that are none, too
                     elif start != "memory" or finish == "erred":
                         # From memory: an actor that was lost.
                         start = turn(key, start, finish, details)

@@ -10,7 +10,7 @@ from distributed import Client
 
 from daskscope.observe.environment import UNKNOWN_USER
 
-#: Clients whose user is remembered; beyond it those go that were told the longest ago.
+#: Clients whose user is remembered; beyond it those go that registered the longest ago.
 MAX_CLIENTS = 10_000
 
 #: What Dask calls the clients that tasks get to submit further work with.
@@ -35,31 +35,31 @@ class Users:
         """``of_scheduler`` is who runs the scheduler if the plugin was preloaded, else None."""
         self._of_scheduler = of_scheduler
         self._drops = drops
-        # Of each client its user, and whether its code may be told.
+        # Of each client its user, and whether its code may be sent.
         self._clients: OrderedDict[str, tuple[str, bool]] = OrderedDict()
         # Who registered from the scheduler's own process.
         self._here: str | None = None
 
-    def client_is(self, client: str, user: str, *, tells_code: bool) -> None:
-        """Remember whose client that is, and whether it refuses to tell its code."""
+    def client_is(self, client: str, user: str, *, sends_code: bool) -> None:
+        """Remember whose client that is, and whether it refuses to send its code."""
         if _is_here(client):
             self._here = user
-        self._clients[client] = user, tells_code
+        self._clients[client] = user, sends_code
         self._clients.move_to_end(client)
         if len(self._clients) > MAX_CLIENTS:
             self._clients.popitem(last=False)
             self._drops["user of a client"] += 1
 
-    def tells_code(self, client: str) -> bool:
-        """Return whether that client has registered and has not refused to tell its code.
+    def sends_code(self, client: str) -> bool:
+        """Return whether that client has registered and has not refused to send its code.
 
         Any client may send it: Dask has a setting for that, ``nframes``.
         """
-        _, tells_code = self._clients.get(client, ("", False))
-        return tells_code
+        _, sends_code = self._clients.get(client, ("", False))
+        return sends_code
 
     def user_of(self, client: str, running: Callable[[], Collection[str]]) -> str:
-        """Return whose client that is; ``running`` tells the users whose computations run now."""
+        """Return whose client that is; ``running`` gives the users whose computations run now."""
         known = self._clients.get(client)
         if known is not None:
             return known[0]

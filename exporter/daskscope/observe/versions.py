@@ -1,6 +1,6 @@
 """Versions of packages that differ between scheduler, workers and clients.
 
-Each tells the versions of what Dask needs as it connects. Dask warns of a difference once, in a
+Each reports the versions of what Dask needs as it connects. Dask warns of a difference once, in a
 log.
 """
 
@@ -19,7 +19,7 @@ from daskscope.protocol import MAX_NAME, Mismatch
 #: The version of a package that is not there.
 NONE = "none"
 
-#: Clients that are asked, and packages and versions of one that are told.
+#: Clients that are asked, and packages and versions of one that are sent.
 MAX_CLIENTS, MAX_PACKAGES, MAX_VERSIONS = 100, 20, 10
 #: Characters of a version.
 MAX_VERSION = 50
@@ -74,10 +74,10 @@ class Versions:
 
     def _compared(self) -> tuple[Mismatch, ...]:
         workers, clients = self._workers, Counter(self._clients.values())
-        told = {*self._own, *(name for all in (*workers, *clients) for name, _ in all)}
-        of_workers, of_clients = _by_package(workers, told), _by_package(clients, told)
+        packages = {*self._own, *(name for all in (*workers, *clients) for name, _ in all)}
+        of_workers, of_clients = _by_package(workers, packages), _by_package(clients, packages)
         found = []
-        for package in sorted(told):
+        for package in sorted(packages):
             own = self._own.get(package, NONE)
             different = {*of_workers[package], *of_clients[package]}
             if package in scheduler_relevant_packages:
@@ -93,7 +93,7 @@ class Versions:
 def _by_package(
     among: Mapping[_Versions, int], packages: Collection[str]
 ) -> dict[str, Counter[str]]:
-    """Return how many have each version of each package; who told of none at all is left out."""
+    """Return how many have each version of each package; one that reports none is left out."""
     found: dict[str, Counter[str]] = {package: Counter() for package in packages}
     for versions, count in among.items():
         for package, version in versions:
@@ -106,9 +106,9 @@ def _by_package(
     return found
 
 
-def _read(told: Mapping[str, Any] | None) -> _Versions:
+def _read(reported: Mapping[str, Any] | None) -> _Versions:
     # It comes from other processes, of whatever version.
-    packages = (told or {}).get("packages")
+    packages = (reported or {}).get("packages")
     if not isinstance(packages, Mapping):
         return ()
     return tuple(sorted(_texts(packages.items())))
@@ -116,6 +116,6 @@ def _read(told: Mapping[str, Any] | None) -> _Versions:
 
 def _texts(items: Iterable[tuple[Any, Any]]) -> Iterable[tuple[str, str]]:
     for name, version in islice(items, 2 * MAX_PACKAGES):
-        # Python's own is told with what kind of a release it is.
+        # Python's own is reported with what kind of a release it is.
         text = NONE if version is None else str(version).removesuffix(".final.0")
         yield str(name)[:MAX_NAME], text[:MAX_VERSION]

@@ -1,7 +1,7 @@
 """About how many bytes a snapshot keeps in memory, for whoever holds several of them.
 
 Found on the event loop, so nothing is walked through: rows are counted, each as what one of its
-kind usually takes, and only what may be long is measured: texts, and what is told by name.
+kind usually takes, and only what may be long is measured: texts, and what is sent by name.
 """
 
 from __future__ import annotations

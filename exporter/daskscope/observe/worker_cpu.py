@@ -109,9 +109,9 @@ class WorkersCpu:
         found = self._found
         for worker in self._round[self._next : self._next + AT_ONCE]:
             metrics = worker.metrics
-            told = metrics.get(METRIC)
-            if told:
-                at, used, called = told
+            sample = metrics.get(METRIC)
+            if sample:
+                at, used, called = sample
                 calls += called
             else:
                 at, used = metrics.get("time") or 0.0, None

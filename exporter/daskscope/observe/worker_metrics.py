@@ -1,4 +1,4 @@
-"""Dask's fine performance metrics, read off the scheduler: what the workers tell of their time.
+"""Dask's fine performance metrics, read off the scheduler: what the workers report of their time.
 
 Dask adds up what its workers measure in ``Scheduler.cumulative_worker_metrics``. Its keys are
 ``(context, …, label, unit)``; read are
@@ -10,7 +10,7 @@ Dask adds up what its workers measure in ``Scheduler.cumulative_worker_metrics``
 - ``("get-data", "memory-read" or "disk-read", "bytes")``: what others fetched.
 
 Left alone are ``get-data`` and ``memory-monitor`` seconds, which are spent beside the threads,
-``p2p``, whose ``foreground`` is ``execute`` told twice, and plain texts, sums of no meaning.
+``p2p``, whose ``foreground`` is ``execute`` counted twice, and plain texts, sums of no meaning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_KEYS = 10_000
 #: Keys that are met in one snapshot, which keeps it short; the others come with the next.
 MAX_NEW_KEYS = 500
 
-# What is told of each label. Users add labels of their own, and so do shuffles.
+# What is sent of each label. Users add labels of their own, and so do shuffles.
 _ACTIVITIES = {
     "thread-cpu": "thread-cpu",
     "thread-noncpu": "thread-noncpu",
@@ -62,7 +62,7 @@ _SERVED_FROM_DISK = ("served from disk", "")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the workers have told since the plugin started.
+    """What the workers have reported since the plugin started.
 
     ``seconds`` are thread-seconds of tasks that have ended, by prefix and activity; ``gathered``
     seconds of fetching, not of threads. The rest is in bytes: spilled to disk, read back, and
@@ -91,12 +91,12 @@ class WorkerMetrics:
         self._slot_of: list[int] = []
         self._base: list[float] = []
         self._slots: dict[tuple[str, str], int] = {}
-        # One for each slot: what was told there of keys that have moved to another.
+        # One for each slot: what was reported there for keys that have moved to another.
         self._moved: list[float] = []
-        # One for each slot: its total at the last look, and what of it is not told.
+        # One for each slot: its total at the last look, and what of it is not sent.
         self._last: list[float] = []
         self._untold: list[float] = []
-        # Seconds by prefix that the next ones to be told are too many.
+        # Seconds by prefix that the next ones to be sent are too many.
         self._too_many: dict[str, float] = {}
         # Of each prefix, the keys that are read: each with its place among them, and its activity.
         self._keys_of: dict[str, list[tuple[Hashable, int, str]]] = {}
@@ -106,11 +106,11 @@ class WorkerMetrics:
         """Return the totals as they are now.
 
         ``took_before`` are the seconds that tasks which have ended took before the plugin started,
-        by Dask's own prefix: their worker tells of a task once it has ended, of all its time.
+        by Dask's own prefix: their worker reports a task once it has ended, with all its time.
         """
         for prefix, took in took_before.items():
-            told = self._naming.known(prefix)
-            self._too_many[told] = self._too_many.get(told, 0.0) + took
+            known = self._naming.known(prefix)
+            self._too_many[known] = self._too_many.get(known, 0.0) + took
         self._meet()
         self._move()
         totals = list(self._moved)
@@ -123,7 +123,7 @@ class WorkerMetrics:
         others: dict[tuple[str, str], float] = {}
         for (prefix, activity), slot in self._slots.items():
             total = totals[slot] - self._untold[slot]
-            # Whatever a user's own code told: no sum may be undone by it.
+            # Whatever a user's own code reported: no sum may be undone by it.
             if not (total > 0 and math.isfinite(total)):
                 total = 0.0
             if activity:
@@ -152,7 +152,7 @@ class WorkerMetrics:
             self._beyond = beyond
 
     def _move(self) -> None:
-        # What was told stays where it is: totals only ever grow.
+        # What was sent stays where it is: totals only ever grow.
         for prefix in self._naming.renamed():
             for key, place, activity in self._keys_of.get(prefix, ()):
                 slot = self._slot((self._naming.known(prefix), activity))

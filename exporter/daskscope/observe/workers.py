@@ -53,7 +53,7 @@ class Workers:
         # Of tasks that were running when all this began: where, and what they had taken by then.
         self._from_before: dict[TaskState, tuple[WorkerState, float]] = {}
         # Of all that have ended since, by Dask's own prefix; and of those that had ended by then,
-        # and whose workers had not told of it.
+        # and whose workers had not reported it.
         self._took_before: defaultdict[str, float] = defaultdict(float)
         # Threads of each worker: without a task, and paused.
         self._slots: dict[str, tuple[int, int]] = {}
@@ -119,7 +119,7 @@ class Workers:
             self._paused_threads += now[1] - before[1]
 
     def vanished(self, task: TaskState) -> None:
-        """A task left its worker and told no time: it was cancelled, or the worker was lost."""
+        """A task left its worker and reported no time: it was cancelled, or the worker was lost."""
         self._from_before.pop(task, None)
         took = self._running.pop(task.key, None)
         if took is not None:
@@ -128,7 +128,7 @@ class Workers:
     def took_before(self) -> dict[str, float]:
         """Return what tasks took before all this began, by Dask's own prefix: once they have ended.
 
-        Each is told once. What their worker tells of them after they have ended contains it.
+        Each is reported once. What their worker reports of them after they have ended contains it.
         """
         for task, (worker, took) in tuple(self._from_before.items()):
             if task.processing_on is not worker:
@@ -161,7 +161,7 @@ class Workers:
         with_gpu: list[WorkerState] = []
         slots = self._slots
         in_threads: dict[Key, float] = {}
-        status_running = Status.running  # an enumeration is slow to tell its members
+        status_running = Status.running  # an enumeration is slow to look up its members
         for number, worker in enumerate(workers):
             if number and not number % WORKERS_AT_ONCE:
                 yield
@@ -184,7 +184,7 @@ class Workers:
                     since = 0.0
                 most = at - self._began_at
                 for task, took in worker.executing.items():
-                    # One that has ended since the worker's last beat is told in its next.
+                    # One that has ended since the worker's last beat is reported in its next.
                     if task.processing_on is worker:
                         took += since
                         if first:

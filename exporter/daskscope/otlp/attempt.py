@@ -11,7 +11,7 @@ from daskscope.delivery.http import Session
 
 class Attempt(Session):
     """A session that the SDK sends with, once each time: it would try again inside, for seconds,
-    and cannot be told to stop without losing what else waits.
+    and cannot be stopped without losing what else waits.
 
     ``outcome`` is what the last request came to. It ``presents`` a certificate or, whatever the SDK
     has found in the environment, it does not.
@@ -34,7 +34,7 @@ class Attempt(Session):
         return merged if self._presents else {**merged, "cert": None}
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """Send a request. Whatever is wrong, the SDK is told of what it does not try again."""
+        """Send a request. Whatever is wrong, the SDK gets an answer that it does not try again."""
         try:
             if self._given_up:
                 raise requests.ReadTimeout

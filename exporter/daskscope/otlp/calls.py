@@ -26,7 +26,7 @@ _NEVER.retry_delay.seconds = 10**9
 
 class Calls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
     """What an exporter sends with, once each time: it would try again inside, for seconds, and
-    cannot be told to stop without losing what else waits.
+    cannot be stopped without losing what else waits.
 
     ``outcome`` is what the last call came to.
     """
@@ -60,7 +60,7 @@ class Calls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has
     def intercept_unary_unary(
         self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
     ) -> Any:
-        """Make a call. Whatever is wrong, the SDK is told of what it does not try again."""
+        """Make a call. Whatever is wrong, the SDK gets an answer that it does not try again."""
         if not self._given_up:
             call = continuation(client_call_details, request)
             error = call.exception()

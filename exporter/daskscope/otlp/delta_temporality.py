@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import (
     Sum,
 )
 
-#: Kinds of metrics that can be told in increments.
+#: Kinds of metrics that can be sent in increments.
 Kinds: TypeAlias = tuple[type[Sum] | type[Histogram], ...]
 
 _Point: TypeAlias = NumberDataPoint | HistogramDataPoint
@@ -69,9 +69,9 @@ class DeltaExporter(MetricExporter):
         self._exporter.shutdown(timeout_millis, **kwargs)
 
     def _grown(self, metric: Metric, totals: dict[Hashable, _Point]) -> Metric:
-        """Return what a metric has grown by, if it is to be told so, and note its ``totals``."""
+        """Return what a metric has grown by, if it is sent so, and note its ``totals``."""
         data: Any = metric.data
-        # What is no counter goes up and down: its value is told as it is.
+        # What is no counter goes up and down: its value is sent as it is.
         if type(data) not in self._kinds or not getattr(data, "is_monotonic", True):
             return metric
         points: list[_Point] = []

@@ -1,4 +1,4 @@
-"""One snapshot after the other, told to OpenTelemetry."""
+"""Emit one snapshot after the other through OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from daskscope.scrubbing import Scrubber
 
 Row = TypeVar("Row")
 
-#: Computations of which it is known what the log was told; beyond it the oldest are forgotten.
+#: Computations whose log records are remembered; beyond it the oldest are forgotten.
 MAX_TOLD = 5_000
 #: Intervals between two log events about a computation's progress.
 PROGRESS_EVERY = 3
@@ -36,7 +36,7 @@ PROGRESS_EVERY = 3
 
 @dataclass(slots=True)
 class _Told:
-    """Up to where a computation's story was told; ``at`` is in seconds since the epoch."""
+    """Up to where a computation was logged; ``at`` is in seconds since the epoch."""
 
     at: float
     ended: bool = False
@@ -74,7 +74,7 @@ class Emitter:
         self._others_failures = send_failures
         self._waiting = waiting
         self._parts: _Parts | None = None
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._logged: OrderedDict[str, _Told] = OrderedDict()
 
     def emit(self, snapshot: Cleared) -> None:
         """Tell of one snapshot."""
@@ -100,9 +100,9 @@ class Emitter:
         if snapshot.phase == "stop":
             self._tell_cluster(logs, names.LOG_CLUSTER_STOPPED, "Cluster stopped", snapshot)
 
-    def _each(self, tell: Callable[[Row], None], rows: Iterable[Row]) -> None:
-        """Tell of each row. One that cannot be told of costs that one."""
-        each_guarded(self._drops, tell, rows)
+    def _each(self, emit: Callable[[Row], None], rows: Iterable[Row]) -> None:
+        """Emit each row. One that cannot be emitted costs that one."""
+        each_guarded(self._drops, emit, rows)
 
     def send_failures(self) -> dict[str, int]:
         """Return how many requests failed, by what was sent: the others' too."""
@@ -151,16 +151,16 @@ class Emitter:
 
     def _tell_computation(self, logs: Logs, now: float, computation: protocol.Computation) -> None:
         """Tell that a computation began, or how far it has come."""
-        told = self._told.get(computation.id)
+        logged = self._logged.get(computation.id)
         attributes: dict[str, str | int] = {
             names.COMPUTATION_ID: computation.id,
             names.COMPUTATION_TASKS: computation.tasks,
             names.USER_NAME: computation.user,
         }
-        if told is None:
-            self._told[computation.id] = _Told(computation.started_at)
-            if len(self._told) > MAX_TOLD:
-                self._told.popitem(last=False)
+        if logged is None:
+            self._logged[computation.id] = _Told(computation.started_at)
+            if len(self._logged) > MAX_TOLD:
+                self._logged.popitem(last=False)
             logs.emit(
                 names.LOG_COMPUTATION_STARTED,
                 f"Computation of {computation.tasks} tasks started",
@@ -170,10 +170,10 @@ class Emitter:
             )
         elif (
             computation.status == "running"
-            and not told.ended
-            and now - told.at >= PROGRESS_EVERY * self._settings.interval
+            and not logged.ended
+            and now - logged.at >= PROGRESS_EVERY * self._settings.interval
         ):
-            told.at = now
+            logged.at = now
             logs.emit(
                 names.LOG_COMPUTATION_PROGRESS,
                 f"Computation: {computation.done} of {computation.tasks} tasks done",
@@ -183,10 +183,10 @@ class Emitter:
             )
 
     def _tell_end(self, logs: Logs, computation: protocol.Computation) -> None:
-        told = self._told.get(computation.id)
-        if computation.status == "running" or told is None or told.ended:
+        logged = self._logged.get(computation.id)
+        if computation.status == "running" or logged is None or logged.ended:
             return
-        told.ended = True
+        logged.ended = True
         logs.emit(
             names.LOG_COMPUTATION_FINISHED,
             f"Computation of {computation.tasks} tasks {computation.status}",

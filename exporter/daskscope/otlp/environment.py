@@ -46,7 +46,7 @@ _OVER_HTTP: dict[Signal, Any] = {
     "logs": OTLPLogExporter,
 }
 
-# The kinds of metrics that are told in increments, by preference.
+# The kinds of metrics that are sent in increments, by preference.
 _INCREMENTS: dict[str, Kinds] = {
     "CUMULATIVE": (),
     # Of counters that are observed, as ours are, totals take less memory than increments.
@@ -63,7 +63,7 @@ class OTLPEnvironment:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # As they are now: what is told later of where something went is where it did go.
+        # As they are now: a later report of where something went names where it did go.
         self._environment = {
             name: value for name, value in os.environ.items() if name.startswith("OTEL_")
         }

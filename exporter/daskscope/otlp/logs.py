@@ -34,7 +34,7 @@ def severity(level: int) -> SeverityNumber:
 
 
 class Logs:
-    """A logger provider, and what it is told."""
+    """A logger provider, and what it logs."""
 
     def __init__(self, queue: LogRecordProcessor, resource: Resource) -> None:
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)

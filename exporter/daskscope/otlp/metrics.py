@@ -111,7 +111,7 @@ class Metrics:
         self._collect()
 
     def _collect(self) -> None:
-        with self._contained:  # they are totals: what goes wrong now is told the next time
+        with self._contained:  # they are totals: what goes wrong now is sent the next time
             self._reader.collect()
 
     def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
@@ -138,7 +138,7 @@ class Metrics:
     def _task_time(self, snapshot: Cleared) -> Values:
         for row in snapshot.times:
             for activity, seconds in row.seconds.items():
-                # It is told apart: what has ended is no longer running, and a counter only grows.
+                # A metric of its own: what has ended runs no longer, and a counter only grows.
                 if activity != "running":
                     yield (
                         seconds if row.prefix else self._grown(activity, seconds),
@@ -150,7 +150,7 @@ class Metrics:
         return _field(snapshot.status.scheduler, "lag") if lag is None else _one(lag)
 
     def _grown(self, activity: str, seconds: float) -> float:
-        # What is left over goes back a little when a worker's beat tells of more.
+        # What is left over goes back a little when a worker's beat reports more.
         highest = self._highest[activity] = max(seconds, self._highest.get(activity, 0.0))
         return highest
 

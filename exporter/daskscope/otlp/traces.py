@@ -40,7 +40,7 @@ from daskscope.version import __version__
 MAX_OPEN = 1_000
 #: Their task groups; beyond it further ones get no span.
 MAX_GROUPS = 20_000
-#: Computations whose context is remembered, for what is told of them later.
+#: Computations whose context is remembered, for what is sent of them later.
 MAX_KNOWN = 5_000
 
 

@@ -12,7 +12,7 @@ from distributed.scheduler import Scheduler
 from daskscope.observe.environment import deployment
 from daskscope.observe.idle import manager_of
 
-#: The topic of Dask's event log that tells of shutdowns. Anyone on the cluster may subscribe to it.
+#: The topic of Dask's event log that reports shutdowns. Anyone on the cluster may subscribe to it.
 TOPIC = "daskscope-shutdown"
 #: The topic by which a manager in another process is asked to close. A client has one handler per
 #: topic, so that whoever listened to the same one would take the manager's place.
@@ -86,7 +86,7 @@ async def close(scheduler: Scheduler, reason: str, at_work: Callable[[], str | N
 
 
 async def actors_at_work(scheduler: Scheduler) -> bool:
-    """Return whether a method of an actor runs: the scheduler is not told, its worker must say.
+    """Return whether a method of an actor runs: the scheduler does not know, its worker must say.
 
     A worker that does not answer is taken to be at work. Methods that are coroutines are not seen.
     """

@@ -24,7 +24,7 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds between two looks at whether the cluster is idle.
 TICK = 0.5
-#: Seconds that closing may take before it is told as failed, and waited for all the same.
+#: Seconds that closing may take before it is reported as failed, and waited for all the same.
 CLOSING_PATIENCE = 60.0
 #: Seconds that a cluster has to come to rest, so that all signs of work can be seen.
 SETTLING_PATIENCE = 120.0
@@ -57,8 +57,8 @@ class _Asked:
 class Shutdowns:
     """Asks for a shutdown when the cluster was idle for too long, and carries out all of them.
 
-    Lives on the scheduler's event loop. ``tell`` makes a beat at once. Nothing is closed before it
-    was announced, and work that arrives before closing begins calls it off.
+    Lives on the scheduler's event loop. ``report`` makes a beat at once. Nothing is closed before
+    it was announced, and work that arrives before closing begins calls it off.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Shutdowns:
         settings: Settings,
         idle: Idle,
         drops: Counter[str],
-        tell: Callable[[], object],
+        report: Callable[[], object],
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
         self._idle = idle
         self._contained = Contained(drops)
-        self._tell = tell
+        self._report = report
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._under_way: dict[str, _Asked] = {}
         self._carriers: dict[str, asyncio.Task[None]] = {}
@@ -188,7 +188,7 @@ class Shutdowns:
             self._call_off(unknown, f"{why} No such shutdown was under way.")
         elif asked.closing:
             self._note(asked, "closing", f"{why} The cluster was already closing.")
-            self._tell()
+            self._report()
         else:
             self._call_off(asked, why)
 
@@ -260,7 +260,7 @@ class Shutdowns:
             asked.requested_by,
             why,
         )
-        self._tell()
+        self._report()
 
     def _call_off(self, asked: _Asked, why: str) -> None:
         self._under_way.pop(asked.id, None)
@@ -276,7 +276,7 @@ class Shutdowns:
             logger.warning("daskscope: this cluster stays up. %s", why)
         asked.closes_at = None
         self._note(asked, "called off", why)
-        self._tell()
+        self._report()
 
     async def _close(self, asked: _Asked) -> str | None:
         """Close the cluster. Return in words what it is at if it stays up for that, else None."""
@@ -285,7 +285,7 @@ class Shutdowns:
         asked.closes_at = None
         self._note(asked, "closing", asked.closing)
         logger.warning("daskscope: closing this cluster. %s", asked.reason)
-        self._tell()
+        self._report()
         if self._closes is None:
             self._closes = asyncio.get_running_loop().create_task(self._close_once(asked))
         closes = self._closes
@@ -322,7 +322,7 @@ class Shutdowns:
         logger.warning("daskscope: this cluster was asked to close, but is still up. %s", why)
         if not self._ended:
             self._note(asked, "failed", why)
-            self._tell()
+            self._report()
 
     def _note(self, asked: _Asked, state: protocol.ShutdownState, detail: str) -> None:
         row = protocol.Shutdown(
