@@ -92,12 +92,12 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at what idle policies come to.
 _PATROL_SECONDS = 5.0
-#: Seconds between two looks at what there is to tell, and between two at what is to be forgotten.
+#: Seconds between two looks at what there is to send, and between two at what is to be forgotten.
 _NOTIFY_SECONDS = 5.0
 _PRUNE_SECONDS = 3600.0
 _SUM_SECONDS = 60.0
 
-#: Of an answer that says nothing else of how it may be kept: pages tell one user's data.
+#: Of an answer that says nothing else of how it may be kept: pages show one user's data.
 _UNKEPT = ("Cache-Control", "private, no-store")
 
 _HEADERS = [
@@ -152,7 +152,7 @@ def create_app(settings: Settings) -> Flask:
     app = _Service("daskscope_service", static_folder=None)
     app.config["SETTINGS"] = settings
     engine = open_database(settings)
-    engine.hide_parameters = True  # rows hold what users sent: errors in the log must not tell them
+    engine.hide_parameters = True  # rows hold what users sent: errors in the log must not show them
     with alone(engine) as connection:
         key_register.check(connection)
     instruments = ServiceMetrics()

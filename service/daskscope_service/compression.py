@@ -1,7 +1,7 @@
 """Compresses pages and what they fetch on their way to browsers.
 
-Not what may not be kept (``no-store``): that holds secrets, and a compressed size tells of what it
-is made of. Nor the API's answers, of which each representation has an ETag of its own.
+Not what may not be kept (``no-store``): that holds secrets, and a compressed size says something
+of what it is made of. Nor the API's answers, of which each representation has an ETag of its own.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from daskscope_service.trusted_proxy import Forwarded
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-#: What is wrong with the service, not with the beat: told without looking its token up.
+#: What is wrong with the service, not with the beat: answered without looking its token up.
 _OWN_TROUBLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 #: A status, headers and a body.
@@ -73,7 +73,7 @@ class HeartbeatFastPath:
             status, kind = HTTPStatus(error.status), problems.CONTENT_TYPE
             headers += error.headers.items()
             content = problems.document(error, request_id)
-        except Exception:  # whatever it is: Flask tries again, and tells of it
+        except Exception:  # whatever it is: Flask tries again, and reports it
             return None
         headers += [
             ("Content-Type", kind),
@@ -81,7 +81,7 @@ class HeartbeatFastPath:
             (request_log.HEADER, request_id),
             *self._headers,
         ]
-        request_log.tell(
+        request_log.log_request(
             self._instruments,
             PATH,
             "POST",

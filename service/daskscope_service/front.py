@@ -93,7 +93,7 @@ class Front:
         self._aside.shutdown()
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Be told by the server that no more requests come."""
+        """Close: the server calls this once no more requests come."""
         self.close()
 
     async def __rsgi__(self, scope: Any, request: Any) -> None:
@@ -205,9 +205,9 @@ def environ_of(scope: Any) -> WSGIEnvironment:
 
 def _length_of(environ: WSGIEnvironment) -> int | None:
     """Return the bytes of the body; None if it is not said how many there are."""
-    told = environ.get("CONTENT_LENGTH")
-    if told is not None:
-        return int(told)  # the server refuses what is no number
+    text = environ.get("CONTENT_LENGTH")
+    if text is not None:
+        return int(text)  # the server refuses what is no number
     if environ["SERVER_PROTOCOL"] != "HTTP/2" and "HTTP_TRANSFER_ENCODING" not in environ:
         return 0
     return None

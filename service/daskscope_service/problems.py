@@ -39,7 +39,7 @@ class ProblemDocument(TypedDict):
 
 
 class Problem(Exception):
-    """An error that the caller is told about.
+    """An error that the caller gets as the answer.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _answer_http(error: HTTPException) -> Response:
     dropped = {"content-type", "content-length"}
     headers = {k: v for k, v in error.get_headers() if k.lower() not in dropped}
     if status == 404 and request.url_rule is None:
-        # Programs tell by the reason that they are newer than this service.
+        # Programs see by the reason that they are newer than this service.
         return answer_problem(
             Problem(404, f"There is nothing at {request.path[:200]}.", reason="no such address")
         )
@@ -147,7 +147,7 @@ def _asks_for_nul() -> bool:
 def _answer_outage(error: OperationalError) -> Response:
     if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
         return _answer_unexpected(error)  # a mistake in a query, which PostgreSQL calls another
-    # The error as a whole would tell the query, and with it what users sent.
+    # The error as a whole would show the query, and with it what users sent.
     logger.error("%s %s failed: %s", request.method, _route(), error.orig)
     return answer_problem(
         Problem(

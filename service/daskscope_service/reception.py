@@ -34,7 +34,7 @@ class GoneError(Exception):
 
 
 class Refusal(io.RawIOBase):
-    """Stands for a body that was not received: whoever reads it is told why.
+    """Stands for a body that was not received: whoever reads it gets the reason.
 
     So what is wrong with the request before its body matters, a wrong address or no token, is
     still the answer, and the reason has the form that the address answers in.

@@ -17,7 +17,7 @@ from daskscope_service.service_metrics import ServiceMetrics
 
 logger = logging.getLogger("daskscope_service.access")
 
-#: Where a request's id is told, and may come from: :mod:`daskscope_service.trusted_proxy` lets only
+#: Where a request's id is sent, and may come from: :mod:`daskscope_service.trusted_proxy` lets only
 #: proxies send it.
 HEADER = "X-Request-ID"
 
@@ -37,7 +37,7 @@ def install(app: Flask, instruments: ServiceMetrics) -> None:
     def end(response: Response) -> Response:
         rule, method = request.url_rule, request.method
         response.headers[HEADER] = g.request_id
-        tell(
+        log_request(
             instruments,
             "none" if rule is None else rule.rule,
             method if method in _METHODS else "other",
@@ -50,12 +50,12 @@ def install(app: Flask, instruments: ServiceMetrics) -> None:
         return response
 
 
-def id_of(told: str) -> str:
-    """Return the id of a request: what a proxy ``told``, if it can be one, else a new one."""
-    return told if _SANE.fullmatch(told) else secrets.token_hex(8)
+def id_of(given: str) -> str:
+    """Return the id of a request: what a proxy has ``given``, if it can be one, else a new one."""
+    return given if _SANE.fullmatch(given) else secrets.token_hex(8)
 
 
-def tell(
+def log_request(
     instruments: ServiceMetrics,
     route: str,
     method: str,

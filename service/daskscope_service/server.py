@@ -26,8 +26,8 @@ from daskscope.errors import ConfigurationError
 from daskscope_service import logs, tls
 from daskscope_service.settings import Settings
 
-#: Seconds that requests under way get to finish once the service is told to stop, and then it is
-#: killed: before the one who told it does so, Docker after ten.
+#: Seconds that requests under way get to finish once the service is asked to stop, and then it is
+#: killed: before the one who asked it does so, Docker after ten.
 _GRACE_SECONDS = 8
 
 #: Seconds in which the headers of a request must have come. They count from the end of the one
@@ -208,7 +208,7 @@ def _load(settings: Settings) -> Any:
 
 
 def _end_with_parent() -> None:
-    # A parent that was killed cannot tell its child to stop; the port must not stay taken.
+    # A parent that was killed cannot ask its child to stop; the port must not stay taken.
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])

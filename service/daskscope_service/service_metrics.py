@@ -1,6 +1,6 @@
 """What the service counts of itself, for ``/metrics``. It counts from when this process started.
 
-Labels are bounded: routes are told by their pattern, never by an id in an address.
+Labels are bounded: routes are named by their pattern, never by an id in an address.
 """
 
 from __future__ import annotations

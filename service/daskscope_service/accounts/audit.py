@@ -82,7 +82,7 @@ def write(
     workspace: str | None = None,
     address: str | None = None,
 ) -> None:
-    """Add an entry, in the transaction of what it tells of: both are kept, or neither."""
+    """Add an entry, in the transaction of what it records: both are kept, or neither."""
     connection.execute(
         insert(table).values(
             id=secrets.token_hex(16),

@@ -1,6 +1,6 @@
 """``daskscope login``: a program gets a token in the name of a user who allows it (RFC 8628).
 
-The program asks and is told two codes: a long one with which it polls, and a short one for the user
+The program asks and gets two codes: a long one with which it polls, and a short one for the user
 to compare. The user, signed in, looks at who asks and allows or denies it. At its next poll the
 program gets its token, which is made only then, so that no secret lies in wait for it.
 """
@@ -57,7 +57,7 @@ class NoToken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a program is told that wants to log in: ``code`` is its secret, ``user_code`` is not."""
+    """What a program gets that wants to log in: ``code`` is its secret, ``user_code`` is not."""
 
     code: str
     user_code: str
@@ -65,7 +65,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user is told who is asked: a program on ``host`` wants a token of ``scopes``."""
+    """What the user sees who is asked: a program on ``host`` wants a token of ``scopes``."""
 
     user_code: str
     host: str

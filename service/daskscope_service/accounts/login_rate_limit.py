@@ -2,7 +2,7 @@
 
 An attempt is written down before the password is looked at, so that many at once do not all pass.
 One that succeeds is taken back, with those before it for the same name. One that is refused here
-does not count: who waits as long as they are told, may try.
+does not count: who waits as long as the answer says, may try.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def add(
 ) -> str:
     """Make a token as :func:`create` does, in a transaction that is under way."""
     scopes = sorted(set(scopes))
-    label = "".join(c if c.isprintable() else " " for c in label)  # it is told in terminals too
+    label = "".join(c if c.isprintable() else " " for c in label)  # it is shown in terminals, too
     identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
     secret = new_secret()
     connection.execute(

@@ -35,7 +35,7 @@ def alive() -> Health:
 def ready() -> Health:
     """Answer while the database does and the writer runs; 503 with the reason otherwise.
 
-    A full queue, or a disk that is full, is no reason: reading goes on, and senders are told.
+    A full queue, or a disk that is full, is no reason: reading goes on, and senders get a 503.
     """
     writer: Writer = current_app.extensions["daskscope.writer"]
     if not writer.running:

@@ -95,7 +95,7 @@ class Answers:
             code_wanted=code_wanted,
             url=f"{self._url}/clusters/{beat.cluster.id}",
             commands=() if over else self._outbox.take(workspace, beat.cluster.id, token),
-            corrections=stored.told,
+            corrections=stored.reported,
             rows_left_out=stored.rows_left_out,
         )
         return _to_json(reply)

@@ -56,7 +56,7 @@ class TokenPoll(TypedDict):
 
 
 class LoginToken(TypedDict):
-    """The token, told only this once."""
+    """The token, shown only this once."""
 
     access_token: str
     token_type: str
@@ -146,7 +146,7 @@ def collect() -> ResponseReturnValue:
 
 
 def _refusal(error: str, words: str, interval: int | None = None) -> Problem:
-    # The RFC has a client tell errors apart by the member ``error``, of an answer that none keeps.
+    # The RFC has a client distinguish errors by the member ``error``, of an answer that none keeps.
     members: dict[str, Any] = {} if interval is None else {"interval": interval}
     return Problem(400, words, error=error, headers={"Cache-Control": "no-store"}, **members)
 

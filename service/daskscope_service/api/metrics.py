@@ -1,4 +1,4 @@
-"""``/metrics``: what the service tells of itself, in the format of Prometheus.
+"""``/metrics``: what the service reports of itself, in the format of Prometheus.
 
 It is for who runs the service: it names all workspaces, so no token of a workspace opens it.
 """
@@ -28,7 +28,7 @@ from daskscope_service.settings import Settings
 
 blueprint = Blueprint("metrics", __name__)
 
-#: Seconds since its last beat after which a cluster's drops are not told any more.
+#: Seconds since its last beat after which a cluster's drops are not reported any more.
 _RECENT_SECONDS = 60 * 60
 
 #: Kinds of drops are text that clusters send: kept few, and simple.
@@ -109,11 +109,11 @@ def _of_clusters(connection: Connection, now: float) -> Iterator[Metric]:
         age.add_metric([workspace], max(0.0, now - last))
         if last < now - _RECENT_SECONDS:
             continue
-        told = select_in(workspace, cluster, cast(cluster.c.drops, Text)).where(
+        texts = select_in(workspace, cluster, cast(cluster.c.drops, Text)).where(
             cluster.c.last_seen_at >= now - _RECENT_SECONDS,
             cast(cluster.c.drops, Text) != "{}",
         )
-        for text in connection.execute(told).scalars():
+        for text in connection.execute(texts).scalars():
             for what, count in json.loads(text).items():
                 known = _KIND.fullmatch(what) and (what in drops or len(drops) < _MOST_KINDS)
                 drops[what if known else _OTHER] += count

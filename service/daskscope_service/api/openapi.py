@@ -94,18 +94,18 @@ def _document(app: Flask) -> dict[str, Any]:
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})
     ]
     operations = [_said(view) for _, _, view in views]
-    # What is sent and what is told share names: Cluster, for one.
-    sent, told = _Schemas("Sent"), _Schemas("")
+    # What is sent and what is answered share names: Cluster, for one.
+    sent, answered = _Schemas("Sent"), _Schemas("")
     for operation in operations:
         sent.add(operation.body.values())
-        told.add(operation.answer.values())
-    told.add([ProblemDocument])
+        answered.add(operation.answer.values())
+    answered.add([ProblemDocument])
     sent.make()
-    told.make()
+    answered.make()
     paths: dict[str, dict[str, Any]] = {}
     for (rule, method, view), operation in zip(views, operations, strict=True):
         path = re.sub("<(?:[^:>]*:)?([^>]*)>", r"{\1}", rule.rule)
-        description = _Describer(rule, method, view, operation).describe(sent, told)
+        description = _Describer(rule, method, view, operation).describe(sent, answered)
         paths.setdefault(path, {})[method] = description
     return {
         "openapi": "3.1.0",
@@ -118,11 +118,11 @@ def _document(app: Flask) -> dict[str, Any]:
         "servers": [{"url": app.config["SETTINGS"].url}],
         "paths": paths,
         "components": {
-            "schemas": dict(sorted((sent.components | told.components).items())),
+            "schemas": dict(sorted((sent.components | answered.components).items())),
             "responses": {
                 f"Problem{status}": {
                     "description": text,
-                    "content": {_PROBLEM: {"schema": told.of(ProblemDocument)}},
+                    "content": {_PROBLEM: {"schema": answered.of(ProblemDocument)}},
                 }
                 for status, text in _PROBLEMS.items()
             },
@@ -199,7 +199,7 @@ class _Describer:
     view: Callable[..., Any]
     operation: Operation
 
-    def describe(self, sent: _Schemas, told: _Schemas) -> dict[str, Any]:
+    def describe(self, sent: _Schemas, answered: _Schemas) -> dict[str, Any]:
         operation = self.operation
         summary, _, rest = _text(self.view.__doc__ or "").partition("\n\n")
         blueprint, _, _ = self.rule.endpoint.partition(".")
@@ -208,7 +208,9 @@ class _Describer:
             "tags": [blueprint],
             "summary": " ".join(summary.split()),
             "parameters": list(self._parameters()),
-            "responses": {str(status): self._answer(status, told) for status in operation.statuses}
+            "responses": {
+                str(status): self._answer(status, answered) for status in operation.statuses
+            }
             | {
                 str(status): {"$ref": f"#/components/responses/Problem{status}"}
                 for status in sorted(self._problems())
@@ -255,10 +257,10 @@ class _Describer:
                 "schema": parameter.schema,
             }
 
-    def _answer(self, status: int, told: _Schemas) -> dict[str, Any]:
+    def _answer(self, status: int, answered: _Schemas) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
         if self.operation.answer:
-            answer["content"] = told.content(self.operation.answer)
+            answer["content"] = answered.content(self.operation.answer)
         if self._is_conditional:
             answer["headers"] = {"ETag": {"required": True, "schema": {"type": "string"}}}
         return answer

@@ -40,10 +40,10 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the document tells of a view beside its address, its docstring and its scope.
+    """What the document says of a view beside its address, its docstring and its scope.
 
     ``answer`` and ``body`` are types by media type; a type of None is a format of its own.
-    ``problems`` are statuses beyond those that follow from the rest. ``checked`` tells that
+    ``problems`` are statuses beyond those that follow from the rest. ``checked`` says that
     :func:`answers` looks at the request and makes the answer.
     """
 

@@ -1,4 +1,4 @@
-"""What the API tells: clusters, computations, exceptions, events, time series."""
+"""What the API reads: clusters, computations, exceptions, events, time series."""
 
 from __future__ import annotations
 

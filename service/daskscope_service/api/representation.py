@@ -12,7 +12,7 @@ from daskscope_service.queries.scope import Item, Page, encode_cursor
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.store import Unavailable
 
-#: In seconds since the epoch: the first that ISO 8601 cannot tell, once it is rounded.
+#: In seconds since the epoch: the first that ISO 8601 cannot write, once it is rounded.
 _YEAR_10000 = 253_402_300_799
 
 

@@ -26,7 +26,7 @@ blueprint = Blueprint("targets", __name__, url_prefix="/api/v1")
 
 
 class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Whom to tell, at an ``address`` of Apprise's, which is never shown again; and what of."""
+    """Whom to notify, at an ``address`` of Apprise's, which is never shown again; and what of."""
 
     name: Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
     address: Annotated[str, Meta(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f]*$")]

@@ -1,4 +1,4 @@
-"""What the API tells of traces: the spans of one computation."""
+"""What the API reads of traces: the spans of one computation."""
 
 from __future__ import annotations
 

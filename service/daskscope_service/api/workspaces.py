@@ -60,7 +60,7 @@ def list_members(workspace: str) -> Item:
     limit, after = part()
     last = None if after is None else after[1]
     found = members.list_in(current_engine(), workspace, limit=limit + 1, after=last)
-    items = [asdict(one) | {"at": 0.0} for one in found]  # names alone tell where it goes on
+    items = [asdict(one) | {"at": 0.0} for one in found]  # names alone say where it goes on
     return page_answer(cut(items, limit, "at", "name"))
 
 

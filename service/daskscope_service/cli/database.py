@@ -77,13 +77,13 @@ def backup(file: Path, **options: Any) -> None:
         from daskscope_service.db.backup import back_up
     said = time.monotonic()
 
-    def tell(part: float) -> None:
+    def show(part: float) -> None:
         nonlocal said
         if time.monotonic() - said > _SAY_EVERY:
             said = time.monotonic()
             click.echo(f"{part:.0%} copied", err=True)
 
-    back_up(Settings.from_environment(**options), file, tell)
+    back_up(Settings.from_environment(**options), file, show)
     click.echo(
         f"The database was copied to {file} ({file.stat().st_size:,} bytes) and the copy was "
         "checked."

@@ -119,7 +119,7 @@ def run(**options: Any) -> None:
         removed: Counter[tuple[str, str]] = Counter()
         said = time.monotonic()
 
-        def tell(workspace: str, step: Step) -> None:
+        def show(workspace: str, step: Step) -> None:
             nonlocal said
             removed[workspace, step.table] += step.rows
             if time.monotonic() - said > _SAY_EVERY:
@@ -132,7 +132,7 @@ def run(**options: Any) -> None:
         failed: SomeFailed | None = None
         done = False
         try:
-            run_round(engine, lease, Throttle(0.5), on_step=tell)
+            run_round(engine, lease, Throttle(0.5), on_step=show)
             done = True
         except SomeFailed as error:
             failed = error

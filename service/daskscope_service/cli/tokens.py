@@ -25,7 +25,7 @@ def token_group() -> None:
 
 
 @token_group.command("create")
-@click.option("--label", default="", help="What the token is for, to tell it from others.")
+@click.option("--label", default="", help="What the token is for, to know it from others.")
 @click.option(
     "--scope",
     "scopes",

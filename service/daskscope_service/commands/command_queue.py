@@ -1,6 +1,6 @@
 """What the answer to a beat asks of its cluster.
 
-A command is handed over with each answer until the cluster tells of a shutdown under its id: an
+A command is handed over with each answer until the cluster reports a shutdown under its id: an
 answer may be lost on its way, and the plugin acts on each command once. What is handed over is in
 the database alone, so that any process may do it.
 """

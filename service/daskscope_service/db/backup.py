@@ -26,7 +26,7 @@ _PAGES = 4096
 def back_up(settings: Settings, target: Path, on_progress: Callable[[float], None]) -> None:
     """Copy the database, as it is at this moment, to ``target``, and check the copy.
 
-    Whoever has it open goes on reading and writing. ``on_progress`` is told the part that is done.
+    Whoever has it open goes on reading and writing. ``on_progress`` gets the part that is done.
 
     Raises
     ------

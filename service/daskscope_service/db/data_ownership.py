@@ -29,7 +29,7 @@ from daskscope import names
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 
-#: Which computation a row is of is in its attributes, which only who reads them can tell.
+#: Which computation a row is of is in its attributes, which must be read to know it.
 _BY_ATTRIBUTES = (schema.log_record, schema.span)
 
 #: The times by which there is an index of what a cluster has of them, and none by its key.
@@ -120,8 +120,8 @@ class Whose:
             return table.c.user == self.user
         if table is schema.notice:
             computation = schema.computation
-            told = failure_notice(computation.c.cluster, computation.c.id)
-            return table.c.id.in_(self._computations().with_only_columns(told))
+            notices = failure_notice(computation.c.cluster, computation.c.id)
+            return table.c.id.in_(self._computations().with_only_columns(notices))
         if "computation" in table.c:
             return tuple_(table.c.cluster, table.c.computation).in_(self._computations())
         if table in _BY_ATTRIBUTES:
@@ -157,7 +157,7 @@ def failure_notice(cluster: Any, computation: Any) -> Any:
 
 
 def needed(table: Table) -> list[Any]:
-    """Return the columns of ``table`` by which it is told whose a row is: first its key."""
+    """Return the columns of ``table`` that say whose a row is: first its key."""
     more = [table.c.cluster, table.c.attributes] if table in _BY_ATTRIBUTES else []
     return [*table.primary_key, *more]
 

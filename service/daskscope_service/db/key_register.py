@@ -1,6 +1,6 @@
 """What the database knows of its keys: their ids, which one is in use, and what checks them.
 
-Each row holds the same secret, sealed with the row's key: so it tells whether a key is the right
+Each row holds the same secret, sealed with the row's key: so it shows whether a key is the right
 one. With that secret, hashes of code are made anew before they are stored. Whoever has the database
 alone could otherwise try guesses: hash some code, and see whether it is there.
 
@@ -103,7 +103,7 @@ def use(connection: Connection, key: Key) -> None:
 
 
 def forget(connection: Connection, id: str) -> bool:
-    """Take the key of that id out of the register; tell whether it was there."""
+    """Take the key of that id out of the register; return whether it was there."""
     return connection.execute(delete(table).where(table.c.id == id)).rowcount > 0
 
 

@@ -25,14 +25,14 @@ _ID_BYTES = 4
 
 
 class Key:
-    """One key. ``id`` is its readable name, 8 hex digits, which tells nothing of it."""
+    """One key. ``id`` is its readable name, 8 hex digits, which says nothing of it."""
 
     __slots__ = ("cipher", "id")
 
     def __init__(self, secret: bytes) -> None:
         self.id = hashlib.sha256(b"daskscope code key\n" + secret).hexdigest()[: 2 * _ID_BYTES]
         # Of one that is used so often, a nonce may come twice by chance: AES-GCM would then give
-        # away both texts, and this tells no more than whether they are the same.
+        # away both texts, and this shows no more than whether they are the same.
         self.cipher = AESGCMSIV(secret)
 
 

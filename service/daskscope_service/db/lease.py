@@ -35,7 +35,7 @@ class Lease:
             ).scalar()
 
     def take(self) -> bool:
-        """Take the lease, unless another holds it; tell whether it was taken."""
+        """Take the lease, unless another holds it; return whether it was taken."""
         if self._hold(or_(table.c.holder.is_(None), table.c.expires_at < time.time())):
             return True
         try:

@@ -24,7 +24,7 @@ def select_in(workspace: Any, table: FromClause, *columns: Any) -> Select[Any]:
 def only_in(workspace: str, table: FromClause, ids: Collection[str]) -> Select[Any]:
     """Return a SELECT of those of ``ids`` that rows of one workspace have, and of no other one.
 
-    Of other workspaces nothing is told but that.
+    Of other workspaces it says nothing but that.
     """
     other = table.alias()
     elsewhere = exists().where(

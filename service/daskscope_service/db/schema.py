@@ -248,7 +248,7 @@ cluster = Table(
     Column("cost", Float),
     Column("idle_cost", Float),
     Column("idle_timeout", Float),  # of its own settings, in seconds; None: none set
-    Column("settings", JSON, nullable=False),  # those that decide what is told
+    Column("settings", JSON, nullable=False),  # those that decide what is sent
     Column("mismatches", JSON, nullable=False),
     Column("busy_by", JSON(none_as_null=True)),  # what it is at, in words; None: not looked for
     # Sums of ``worker_seconds``, to sort by: to read JSON of all clusters takes longer.
@@ -519,7 +519,7 @@ decision = Table(
     Index("decision_by_cluster", "workspace", "cluster", "at"),
 )
 
-# What notifications tell of; the id is made of what happened, so that it is written down once.
+# What notifications report; the id is made of what happened, so that it is written down once.
 notice = Table(
     "notice",
     metadata,

@@ -21,7 +21,7 @@ from daskscope_service.db.keys import Key, Keys
 
 _FORMAT = b"\x01"
 _NONCE_BYTES = 12
-#: Bytes of a sealed value that tell its key; the same for all that are sealed with one.
+#: Bytes of a sealed value that name its key; the same for all that are sealed with one.
 MARK_BYTES = 5
 
 _keys: WeakKeyDictionary[Dialect, Keys] = WeakKeyDictionary()
@@ -55,7 +55,7 @@ def seal(key: Key, value: bytes) -> bytes:
 
 
 def unseal(keys: Keys, sealed: bytes) -> bytes | Unreadable:
-    """Return what was sealed, or why that cannot be told."""
+    """Return what was sealed, or why it cannot be read."""
     id = sealed[1:MARK_BYTES].hex()
     key = keys.find(id) if sealed[:1] == _FORMAT else None
     if key is None:

@@ -28,7 +28,7 @@ class Sink(Protocol):
 
 
 class JsonLines:
-    """One JSON object per line, as the HTTP API tells it: times as ISO 8601 in UTC."""
+    """One JSON object per line, as the HTTP API writes it: times as ISO 8601 in UTC."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -36,12 +36,12 @@ class JsonLines:
     def write(self, rows: Rows) -> None:
         """Write some rows."""
         for row in rows:
-            told = {
+            row = {
                 # Of columns alone: what is within them may be called so and be no time.
                 name: iso(value) if value is not None and is_time(name) else value
                 for name, value in row.items()
             }
-            self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
         """Have all of it on the disk."""

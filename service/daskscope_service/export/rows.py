@@ -130,12 +130,12 @@ def _when(table: Table, choice: Choice) -> ColumnElement[bool]:
 def _code(engine: Engine, choice: Choice) -> Iterator[Rows]:
     # What computations that are exported name.
     code, computation = schema.code, schema.computation
-    told: set[str] = set()
+    written: set[str] = set()
     key = list(computation.primary_key)
     for rows in _rows(engine, computation, choice, *key, computation.c.frames):
         named = {frame.get("code") for row in rows for frame in row["frames"] or ()}
-        new = sorted(hash for hash in named - told if hash is not None)
-        told.update(new)
+        new = sorted(hash for hash in named - written if hash is not None)
+        written.update(new)
         if new:
             query = select_in(choice.whose.workspace, code).where(code.c.hash.in_(new))
             with engine.connect() as connection:

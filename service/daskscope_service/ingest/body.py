@@ -84,7 +84,7 @@ def encoding_of(request: Request) -> str:
 
 
 def read(stream: IO[bytes], length: int | None, most: int) -> bytes:
-    """Return ``most`` bytes of ``stream``, or all that come. ``length``: how many were told."""
+    """Return ``most`` bytes of ``stream``, or all that come. ``length``: how many it has."""
     # One read may return less than there is. Room is made for all that is asked for.
     at_once = most if length is None else min(most, length)
     chunks: list[bytes] = []

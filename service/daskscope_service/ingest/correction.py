@@ -26,8 +26,8 @@ from daskscope_service.ingest.beat_schema import (
     told_by,
 )
 
-#: Corrections that are told of one beat.
-MOST_TOLD = 5
+#: Corrections that are reported of one beat.
+MOST_REPORTED = 5
 
 
 @dataclasses.dataclass(slots=True)
@@ -35,7 +35,7 @@ class Corrected:
     """A beat within bounds, and what was done to get it there: the first of it, and how much."""
 
     beat: Heartbeat
-    told: tuple[Correction, ...] = ()
+    reported: tuple[Correction, ...] = ()
     rows_left_out: int = 0
 
 
@@ -60,13 +60,13 @@ def correct(document: Any, now: float) -> Corrected:
                 left_out += len(rows) - len(kept)
                 document[name] = kept
     beat = cast(Heartbeat, msgspec.convert(document, BEAT))
-    return Corrected(beat, tuple(work.told), left_out)
+    return Corrected(beat, tuple(work.reported), left_out)
 
 
 class _Work:
     def __init__(self, latest: float) -> None:
         self._latest = latest
-        self.told: list[Correction] = []
+        self.reported: list[Correction] = []
 
     def within(self, value: Any, kind: Any, path: str) -> Any:
         """Return ``value`` within the bounds of ``kind``; of another type, it stays what it is."""
@@ -98,16 +98,16 @@ class _Work:
             found = misfit(name, msgspec.convert(row, bounded(kind)))
         except msgspec.ValidationError as error:
             what, below = told_by(error)
-            self._tell(path + below[1:], what, left_out=True)
+            self._report(path + below[1:], what, left_out=True)
             return False
         if found is not None:
-            self._tell(f"{path}.{found[0]}", found[1], left_out=True)
+            self._report(f"{path}.{found[0]}", found[1], left_out=True)
         return found is None
 
     def _bound(self, value: Any, bound: Any, kind: Any, path: str) -> Any:
         if isinstance(bound, Entries):
             if isinstance(value, dict | list) and len(value) > bound.most:
-                self._tell(
+                self._report(
                     path, f"{len(value)} entries; at most {bound.most} are allowed", left_out=True
                 )
                 value = (
@@ -127,16 +127,16 @@ class _Work:
         if least <= value <= most:
             return value
         nearest = kind(min(max(value, least), most))
-        self._tell(path, f"{_told(value)} is not from {least:g} to {most:g}", left_out=False)
+        self._report(path, f"{_number(value)} is not from {least:g} to {most:g}", left_out=False)
         return nearest
 
-    def _tell(self, field: str, why: str, *, left_out: bool) -> None:
-        if len(self.told) < MOST_TOLD:
+    def _report(self, field: str, why: str, *, left_out: bool) -> None:
+        if len(self.reported) < MOST_REPORTED:
             field = field[: protocol.MAX_NAME]
-            self.told.append(Correction(field, why[: protocol.MAX_NAME], left_out))
+            self.reported.append(Correction(field, why[: protocol.MAX_NAME], left_out))
 
 
-def _told(value: float) -> str:
+def _number(value: float) -> str:
     try:
         return f"{value:g}"
     except OverflowError:  # a whole number beyond what a float holds

@@ -262,7 +262,7 @@ class BeatStore:
             "may answer",
             left_out=True,
         )
-        corrected.told = (*corrected.told, found)
+        corrected.reported = (*corrected.reported, found)
         corrected.rows_left_out += len(corrected.beat.shutdowns)
         corrected.beat = delivery.beat = msgspec.structs.replace(
             cast(Any, corrected.beat), shutdowns=()
@@ -369,7 +369,7 @@ class BeatStore:
 
 
 def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...]]:
-    """Return what notifications are to tell of: news, and not what a spool has kept for long."""
+    """Return what notifications are to report: news, and not what a spool has kept for long."""
     id = beat.cluster.id
     rows = [
         (
@@ -429,7 +429,7 @@ def _version_of(body: bytes) -> str:
     try:
         return _version_decoder.decode(body).protocol
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return PROTOCOL  # none that can be read: then what was wrong before is what to tell
+        return PROTOCOL  # none that can be read: then what was wrong before is what to report
 
 
 def _check_version(version: str) -> None:

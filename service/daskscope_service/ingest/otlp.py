@@ -193,11 +193,11 @@ def _log_row(
 ) -> tuple[Any, ...] | None:
     attributes = _object(record.attributes)
     at = record.time_unix_nano or record.observed_time_unix_nano
-    body, told = text(record.body), json(attributes)
+    body, attributes_text = text(record.body), json(attributes)
     event = without_nul(record.event_name or str(attributes.get(names.EVENT_NAME, "")))
     fits = (
         EARLIEST_NANOSECONDS <= at <= latest
-        and max(len(body), len(told)) <= MAX_CHARACTERS
+        and max(len(body), len(attributes_text)) <= MAX_CHARACTERS
         and len(event) <= MAX_NAME
         and len(record.trace_id) in (0, 16)
         and len(record.span_id) in (0, 8)
@@ -213,7 +213,7 @@ def _log_row(
         record.severity_number,
         event,
         body,
-        told,
+        attributes_text,
         record.trace_id.hex() or None,
         record.span_id.hex() or None,
     )

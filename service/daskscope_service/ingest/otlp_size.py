@@ -1,7 +1,7 @@
 """How many messages a body of protobuf holds, before they are made of it.
 
-Two bytes can be a message, and make one that takes a hundred times as much memory: what a body
-costs is not told by its length. Most bodies are let through at a glance; one that may hold too many
+Two bytes can be a message, and make one that takes a hundred times as much memory: the length of a
+body does not say what it costs. Most bodies are let through at a glance; one that may hold too many
 is gone through field by field, as far as to the first one too many.
 """
 

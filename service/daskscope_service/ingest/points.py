@@ -63,7 +63,7 @@ _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _MS = 1_000_000
 
 #: How a point with a number begins, as it is serialized: perhaps its start, then its time and its
-#: number, each after its tag. What tells its series follows, if nothing else does.
+#: number, each after its tag. What identifies its series follows, if nothing else does.
 _TIME_AND_VALUE = struct.Struct("<BQBd")
 _INT = struct.Struct("<q")
 _HAS_START, _HAS_TIME, _HAS_DOUBLE, _HAS_INT = 0x11, 0x19, 0x21, 0x31
@@ -72,12 +72,12 @@ _HAS_START, _HAS_TIME, _HAS_DOUBLE, _HAS_INT = 0x11, 0x19, 0x21, 0x31
 #: first, and this one in all but the last. (https://protobuf.dev/programming-guides/encoding/)
 _GOES_ON = 0x80
 
-#: Bytes of a key, what tells a series from others, beyond which its hash takes its place.
+#: Bytes of a key, what identifies a series, beyond which its hash takes its place.
 _LONGEST_KEY = 500
 
 _NOTHING: Ids = {}
 
-#: The fields of a point that do not tell its series from others.
+#: The fields of a point that do not identify its series.
 _OF_ALL = ("start_time_unix_nano", "time_unix_nano", "exemplars", "flags")
 _OF_NUMBERS = (*_OF_ALL, "as_double", "as_int")
 _OF_HISTOGRAMS = (*_OF_ALL, "count", "sum", "bucket_counts", "min", "max")

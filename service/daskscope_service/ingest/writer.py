@@ -179,7 +179,7 @@ class Writer:
         with contextlib.suppress(IndexError):  # no one waits there
             while (freed := self._hopeful.popleft()).done():
                 pass
-            _tell(freed.get_loop(), [freed])
+            _resolve(freed.get_loop(), [freed])
 
     def write(
         self,
@@ -260,7 +260,7 @@ class Writer:
                 else:
                     batch.done.release()
             if futures:  # all at once: a word to the loop for each would cost as much as the rest
-                _tell(futures[0].get_loop(), futures)
+                _resolve(futures[0].get_loop(), futures)
             if last:
                 return
 
@@ -319,14 +319,14 @@ class Writer:
             instruments.rows.labels(upsert.table.name).inc(len(rows))
 
 
-def _tell(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None]]) -> None:
-    def tell() -> None:
+def _resolve(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None]]) -> None:
+    def resolve() -> None:
         for future in futures:
             if not future.done():
                 future.set_result(None)
 
     with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waited
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(resolve)
 
 
 def _answer(connection: Connection, group: list[_Batch]) -> None:

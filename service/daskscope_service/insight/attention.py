@@ -9,9 +9,9 @@ from typing import Any
 from daskscope_service.insight.verdict import kept_for
 from daskscope_service.insight.wording import duration, money, percent, plural, size
 
-#: Seconds of idleness after which it is told.
+#: Seconds of idleness after which it is shown.
 IDLE_AFTER = 3600.0
-#: Seconds for which it is told that a cluster fell silent, or lost workers.
+#: Seconds for which it is shown that a cluster fell silent, or lost workers.
 LOST_WITHIN = 86400.0
 #: Seconds for which a scheduler kept everyone waiting.
 LAG_AFTER = 1.0

@@ -153,7 +153,7 @@ def lines_of(merged: Merged, within: Call) -> list[Line]:
 
 
 def address_of(above: str, call: Call) -> str:
-    """Return what tells ``call`` apart from all others of a tree: ``above`` is its caller's."""
+    """Return what identifies ``call`` in a tree: ``above`` is its caller's."""
     content = f"{above}\0{call.function}\0{call.file}".encode(errors="replace")
     return hashlib.blake2b(content, digest_size=6).hexdigest()
 
@@ -198,7 +198,7 @@ def own_seconds_by_origin(call: Call) -> dict[Origin, float]:
 
 @functools.lru_cache(maxsize=4096)
 def origin_of(file: str) -> Origin:
-    """Return whose code ``file`` is, as far as its path tells."""
+    """Return whose code ``file`` is, as far as its path shows."""
     path = file.replace("\\", "/")
     if package := _PACKAGES.search(path):
         return "dask" if package[1] in _DASK else "library"

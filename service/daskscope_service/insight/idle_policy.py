@@ -59,7 +59,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy comes to. ``sentence`` tells the policy, the facts and what follows."""
+    """What a policy comes to. ``sentence`` states the policy, the facts and what follows."""
 
     outcome: Outcome
     sentence: str

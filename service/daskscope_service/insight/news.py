@@ -8,7 +8,7 @@ from typing import Any
 
 from daskscope_service.insight.wording import number, plural
 
-#: What went wrong, and how it is told: of one, of many.
+#: What went wrong, and what it is called: one, many.
 _TOLD = {
     "computation failed": ("computation failed", "computations failed"),
     "worker lost": ("worker was lost", "workers were lost"),
@@ -35,18 +35,18 @@ def news(
     ``known`` are the fingerprints that were seen before ``since``; ``counts`` says how often each
     other thing went wrong.
     """
-    told = [
+    shown = [
         {**group, "new": group["fingerprint"] not in known and group["first_at"] >= since}
         for group in groups
     ]
-    told.sort(key=lambda group: (not group["new"], -group["last_at"], group["fingerprint"]))
-    fresh = sum(group["new"] for group in told)
+    shown.sort(key=lambda group: (not group["new"], -group["last_at"], group["fingerprint"]))
+    fresh = sum(group["new"] for group in shown)
     parts = []
     if fresh:
         parts.append(f"{plural(fresh, 'new kind')} of exception")
-    if old := len(told) - fresh:
+    if old := len(shown) - fresh:
         parts.append(f"{plural(old, 'kind')} of exception seen before")
     for kind, (one, many) in _TOLD.items():
         if count := counts.get(kind, 0):
             parts.append(f"{number(count)} {one if count == 1 else many}")
-    return News(told, ", ".join(parts) + "." if parts else "")
+    return News(shown, ", ".join(parts) + "." if parts else "")

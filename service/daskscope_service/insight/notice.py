@@ -62,10 +62,10 @@ def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> t
     ``url`` is where users reach the service.
     """
     counts = Counter(notice["kind"] for notice in notices)
-    told = ", ".join(
+    happened = ", ".join(
         kind if count == 1 else f"{number(count)} × {kind}" for kind, count in counts.items()
     )
     lines = [f"{notice['sentence']}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]]
     if len(notices) > MOST_LINES:
         lines.append(f"And {number(len(notices) - MOST_LINES)} more: {url}/")
-    return f"daskscope, {workspace}: {told}", "\n\n".join(lines)
+    return f"daskscope, {workspace}: {happened}", "\n\n".join(lines)

@@ -28,7 +28,7 @@ def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> 
     ``done``, ``called off``, ``failed``, or ``expired``: given up before the cluster answered.
 
     ``found`` has the columns of ``command``, None where the cluster decided by itself, and those of
-    ``shutdown``, None before the cluster has answered. Beats may tell the end before the middle.
+    ``shutdown``, None before the cluster has answered. Beats may report the end before the middle.
     """
     stopped = cluster.status in ("stopped", "ended")
     silent = " The cluster is silent." if cluster.status == "lost" else ""

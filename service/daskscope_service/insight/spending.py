@@ -126,7 +126,7 @@ def in_currencies(amounts: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices that clusters had: ``words`` tells what an hour of each thing costs.
+    """Prices that clusters had: ``words`` says what an hour of each thing costs.
 
     ``source`` is "cluster" for its own settings, "workspace" for its workspace's.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-#: What is told as one.
+#: What is shown as one.
 _TOGETHER = {
     "serialize": "serialise",
     "deserialize": "serialise",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 #: The wire's activities in the order of the bar. Those that are not here come last, by name.
-#: ``compute`` is of task groups, whose time is not told in parts; it holds what follows it here.
+#: ``compute`` is of task groups, whose time is not split into parts; it holds what follows it here.
 ACTIVITIES: Mapping[str, str] = {
     "compute": "computing",
     "thread-cpu": "computing on a CPU",

@@ -15,7 +15,7 @@ _LED_TO = re.compile(r"^(?:The above exception was|During handling of the above)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a call was made. ``source`` is the line of code, "" where it is not told."""
+    """Where a call was made. ``source`` is the line of code, "" where it is not known."""
 
     file: str
     line: int

@@ -1,7 +1,7 @@
 """What became of a cluster and of a computation: a word and a sentence.
 
-``lost`` is told by silence, so only the service can tell it. A row is a mapping with the columns of
-its table; ``now`` is the service's clock, in seconds since the Unix epoch.
+``lost`` follows from silence, so only the service can know it. A row is a mapping with the columns
+of its table; ``now`` is the service's clock, in seconds since the Unix epoch.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _MATTERMOST = frozenset(("botname", "channel", "channels", "mode", "team", "to")
 _NTFY = frozenset(("auth", "mode", "priority", "to", "token"))
 _NONE = frozenset[str]()
 
-#: Services that can be told, and the parameters (behind ``?``) that their addresses may have.
+#: Services that can be notified, and the parameters (behind ``?``) that their addresses may have.
 PARAMETERS = {
     "discord": frozenset(("thread",)),
     "form": _NONE,
@@ -58,7 +58,7 @@ PARAMETERS = {
     "zulip": frozenset(("to", "token")),
 }
 
-# What it says might tell addresses.
+# What it says might hold addresses.
 logging.getLogger("apprise").propagate = False
 
 _SCHEME = re.compile(r"([a-z0-9]+)://.")

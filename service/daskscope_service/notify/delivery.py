@@ -137,7 +137,7 @@ def main() -> None:
             json.dump(deliver(message), answer)
             answer.flush()
             os._exit(0)  # what libraries do at the end may take its time
-        except Exception as error:  # without its message, which might tell the address
+        except Exception as error:  # without its message, which might hold the address
             frames = "".join(traceback.format_tb(error.__traceback__))
             log.write(f"{frames}{type(error).__name__}")
             sys.exit(1)

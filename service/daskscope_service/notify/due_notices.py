@@ -1,4 +1,4 @@
-"""What no beat tells: clusters that are not heard any more, and money that is spent."""
+"""What no beat reports: clusters that are not heard any more, and money that is spent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SILENT_WITHIN = 86400.0
 def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) -> None:
     """Write down what has happened in ``workspace``; what is there already stays as it is.
 
-    ``listens``: the service is up for long enough to tell who is silent.
+    ``listens``: the service is up for long enough to know who is silent.
     """
     with engine.connect() as connection:
         found = _over_budget(connection, workspace)
@@ -62,7 +62,7 @@ def _silent(connection: Connection, workspace: str, silent_after: float) -> list
     )
     return [
         {
-            # One that speaks again, and falls silent again, is told of again.
+            # One that speaks again, and falls silent again, is reported again.
             "id": f"cluster silent:{row['id']}:{row['last_seen_at']:.3f}",
             "kind": "cluster silent",
             "cluster": row["id"],

@@ -1,6 +1,6 @@
-"""Finds what no beat tells, and tells each target what it has not been told: a round of it.
+"""Finds what no beat reports, and sends each target what it has not got yet: a round of it.
 
-Every process does rounds. What has been told to whom is in the database: a target's messages are
+Every process does rounds. What was sent to whom is in the database: a target's messages are
 claimed for a while before they are sent, so that no two processes send the same. If the one that
 claimed them is killed, another one sends them later; rather than never, perhaps a second time.
 
@@ -31,10 +31,10 @@ from daskscope_service.notify.due_notices import find
 from daskscope_service.notify.sending import SECONDS, NotSent, Sender
 from daskscope_service.periodic import in_each
 
-#: Seconds that what was found rests first: what comes together is told together, and what another
+#: Seconds that what was found rests first: what comes together is sent together, and what another
 #: process commits a moment later is not passed over.
 REST = 3.0
-#: Seconds between two messages to one target; what happens meanwhile is told in the next one.
+#: Seconds between two messages to one target; what happens meanwhile is in the next one.
 PAUSE = 300.0
 #: Seconds until a message that was not taken is tried again: at least, and at most. Between these,
 #: this part of how long it has waited already.
@@ -46,7 +46,7 @@ CLAIMED = 120.0
 #: Seconds for which it is kept what was found: a budget is passed once in a month.
 KEPT = 40 * 86400.0
 
-#: Workspaces that are told something at the same time: by targets that failed, and by others.
+#: Workspaces that are sent something at the same time: by targets that failed, and by others.
 _AT_ONCE = 4
 
 logger = logging.getLogger(__name__)
@@ -101,8 +101,8 @@ class Notifier:
         sent, until = 0, time.monotonic() + SECONDS
         for one in targets:
             try:
-                sent += _tell(self._engine, self._sender, name, one.id, self._url)
-            except Exception as error:  # the others are told all the same
+                sent += _notify(self._engine, self._sender, name, one.id, self._url)
+            except Exception as error:  # the others get theirs all the same
                 logger.error("target %s of %s: %s", one.id, name, getattr(error, "orig", error))
             if time.monotonic() > until:
                 break  # what is left has its turn after those of others, at the next round
@@ -149,7 +149,7 @@ def prune(engine: Engine) -> None:
     in_each(names, forget)
 
 
-def _tell(engine: Engine, sender: Sender, name: str, target_id: str, url: str) -> bool:
+def _notify(engine: Engine, sender: Sender, name: str, target_id: str, url: str) -> bool:
     claimed = _claim(engine, name, target_id)
     if claimed is None:
         return False
@@ -190,9 +190,9 @@ def _tell(engine: Engine, sender: Sender, name: str, target_id: str, url: str) -
 def _claim(
     engine: Engine, name: str, target_id: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]], float, float] | None:
-    """Return a target, what it is to be told, until when that was found, and the end of the claim.
+    """Return a target, what it is to be sent, until when that was found, and the end of the claim.
 
-    None if there is nothing to tell, or another process has claimed it.
+    None if there is nothing to send, or another process has claimed it.
     """
     ours = (table.c.workspace == name, table.c.id == target_id)
     now = time.time()

@@ -1,4 +1,4 @@
-"""Whom a workspace tells: addresses, which are secrets, and what each is told."""
+"""Whom a workspace notifies: addresses, which are secrets, and what each is sent."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def add(
     actor: str,
     client: str | None,
 ) -> str:
-    """Keep a target, which is told what happens from now on; return its id.
+    """Store a target, which is sent what happens from now on; return its id.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from daskscope_service.insight.time import time_parts
 from daskscope_service.insight.wording import duration, number
 
 #: Dask's task states in the order of the bar, each with the words for it and its colour's name.
-#: ``released`` and ``forgotten`` are told apart by whether the tasks ran: see :func:`state_bar`.
+#: ``released`` and ``forgotten`` are distinguished by whether the tasks ran: see :func:`state_bar`.
 _STATES: tuple[tuple[str, str, str], ...] = (
     ("memory", "in memory", "memory"),
     ("processing", "processing", "active"),

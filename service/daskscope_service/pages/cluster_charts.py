@@ -34,7 +34,7 @@ blueprint = Blueprint("charts", __name__)
 
 #: Seconds between two looks at a cluster that runs, at least; twice for each point of a line.
 _REFRESH = 5.0
-#: Measurements that may be missing before it is told that the last one is old.
+#: Measurements that may be missing before the page says that the last one is old.
 _MISSED = 4
 
 _KINDS = {
@@ -129,7 +129,7 @@ def _as_data(plot: charts.Plot, period: Period) -> dict[str, Any]:
         "id": plot.chart.id,
         "title": plot.chart.title,
         "unit": plot.chart.unit,
-        # From the beginning, in tenths of a second: as few digits as tell times apart.
+        # From the beginning, in tenths of a second: as few digits as times need.
         "times": [round(10 * (at - period.since)) for at in plot.times],
         "lines": [
             {

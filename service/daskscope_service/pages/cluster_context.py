@@ -11,7 +11,7 @@ from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore
 
 #: Seconds at either end of a computation in which a total is looked for.
 _LOOK = 120.0
-#: Less of its time than this, as a share, is not told: it would be of too little of it.
+#: Less of its time than this, as a share, is not shown: it would be of too little of it.
 _LEAST = 0.5
 
 WIDTH, HEIGHT = 600, 110
@@ -61,7 +61,7 @@ def threads(
         found = store.query(workspace, cluster, [metric.name], begin, begin + look, look / 12)
         return found[metric.name]
 
-    # Of very many prefixes not all lines are told: then only what is known without them.
+    # Of very many prefixes not all lines are sent: then only what is known without them.
     of_tasks = read(names.TASK_TIME, until - look)
     metrics = [names.WORKER_TIME]
     if of_tasks and len(of_tasks) < MOST_LINES:

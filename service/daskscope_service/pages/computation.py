@@ -1,4 +1,4 @@
-"""The page of one computation: what became of it, and all that tells why."""
+"""The page of one computation: what became of it, and all that shows why."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_PROFILES = 9
 
 #: Log records of its cluster that are looked at for its own: the page of logs looks at more.
 _LOOKED_AT = 500
-#: Seconds after the end in which its last records may still be told.
+#: Seconds after the end in which its last records may still arrive.
 _LATE = 5.0
 #: Seconds after the end in which its page goes on to be asked for often.
 _SETTLES = 60.0
@@ -129,7 +129,7 @@ def _top_lines(scope: Scope, which: Selection) -> tuple[list[Line], bool]:
 
 
 def _records(scope: Scope, computation: Item, until: float | None) -> tuple[Sifted, str]:
-    """Return the last log records of a computation, or why they cannot be told."""
+    """Return the last log records of a computation, or why they cannot be read."""
     read: LogReader = current_app.extensions["daskscope.log_reader"]
     which = Selection(
         cluster=computation["cluster"],
@@ -146,7 +146,7 @@ def _records(scope: Scope, computation: Item, until: float | None) -> tuple[Sift
 
 
 def _trace(computation: Item) -> tuple[Trace, str]:
-    """Return a computation's spans, or why they cannot be told."""
+    """Return a computation's spans, or why they cannot be read."""
     reader: SpanReader = current_app.extensions["daskscope.traces"]
     if computation["trace_id"] is None:
         return Trace(), ""
@@ -160,7 +160,7 @@ def _trace(computation: Item) -> tuple[Trace, str]:
 
 
 def _meanwhile(cluster_id: str, since: float, until: float) -> tuple[Any, Any, str]:
-    """Return the threads' time and the memory of its cluster, or why they cannot be told."""
+    """Return the threads' time and the memory of its cluster, or why they cannot be read."""
     store: SeriesStore = current_app.extensions["daskscope.series"]
     where = (store, g.workspace, cluster_id, since, until)
     try:

@@ -87,15 +87,15 @@ def csv_list(
 
 def _row(columns: Columns, item: Item) -> list[object]:
     unreadable: dict[str, str] = item.get("unreadable", {})
-    told = represent(item)
+    represented = represent(item)
     cells: list[object] = []
     for field in columns.values():
         if not isinstance(field, str):
-            cells.append(field(told))
+            cells.append(field(represented))
         elif field in unreadable:
             cells.append(f"[cannot be read: it is {unreadable[field]}]")
         else:
-            cells.append(told.get(field))
+            cells.append(represented.get(field))
     return cells
 
 

@@ -48,7 +48,7 @@ def columns(days: Sequence[Spent], last: int) -> Columns | None:
     if highest <= 0:
         return None
 
-    def told(amount: float) -> str:
+    def shown(amount: float) -> str:
         return hours(amount) if currency is None else money(amount, currency)
 
     found = tuple(
@@ -56,10 +56,10 @@ def columns(days: Sequence[Spent], last: int) -> Columns | None:
             datetime.fromtimestamp((last - len(pairs) + 1 + index) * _DAY, UTC).strftime(
                 "%a %d %b"
             ),
-            f"{told(amount)}, of it idle {told(idle)}",
+            f"{shown(amount)}, of it idle {shown(idle)}",
             _HEIGHT - _HEIGHT * amount / highest,
             _HEIGHT - _HEIGHT * min(idle, amount) / highest,
         )
         for index, (amount, idle) in enumerate(pairs)
     )
-    return Columns("compute hours" if currency is None else currency, told(highest), found)
+    return Columns("compute hours" if currency is None else currency, shown(highest), found)

@@ -67,7 +67,7 @@ def ago(time: float, now: float) -> str:
 
 
 def middle(text: str, most: int = 36) -> str:
-    """Return ``text`` in ``most`` characters or fewer, cut where ids tell least: in the middle."""
+    """Return ``text`` in ``most`` characters or fewer, cut where ids say least: in the middle."""
     if len(text) <= most:
         return text
     head = (most - 1 + 1) // 2

@@ -12,7 +12,7 @@ from daskscope_service.db.engine import current_engine
 
 
 def first_run() -> str:
-    """Return the page, which tells how far one has come and notices when a cluster arrives."""
+    """Return the page, which shows how far one has come and notices when a cluster arrives."""
     found = steps()
     used = [one for one in found["sends"] if one.last_used_at is not None]
     return render_template(

@@ -44,7 +44,7 @@ class Node:
 class Graph:
     """What to draw. ``edges`` are SVG path data.
 
-    ``joined`` tells that groups of one prefix are one box; ``left_out`` counts boxes beyond
+    ``joined`` says that groups of one prefix are one box; ``left_out`` counts boxes beyond
     :data:`MOST_NODES`, those that took least time.
     """
 
@@ -58,7 +58,7 @@ class Graph:
 
 
 def layout(groups: Sequence[Item]) -> Graph | None:
-    """Return the drawing of ``groups``, or None where one would tell nothing."""
+    """Return the drawing of ``groups``, or None where one would show nothing."""
     joined = len(groups) > MOST_NODES
     boxes = _by_prefix(groups) if joined else list(groups)
     boxes.sort(key=spent_in, reverse=True)

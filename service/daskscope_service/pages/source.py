@@ -1,4 +1,4 @@
-"""Users' code with its keywords, strings and comments told apart, line by line."""
+"""Users' code with its keywords, strings and comments marked, line by line."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _CSV = (
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the heat map shows: its ``name`` in the address, its ``label``, and how it is told.
+    """What the heat map shows: its ``name`` in the address, its ``label``, and how it is written.
 
     ``amount`` is None where it is not known: where nothing has a price in that currency.
     """
@@ -119,8 +119,8 @@ def people() -> ResponseReturnValue:
         rows=rows,
         left_out=len(order) - len(rows),
         whole=whole,
-        sums=[_told(measure, one) for one in reversed(each_week)],
-        told=functools.partial(_told, measure),
+        sums=[_text(measure, one) for one in reversed(each_week)],
+        text_of=functools.partial(_text, measure),
         prices=price_lists(items),
         shades=_SHADES,
     )
@@ -173,10 +173,10 @@ def _cell(measure: Measure, spent: Spent, highest: float) -> Cell:
         return _NOTHING
     amount = measure.amount(spent)
     shade = min(1 + int(_SHADES * amount / highest), _SHADES) if amount and amount > 0 else 0
-    return Cell(_told(measure, spent), shade)
+    return Cell(_text(measure, spent), shade)
 
 
-def _told(measure: Measure, spent: Spent) -> str:
+def _text(measure: Measure, spent: Spent) -> str:
     amount = measure.amount(spent)
     if not spent.clusters:
         return _NOTHING.words

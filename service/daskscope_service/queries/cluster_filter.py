@@ -93,7 +93,7 @@ def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[Colum
     if which.name is not None:
         texts = (cluster.c.name, cluster.c.id)
         found.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
-    # Also where it leaves none out: told so, SQLite takes the index by time, along which rows lie
+    # Also where it leaves none out: with it, SQLite takes the index by time, along which rows lie
     # side by side, and no other, along which it takes four times as long to look at all of them.
     found.append(cluster.c.started_at >= (selection.kept_since or 0.0))
     if selection.kept_until is not None:
@@ -108,6 +108,6 @@ def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[Colum
             found.append(cluster.c.may_end.is_(which.status == "ended"))
     if which.tag is not None:
         name, equals, value = which.tag.partition("=")
-        told = cluster.c.tags[name].as_string()
-        found.append(told == value if equals else told.is_not(None))
+        value_of = cluster.c.tags[name].as_string()
+        found.append(value_of == value if equals else value_of.is_not(None))
     return found

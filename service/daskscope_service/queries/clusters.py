@@ -9,7 +9,7 @@ from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
 from daskscope_service.queries.pricing import price_clusters
 from daskscope_service.queries.scope import Item, Page, Scope, Selection, page, total
 
-#: What is there to sort by, and told in another form.
+#: What is there to sort by, and shown in another form.
 _TO_SORT_BY = ("thread_seconds", "thread_idle_seconds")
 
 #: The columns of a list of many: without what is large, and not shown there.

@@ -10,7 +10,7 @@ from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
 
 _OF_EVENT = [column for column in event.c if column is not event.c.user]
 
-#: Worker losses of one cluster that are told at once, the newest first.
+#: Worker losses of one cluster that are shown at once, the newest first.
 MOST_LOSSES = 200
 #: Shutdowns of one cluster that are shown, the newest first.
 MOST_SHUTDOWNS = 50

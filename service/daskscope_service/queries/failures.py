@@ -106,7 +106,7 @@ def _seen_last(scope: Scope, selection: Selection) -> list[str] | None:
     """Return groups among which those of the first page are; None where that takes all of them.
 
     Adding up all groups to show the newest took twice as long with 10,000 clusters. Where few
-    groups have most of the failures the newest of these tell of too few, and all are added up.
+    groups have most of the failures the newest of these are too few, and all are added up.
     """
     newest = (
         _chosen(scope.select(failure, failure.c.fingerprint), selection)

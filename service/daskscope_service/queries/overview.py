@@ -36,7 +36,7 @@ from daskscope_service.queries.scope import Item, Scope, total
 #: Fingerprints that are looked for with one statement.
 _LOOKS = 50
 
-#: Clusters of which it is told why they should be looked at; those with most threads first.
+#: Clusters for which the page says why they should be looked at; those with most threads first.
 MOST_LOOKED_AT = 200
 
 

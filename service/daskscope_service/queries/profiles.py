@@ -23,7 +23,7 @@ _LONGEST = 600.0
 class Profiles:
     """The newest profiles of a selection, those first that began last.
 
-    ``more`` tells that there are others, ``unreadable`` how many cannot be decrypted, ``misfits``
+    ``more`` says that there are others, ``unreadable`` how many cannot be decrypted, ``misfits``
     how many are no tree: an earlier version stored what it was sent.
     """
 

@@ -33,7 +33,7 @@ def sift(
 ) -> Sifted:
     """Return a page of the rows of ``read`` that fit, out of the next ``most``.
 
-    That is :data:`MOST_SIFTED`, unless it is said. ``position`` tells where a row stands in the
+    That is :data:`MOST_SIFTED`, unless it is said. ``position`` says where a row stands in the
     list.
     """
     most = MOST_SIFTED if most is None else most

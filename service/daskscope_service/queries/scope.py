@@ -50,7 +50,7 @@ Position = tuple[float, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One reader: a connection, the workspace that it may see, and what tells silence."""
+    """One reader: a connection, the workspace that it may see, and what counts as silence."""
 
     connection: Connection
     workspace: str
@@ -156,7 +156,7 @@ class Selection:
     def kept_since(self) -> float | None:
         """The bound that times are held against as they are kept.
 
-        Answers round them to microseconds: what was told with a time is found since that time.
+        Answers round them to microseconds: what was answered with a time is found since that time.
         """
         return None if self.since is None else self.since - _ROUNDED_OFF
 
@@ -184,8 +184,8 @@ def page(
 ) -> Page:
     """Return a page of ``query``, newest first by ``at``, then by the columns ``id``, ``cluster``.
 
-    ``query`` must select them under the names of their columns. Together they tell any two rows
-    apart, so that no row is missing between two pages, whatever comes in meanwhile.
+    ``query`` must select them under the names of their columns. Together they identify each row,
+    so that no row is missing between two pages, whatever comes in meanwhile.
     """
     columns = [at, *(query.selected_columns[name] for name in (id, cluster) if name is not None)]
     if selection.kept_since is not None:

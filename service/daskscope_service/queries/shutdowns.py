@@ -12,7 +12,7 @@ from daskscope_service.insight.verdict import cluster_verdict
 from daskscope_service.queries.events import MOST_SHUTDOWNS, list_shutdowns
 from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
 
-#: What tells whether a cluster stopped or is silent.
+#: What decides whether a cluster stopped or is silent.
 _OF_CLUSTER = ("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds",
                "held_by", "busy_by", "workers", "may_end")  # fmt: skip
 
@@ -80,7 +80,7 @@ def _cluster_columns() -> list[Any]:
 
 
 def _completed(scope: Scope, item: Item) -> Item:
-    """Say where it stands; the cluster's own words are ``detail``, told at ``answered_at``."""
+    """Say where it stands; the cluster's own words are ``detail``, sent at ``answered_at``."""
     row = {name: item.pop(f"cluster_{name}") for name in _OF_CLUSTER}
     of_cluster = cluster_verdict(row, scope.now, scope.silent_after)
     verdict = shutdown_verdict(item, of_cluster, scope.now)

@@ -24,7 +24,7 @@ from daskscope_service.retention.removal import (
 )
 from daskscope_service.retention.throttle import Step, Throttle
 
-#: Rows that are looked at together, to tell whose they are.
+#: Rows that are looked at together, to find whose they are.
 _ROWS = 1000
 
 
@@ -59,7 +59,7 @@ def running(engine: Engine, whose: Whose, since: float) -> list[str]:
 
 
 def note(engine: Engine, whose: Whose, detail: str) -> None:
-    """Have the audit log tell of a deletion: before it, for it may be ended half-way."""
+    """Have the audit log report a deletion: before it, for it may be ended half-way."""
     with writing(engine) as connection:
         audit.write(connection, "data deleted", detail=detail, workspace=whose.workspace)
 

@@ -1,4 +1,4 @@
-"""What the next round would remove, told before it does: how many rows, and about how many bytes.
+"""What the next round would remove, shown before it does: how many rows, and about how many bytes.
 
 A look must not take long, however much there is: rows are counted up to a bound, sizes are those of
 a few rows, and points are counted on a few of a cluster's days.
@@ -209,8 +209,8 @@ def _points_between(dialect: Dialect) -> Lookup:
 
 
 def _of_points(connection: Connection, workspace: str, since: float, until: float) -> Forecast:
-    # On which days there was which cluster, its usage tells; how many points one has on a day, some
-    # of those tell.
+    # On which days there was which cluster, its usage says; how many points one has on a day, some
+    # of those say.
     between = {"workspace": workspace, "first": int(since // _DAY), "end": int(until // _DAY)}
     dialect = connection.dialect
     ((days,),) = _number_of_days(dialect).within(connection, **between)

@@ -159,8 +159,8 @@ def _delete_some(table: Table, chosen: Select[Any], most: int, connection: Conne
 def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[Any]]) -> None:
     if table is schema.computation:
         _delete(connection, _GROUPS_OF, keys)
-        told = [(workspace, failure_notice(*of)) for workspace, *of in keys]
-        _delete(connection, _NOTICE_OF, told)
+        notices = [(workspace, failure_notice(*of)) for workspace, *of in keys]
+        _delete(connection, _NOTICE_OF, notices)
     if table is schema.usage:
         days: dict[str, list[int]] = {}
         for workspace, day, _ in keys:

@@ -52,7 +52,7 @@ def run_round(
 ) -> Counter[str]:
     """Remove what is old in all workspaces, and give back the room; return the rows by table.
 
-    ``lease`` must be held. ``on_step`` is told of each step and its workspace.
+    ``lease`` must be held. ``on_step`` gets each step and its workspace.
 
     Raises
     ------
@@ -144,7 +144,7 @@ class Remover:
         began = said = time.monotonic()
         so_far = 0
 
-        def tell(workspace: str, step: Step) -> None:
+        def report(workspace: str, step: Step) -> None:
             nonlocal said, so_far
             so_far += step.rows
             self._instruments.removed.labels(step.table).inc(step.rows)
@@ -156,7 +156,7 @@ class Remover:
         done = False
         try:
             removed = run_round(
-                self._engine, self._lease, Throttle(_SHARE, self._stop), on_step=tell
+                self._engine, self._lease, Throttle(_SHARE, self._stop), on_step=report
             )
             done = True
         except Stopped:

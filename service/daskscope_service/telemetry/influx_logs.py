@@ -173,7 +173,7 @@ def _place(at: float, id: str) -> tuple[int, str]:
 
 
 def _ns(seconds: float) -> int:
-    """Return the first nanosecond that is told as ``seconds``, or later.
+    """Return the first nanosecond that is shown as ``seconds``, or later.
 
     Floats of today are 238 ns apart, and the service's own table compares floats.
     """

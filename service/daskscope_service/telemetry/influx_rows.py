@@ -8,7 +8,7 @@ from typing import Any
 
 from daskscope import names
 
-#: Tags that tell who sent something: the same for all of a cluster.
+#: Tags that name who sent something: the same for all of a cluster.
 OF_SENDER = frozenset((*names.RESOURCE_ATTRIBUTES, "otel.library.name", "otel.library.version"))
 
 
@@ -17,8 +17,8 @@ def attributes_of(row: Mapping[str, Any], beside: Collection[str]) -> dict[str, 
 
     ``beside`` are columns that are none.
     """
-    told = json.loads(row.get("attributes", "{}"))
-    own = {key: value for key, value in told.items() if key not in OF_SENDER}
+    attributes = json.loads(row.get("attributes", "{}"))
+    own = {key: value for key, value in attributes.items() if key not in OF_SENDER}
     return own | {key: value for key, value in row.items() if key not in beside}
 
 

@@ -37,11 +37,11 @@ def said_by(own: Own, workspace: str, cluster_id: str) -> frozenset[str]:
     return frozenset(named | {UNNAMED} if own(workspace, [cluster_id]) else named)
 
 
-def may_read(own: Own, workspace: str, told: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+def may_read(own: Own, workspace: str, named: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return which of these a workspace may read: pairs of what it is called, and the cluster."""
-    unnamed = own(workspace, {cluster_id for said, cluster_id in told if said == UNNAMED})
+    unnamed = own(workspace, {cluster_id for said, cluster_id in named if said == UNNAMED})
     return {
         (said, cluster_id)
-        for said, cluster_id in told
+        for said, cluster_id in named
         if (cluster_id in unnamed if said == UNNAMED else said == workspace)
     }
