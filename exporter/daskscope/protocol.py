@@ -20,9 +20,11 @@ import dataclasses
 import hashlib
 import json
 import sys
+import typing
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 #: ``major.minor``. A service answers a beat of another major number with a 4xx that says so.
@@ -86,6 +88,16 @@ class Entries:
     most: int
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Part of what tells rows of a kind apart: of the same key, a later one replaces an earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    """It may quote a user's code or data: the service stores it encrypted."""
+
+
 Count = Annotated[int, Between(0, MAX_COUNT)]
 Seconds = Annotated[float, Between(0, MAX_AMOUNT)]
 Money = Annotated[float, Between(0, MAX_AMOUNT)]
@@ -98,6 +110,7 @@ ClusterId = Annotated[str, Length(MAX_CLUSTER_ID, "[A-Za-z0-9._:@+~-]+")]
 Name = Annotated[str, Length(MAX_NAME)]
 Words = Annotated[str, Length(MAX_WORDS)]
 Text = Annotated[str, Length(MAX_TEXT)]
+Quote = Annotated[Text, Encrypted()]
 
 #: Names or texts by name; counts, seconds and amounts by name.
 Named = Annotated[dict[Name, Name], Entries(MAX_ENTRIES)]
@@ -152,7 +165,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Who and what: all that does not change by the minute. Key: ``id``.
+    """Who and what: all that does not change by the minute.
 
     ``kind`` says how it was started, for example ``LocalCluster`` or ``dask scheduler``.
     ``user`` is who registered it first or, with a preload, who runs the scheduler; ``host`` is the
@@ -165,7 +178,7 @@ class Cluster:
     does: it ends with that process.
     """
 
-    id: ClusterId
+    id: Annotated[ClusterId, Key()]
     name: Name
     kind: Words
     user: Name
@@ -274,22 +287,22 @@ class CodeFrame:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines of a user's code around a call. Key: ``hash``, made by :func:`code_hash`.
+    """Lines of a user's code around a call. :func:`code_hash` makes its ``hash``.
 
     ``first_line`` is the number in the file of the first line of ``text``; ``cut`` says that the
     source has more lines than were kept.
     """
 
-    hash: Id
+    hash: Annotated[Id, Key()]
     file: Words
-    text: Text
+    text: Quote
     first_line: Count
     cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """What one call to compute, persist or submit set going. Key: ``id``.
+    """What one call to compute, persist or submit set going.
 
     ``states`` counts its tasks by Dask's state, ``seconds`` sums what its tasks spent by action
     (``compute``, ``transfer``, ``disk-read``, ``disk-write``). ``completed`` and ``erred`` count
@@ -309,7 +322,7 @@ class Computation:
     gone.
     """
 
-    id: Id
+    id: Annotated[Id, Key()]
     status: ComputationStatus
     user: Name
     started_at: Timestamp
@@ -386,7 +399,7 @@ def tasks_done(
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """The tasks of one computation that do the same thing. Key: ``computation``, ``name``.
+    """The tasks of one computation that do the same thing.
 
     Tasks with keys of their own (``submit``, ``delayed``) are joined by prefix, so ``name`` is the
     prefix there; elsewhere it is the prefix and a hash, for a key never leaves the cluster.
@@ -396,8 +409,8 @@ class TaskGroup:
     plugin's bound are joined as ``other``.
     """
 
-    computation: Id
-    name: Name
+    computation: Annotated[Id, Key()]
+    name: Annotated[Name, Key()]
     prefix: Name
     tasks: Count
     completed: Count
@@ -417,7 +430,7 @@ class TaskGroup:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What the workers' threads did for the tasks of one prefix. Key: ``prefix``.
+    """What the workers' threads did for the tasks of one prefix.
 
     ``seconds`` are thread-seconds since the plugin started, by activity: ``thread-cpu``,
     ``thread-noncpu``, ``disk-read``, ``disk-write``, ``transfer``, ``serialize``, ``deserialize``,
@@ -428,13 +441,13 @@ class Activity:
     together add up to threads times time.
     """
 
-    prefix: Name
+    prefix: Annotated[Name, Key()]
     seconds: SecondsBy
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Equal exceptions of one computation. Key: ``computation``, ``fingerprint``.
+    """Equal exceptions of one computation.
 
     ``fingerprint`` is the same for the same failure on every cluster: a hash over ``type``,
     ``function`` and the traceback's frames, versioned by its prefix. ``message`` and ``traceback``
@@ -443,12 +456,12 @@ class Failure:
     ``count`` Dask ran again.
     """
 
-    computation: Id | None
-    fingerprint: Id
+    computation: Annotated[Id | None, Key()]
+    fingerprint: Annotated[Id, Key()]
     type: Words
     function: Words
-    message: Text | None
-    traceback: Text | None
+    message: Quote | None
+    traceback: Quote | None
     count: Count
     first_at: Timestamp
     last_at: Timestamp
@@ -458,7 +471,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoss:
-    """A worker that left. Key: ``id``.
+    """A worker that left.
 
     ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix;
     ``lifetime`` is in seconds. ``memory_used`` is of its last beat, at ``last_seen_at``;
@@ -467,7 +480,7 @@ class WorkerLoss:
     for them.
     """
 
-    id: Name
+    id: Annotated[Name, Key()]
     address: Words
     name: Name
     at: Timestamp
@@ -480,20 +493,20 @@ class WorkerLoss:
     memory_limit: Count | None = None
     nanny_memory: Count | None = None
     tasks: Counts = dataclasses.field(default_factory=dict)
-    log: Annotated[tuple[Words, ...], Entries(MAX_ENTRIES)] | None = None
+    log: Annotated[tuple[Words, ...], Entries(MAX_ENTRIES), Encrypted()] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An allow-listed event. Key: ``id``.
+    """An allow-listed event.
 
     ``message`` is JSON text; ``cut`` says that there was more of it: characters, items or levels.
     """
 
-    id: Name
+    id: Annotated[Name, Key()]
     at: Timestamp
     topic: Words
-    message: Text
+    message: Quote
     cut: bool = False
 
 
@@ -509,7 +522,7 @@ class ProfileLine:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the workers' threads were, sampled over one interval. Key: ``id``.
+    """Where the workers' threads were, sampled over one interval.
 
     A tree in columns: node ``i`` is a call of ``lines[line[i]]`` below node ``parent[i]`` (-1: a
     root), seen ``samples[i]`` times, its callees included. A parent stands before its children.
@@ -517,12 +530,12 @@ class Profile:
     out.
     """
 
-    id: Name
+    id: Annotated[Name, Key()]
     started_at: Timestamp
     stopped_at: Timestamp
     workers: Count
     seconds: Seconds
-    lines: Annotated[tuple[ProfileLine, ...], Entries(MAX_ROWS)]
+    lines: Annotated[tuple[ProfileLine, ...], Entries(MAX_ROWS), Encrypted()]
     parent: Annotated[tuple[Annotated[int, Between(-1, MAX_COUNT)], ...], Entries(MAX_ROWS)]
     line: Annotated[tuple[Count, ...], Entries(MAX_ROWS)]
     samples: Annotated[tuple[Count, ...], Entries(MAX_ROWS)]
@@ -531,13 +544,13 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """A shutdown that was asked for, and where it stands. Key: ``id``, that of the command.
+    """A shutdown that was asked for, and where it stands. ``id`` is that of the command.
 
     ``requested_by`` names who asked: a user, a policy, or ``idle.timeout`` of the settings.
     ``closes_at`` is the end of its grace. ``detail`` says in words why it is in this state.
     """
 
-    id: Name
+    id: Annotated[Name, Key()]
     requested_by: Words
     state: ShutdownState
     at: Timestamp
@@ -617,6 +630,13 @@ class Reply:
     commands: tuple[Command, ...] = ()
     corrections: tuple[Correction, ...] = ()
     rows_left_out: int = 0
+
+
+def key_of(kind: type) -> Callable[[Any], Hashable]:
+    """Return a function that returns the key of a row of ``kind``."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    notes = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return attrgetter(*(name for name in notes if Key() in notes[name]))
 
 
 def code_hash(file: str, first_line: int, cut: bool, text: str) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from daskscope import protocol
 from daskscope.protocol import Between, Entries, Heartbeat, Length, Moment, code_hash
-from daskscope_service.ingest.beat_schema import bounds_in, fields_of
+from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.insight.time import ACTIVITIES
 
 CLUSTERS, COMPUTATIONS, PROFILE, FINGERPRINT = ("A", "B"), ("c1", "c2"), "p1", "1:abc"
@@ -46,7 +46,7 @@ def beats(*, wide: bool = False) -> st.SearchStrategy[Heartbeat]:
 
 
 def _values(kind: Any, wide: bool) -> st.SearchStrategy[Any]:
-    inner, bounds = bounds_in(kind)
+    inner, bounds = notes_in(kind)
     if dataclasses.is_dataclass(inner):
         return _rows(typing.cast(type, inner), wide)
     origin, arguments = typing.get_origin(inner), typing.get_args(inner)
@@ -71,7 +71,7 @@ def _values(kind: Any, wide: bool) -> st.SearchStrategy[Any]:
     return _numbers(inner, bounds, wide)
 
 
-def _numbers(kind: type, bounds: list[Any], wide: bool) -> st.SearchStrategy[Any]:
+def _numbers(kind: type, bounds: tuple[Any, ...], wide: bool) -> st.SearchStrategy[Any]:
     [bound] = bounds
     some: tuple[float, ...]
     if isinstance(bound, Moment):

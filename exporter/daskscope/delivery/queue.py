@@ -14,6 +14,7 @@ from typing import Any
 
 from daskscope import protocol
 from daskscope.privacy import Cleared
+from daskscope.protocol import key_of
 from daskscope.size import size_of
 
 #: About how many bytes of rows one beat takes: well below what the service accepts, and little
@@ -42,25 +43,16 @@ class _Kind:
 
 
 _KINDS = (
-    _Kind("computations", "computation", lambda row: row.id, 5_000, 8 << 20, 200),
-    _Kind(
-        "task_groups",
-        "task group",
-        lambda row: (row.computation, row.name),
-        10_000,
-        16 << 20,
-        1_000,
-    ),
-    _Kind(
-        "failures", "failure", lambda row: (row.computation, row.fingerprint), 1_000, 8 << 20, 40
-    ),
-    _Kind("worker_losses", "worker loss", lambda row: row.id, 5_000, 12 << 20, 500),
-    _Kind("events", "event", lambda row: row.id, 5_000, 4 << 20, 500),
-    _Kind("activities", "activity", lambda row: row.prefix, 1_000, 2 << 20, 1_000, press=False),
-    _Kind("shutdowns", "shutdown", lambda row: row.id, 100, 1 << 20, 100),
-    _Kind("profiles", "profile", lambda row: row.id, 200, 8 << 20, 5),
+    _Kind("computations", "computation", key_of(protocol.Computation), 5_000, 8 << 20, 200),
+    _Kind("task_groups", "task group", key_of(protocol.TaskGroup), 10_000, 16 << 20, 1_000),
+    _Kind("failures", "failure", key_of(protocol.Failure), 1_000, 8 << 20, 40),
+    _Kind("worker_losses", "worker loss", key_of(protocol.WorkerLoss), 5_000, 12 << 20, 500),
+    _Kind("events", "event", key_of(protocol.Event), 5_000, 4 << 20, 500),
+    _Kind("activities", "activity", key_of(protocol.Activity), 1_000, 2 << 20, 1_000, press=False),
+    _Kind("shutdowns", "shutdown", key_of(protocol.Shutdown), 100, 1 << 20, 100),
+    _Kind("profiles", "profile", key_of(protocol.Profile), 200, 8 << 20, 5),
 )
-_CODE = _Kind("code", "code", lambda row: row.hash, MAX_CODE, MAX_CODE_BYTES, 40)
+_CODE = _Kind("code", "code", key_of(protocol.Code), MAX_CODE, MAX_CODE_BYTES, 40)
 
 
 #: What identifies the rows of a snapshot's field, where they have keys: a later one replaces an

@@ -1,4 +1,4 @@
-"""The tables of the service. Column names follow ``daskscope.protocol`` where they come from it.
+"""The tables of the service. Rows of heartbeats have the columns that ``daskscope.protocol`` says.
 
 Times are seconds since the Unix epoch, UTC. Ids are text. Whole numbers have 64 bits, as on the
 wire. Every row of user data carries its workspace, first in its key, so that no query can reach
@@ -11,6 +11,8 @@ What is changed here needs a revision in ``migrations/versions``: see CONTRIBUTI
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -29,7 +31,9 @@ from sqlalchemy import (
     text,
 )
 
+from daskscope import protocol
 from daskscope_service.db.sealing import Sealed, SealedJSON
+from daskscope_service.db.wire import columns_of
 
 metadata = MetaData()
 
@@ -208,7 +212,17 @@ code_key = Table(
 )
 
 # --- what heartbeats bring ------------------------------------------------------------------------
-# ``seq`` is the beat's: a row is replaced only by one of the same or a later beat.
+# ``seq`` is the beat's: a row is replaced only by one of the same or a later beat. The fields of
+# ``daskscope.protocol`` follow, whose docstrings explain them.
+
+
+def _of_a_beat() -> tuple[Column[Any], ...]:
+    return (
+        Column("workspace", String, primary_key=True),
+        Column("cluster", String, primary_key=True),
+        Column("seq", BigInteger, nullable=False),
+    )
+
 
 cluster = Table(
     "cluster",
@@ -316,26 +330,8 @@ usage_sum = Table(
 computation = Table(
     "computation",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("id", String, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("status", String, nullable=False),
-    Column("user", String, nullable=False),
-    Column("started_at", Float, nullable=False),
-    Column("stopped_at", Float),
-    Column("tasks", BigInteger, nullable=False),
-    Column("completed", BigInteger, nullable=False),
-    Column("erred", BigInteger, nullable=False),
-    Column("retried", BigInteger, nullable=False),
-    Column("states", JSON, nullable=False),
-    Column("seconds", JSON, nullable=False),
-    Column("frames", JSON, nullable=False),  # JSON null: refused
-    Column("spans", JSON, nullable=False),
-    Column("trace_id", String),
-    Column("cancelled", BigInteger, nullable=False),
-    Column("annotations", JSON, nullable=False),
-    Column("graph_bytes", BigInteger),
+    *_of_a_beat(),
+    *columns_of(protocol.Computation),
     Index("computation_by_start", "workspace", "started_at", "id"),
     Index("computation_by_cluster", "workspace", "cluster", "started_at", "id"),
     Index("computation_by_user", "workspace", "user", "started_at", "id"),
@@ -344,45 +340,15 @@ computation = Table(
 task_group = Table(
     "task_group",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("computation", String, primary_key=True),
-    Column("name", String, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("prefix", String, nullable=False),
-    Column("tasks", BigInteger, nullable=False),
-    Column("completed", BigInteger, nullable=False),
-    Column("erred", BigInteger, nullable=False),
-    Column("states", JSON, nullable=False),
-    Column("seconds", JSON, nullable=False),
-    Column("output_bytes", BigInteger, nullable=False),
-    Column("dependencies", JSON, nullable=False),
-    Column("durations", JSON, nullable=False),
-    Column("shortest", Float),
-    Column("longest", Float),
-    Column("started_at", Float),
-    Column("stopped_at", Float),
-    Column("types", JSON, nullable=False),
-    Column("retried", BigInteger, nullable=False),
+    *_of_a_beat(),
+    *columns_of(protocol.TaskGroup),
 )
 
 failure = Table(
     "failure",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("computation", String, primary_key=True),  # "" where none is known
-    Column("fingerprint", String, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("type", String, nullable=False),
-    Column("function", String, nullable=False),
-    Column("message", Sealed),
-    Column("traceback", Sealed),
-    Column("count", BigInteger, nullable=False),
-    Column("first_at", Float, nullable=False),
-    Column("last_at", Float, nullable=False),
-    Column("worker", String),
-    Column("retried", BigInteger, nullable=False),
+    *_of_a_beat(),
+    *columns_of(protocol.Failure),
     Column("user", String, nullable=False),  # the cluster's
     Index("failure_by_time", "workspace", "last_at", "fingerprint"),
     # Groups are made of it alone: rows are large.
@@ -396,52 +362,23 @@ failure = Table(
 worker_loss = Table(
     "worker_loss",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("id", String, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("address", String, nullable=False),
-    Column("name", String, nullable=False),
-    Column("at", Float, nullable=False),
-    Column("reason", String, nullable=False),
-    Column("expected", Boolean, nullable=False),
-    Column("processing", BigInteger, nullable=False),
-    Column("memory_used", BigInteger),
-    Column("lifetime", Float, nullable=False),
-    Column("last_seen_at", Float),
-    Column("memory_limit", BigInteger),
-    Column("nanny_memory", BigInteger),
-    Column("tasks", JSON, nullable=False),
-    Column("log", SealedJSON, nullable=False),  # JSON null: refused, or it never came
+    *_of_a_beat(),
+    *columns_of(protocol.WorkerLoss),
     Index("worker_loss_by_cluster", "workspace", "cluster", "at"),
 )
 
 activity = Table(
     "activity",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("prefix", String, primary_key=True),  # "": what belongs to no task
-    Column("seq", BigInteger, nullable=False),
-    Column("seconds", JSON, nullable=False),
+    *_of_a_beat(),
+    *columns_of(protocol.Activity),
 )
 
 profile = Table(
     "profile",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("id", String, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("started_at", Float, nullable=False),
-    Column("stopped_at", Float, nullable=False),
-    Column("workers", BigInteger, nullable=False),
-    Column("seconds", Float, nullable=False),
-    Column("lines", SealedJSON, nullable=False),
-    Column("parent", JSON, nullable=False),
-    Column("line", JSON, nullable=False),
-    Column("samples", JSON, nullable=False),
-    Column("cut", Boolean, nullable=False),
+    *_of_a_beat(),
+    *columns_of(protocol.Profile),
     Column("user", String, nullable=False),  # the cluster's
     Index("profile_by_start", "workspace", "started_at", "id"),
     Index("profile_by_cluster", "workspace", "cluster", "started_at", "id"),
@@ -451,15 +388,8 @@ profile = Table(
 shutdown = Table(
     "shutdown",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("id", String, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("requested_by", String, nullable=False),
-    Column("state", String, nullable=False),
-    Column("at", Float, nullable=False),
-    Column("closes_at", Float),
-    Column("detail", Text, nullable=False),
+    *_of_a_beat(),
+    *columns_of(protocol.Shutdown),
 )
 
 # What people and policies ask of clusters; what clusters answer is in ``shutdown``, under its id.
@@ -575,14 +505,8 @@ price = Table(
 event = Table(
     "event",
     metadata,
-    Column("workspace", String, primary_key=True),
-    Column("cluster", String, primary_key=True),
-    Column("id", String, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("at", Float, nullable=False),
-    Column("topic", String, nullable=False),
-    Column("message", Sealed, nullable=False),
-    Column("cut", Boolean, nullable=False),
+    *_of_a_beat(),
+    *columns_of(protocol.Event),
     Column("user", String, nullable=False),  # the cluster's
     Index("event_by_time", "workspace", "at", "id"),
     Index("event_by_cluster", "workspace", "cluster", "at", "id"),
@@ -593,11 +517,7 @@ code = Table(
     "code",
     metadata,
     Column("workspace", String, primary_key=True),
-    Column("hash", String, primary_key=True),  # keyed: see key_register.hasher
-    Column("file", String, nullable=False),
-    Column("text", Sealed, nullable=False),
-    Column("first_line", BigInteger, nullable=False),
-    Column("cut", Boolean, nullable=False),
+    *columns_of(protocol.Code),  # its hash is keyed: see key_register.hasher
     Column("unused_since", Float),  # None: named by computations. Else it is asked for again
 )
 

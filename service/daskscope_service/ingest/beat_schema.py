@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from daskscope import protocol
 from daskscope.protocol import Between, Entries, Heartbeat, Length, Moment, code_hash
+from daskscope_service.db.wire import fields_of, notes_in
 
 _MAJOR = protocol.PROTOCOL.partition(".")[0]
 
@@ -28,25 +29,6 @@ _PATH = re.compile(r"`(\$[^`]*)`")
 
 #: A bound of the protocol.
 Bound = Between | Entries | Length | Moment
-
-
-def bounds_in(kind: Any) -> tuple[Any, list[Bound]]:
-    """Return the type that ``kind`` annotates, and its bounds."""
-    if typing.get_origin(kind) is not Annotated:
-        return kind, []
-    inner, *notes = typing.get_args(kind)
-    return inner, [note for note in notes if isinstance(note, Bound)]
-
-
-def fields_of(kind: type) -> dict[str, Any]:
-    """Return the fields of a class of the protocol: their types by name, with their bounds."""
-    hints = _hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind, include_extras=True)
 
 
 @cache
@@ -70,7 +52,7 @@ def bounded(kind: type) -> type[msgspec.Struct]:
 
 
 def _checked(kind: Any) -> Any:
-    kind, bounds = bounds_in(kind)
+    kind, notes = notes_in(kind)
     if dataclasses.is_dataclass(kind):
         return bounded(cast(type, kind))
     arguments, origin = typing.get_args(kind), typing.get_origin(kind)
@@ -80,8 +62,9 @@ def _checked(kind: Any) -> Any:
         kind = types.GenericAlias(dict, tuple(map(_checked, arguments)))
     elif origin in (types.UnionType, typing.Union):
         kind = typing.Union[tuple(map(_checked, arguments))]  # noqa: UP007
-    for bound in bounds:
-        kind = Annotated[kind, _meta(bound)]
+    for note in notes:
+        if isinstance(note, Bound):
+            kind = Annotated[kind, _meta(note)]
     return kind
 
 
@@ -111,7 +94,7 @@ def make_decoder() -> msgspec.json.Decoder[Heartbeat]:
 
 def _rows_of_a_beat() -> Iterator[tuple[str, type]]:
     for name, kind in fields_of(Heartbeat).items():
-        inner, _ = bounds_in(kind)
+        inner, _ = notes_in(kind)
         if typing.get_origin(inner) is tuple:
             yield name, typing.get_args(inner)[0]
 
@@ -129,8 +112,8 @@ def _times_of(kind: type) -> Callable[[Any], tuple[float | None, ...]] | None:
 
 
 def _is_time(hint: Any) -> bool:
-    _, bounds = bounds_in(hint)
-    return Moment() in bounds or any(map(_is_time, typing.get_args(hint)))
+    _, notes = notes_in(hint)
+    return Moment() in notes or any(map(_is_time, typing.get_args(hint)))
 
 
 _TIMES = {name: times for name, kind in ROWS.items() if (times := _times_of(kind)) is not None}

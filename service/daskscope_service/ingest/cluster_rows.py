@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Engine
 
 from daskscope.protocol import Cluster, Heartbeat, Status
 from daskscope_service.db import usage_sums
 from daskscope_service.db.schema import usage
 from daskscope_service.db.statements import Upsert
+from daskscope_service.db.wire import to_json
 
 _DAY = 86400
 
@@ -26,8 +26,6 @@ _OLDEST = 400 * _DAY
 
 #: Clusters whose row is remembered.
 _REMEMBERED = 20_000
-
-_encode = msgspec.json.Encoder().encode
 
 
 def cluster_row(
@@ -142,8 +140,3 @@ class Labels:
             self._written.clear()  # they are written once more, that is all
         c = beat.cluster
         self._written[workspace, c.id] = hash((c.kind, frozenset(c.tags.items())))
-
-
-def to_json(value: Any) -> str:
-    """Return ``value`` as JSON text."""
-    return _encode(value).decode()

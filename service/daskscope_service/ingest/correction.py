@@ -16,12 +16,11 @@ import msgspec
 
 from daskscope import protocol
 from daskscope.protocol import Between, Correction, Entries, Heartbeat, Moment
+from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.ingest.beat_schema import (
     BEAT,
     ROWS,
     bounded,
-    bounds_in,
-    fields_of,
     misfit,
     told_by,
 )
@@ -70,13 +69,13 @@ class _Work:
 
     def within(self, value: Any, kind: Any, path: str) -> Any:
         """Return ``value`` within the bounds of ``kind``; of another type, it stays what it is."""
-        inner, bounds = bounds_in(kind)
+        inner, notes = notes_in(kind)
         origin = typing.get_origin(inner)
         if origin in (types.UnionType, typing.Union):
             [inner] = [one for one in typing.get_args(inner) if one is not type(None)]
             return self.within(value, inner, path)
-        for bound in bounds:
-            value = self._bound(value, bound, inner, path)
+        for note in notes:
+            value = self._bound(value, note, inner, path)
         if dataclasses.is_dataclass(inner) and isinstance(value, dict):
             for name, of_field in fields_of(cast(type, inner)).items():
                 if name in value:

@@ -2,14 +2,12 @@
 
 Values are absolute and rows have natural keys, so a beat that comes twice, late or after its
 successor is harmless: a row gives way only to one of the same or a later beat.
-
-Over 400 lines: most of them list the columns of the rows, one table after the other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 from urllib.parse import quote
@@ -23,9 +21,9 @@ from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Columns, Condition, Upsert
+from daskscope_service.db.wire import RowMaker, to_json
 from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_by
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
-from daskscope_service.ingest.cluster_rows import to_json as _json
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.correction import Corrected, correct
 from daskscope_service.ingest.nesting import depth
@@ -154,21 +152,18 @@ class BeatStore:
         self._labels = Labels()
         self._usage = UsageUpsert(engine)
         self._usage_due = UsageDue()
-        self._computation = _latest(
-            engine, schema.computation, keep=("started_at", "user"), settled=(_END, _has_ended)
-        )
-        self._task_group = _latest(engine, schema.task_group)
-        self._failure = _latest(engine, schema.failure)
-        self._worker_loss = _latest(engine, schema.worker_loss)
-        self._event = _latest(engine, schema.event)
-        self._activity = _latest(engine, schema.activity)
-        self._profile = _latest(engine, schema.profile)
-        self._shutdown = _latest(engine, schema.shutdown)
         with engine.connect() as connection:
             # The same few again and again: a loop names its code in each beat.
             self._keyed = lru_cache(_HASHES_KEPT)(hasher(connection))
-        # What is about to be removed as unused is asked for again, and so stays.
-        self._code = Upsert(engine, schema.code, replace=["unused_since"])
+        convert: dict[str, dict[str, Callable[[Any], Any]]] = {
+            "computations": {"frames": self._frames},
+            "failures": {"computation": lambda id: id or ""},
+            "code": {"hash": self._keyed},
+        }
+        self._rows = {
+            field: (_upsert(engine, table), RowMaker(table, **convert.get(field, {})))
+            for field, table in TABLES.items()
+        }
         self._notice = Upsert(engine, schema.notice)
         self._code_wanted = CodeWanted(engine.dialect, self._keyed)
 
@@ -245,7 +240,18 @@ class BeatStore:
         rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.token, delivery.now)]}
         if usage is not None:
             rows[self._usage] = [usage]
-        self._add_rows(rows, beat, seq, workspace, delivery.now)
+        given = {
+            "workspace": workspace,
+            "cluster": beat.cluster.id,
+            "seq": seq,
+            "user": beat.cluster.user,
+            "unused_since": None,
+        }
+        for field, (upsert, maker) in self._rows.items():
+            if sent := getattr(beat, field):
+                rows[upsert] = maker.rows(sent, given)
+        if notices := _notices(beat, workspace, delivery.now):
+            rows[self._notice] = notices
         return rows
 
     def _is_known(self, beat: Heartbeat, workspace: str) -> bool:
@@ -275,88 +281,10 @@ class BeatStore:
         named = [(one.workspace, one.named) for one in deliveries]
         return self._code_wanted.ask(connection, named)
 
-    def _add_rows(
-        self,
-        rows: dict[Upsert, list[tuple[Any, ...]]],
-        beat: Heartbeat,
-        seq: int,
-        workspace: str,
-        now: float,
-    ) -> None:
-        key = (workspace, beat.cluster.id)
-        user = beat.cluster.user
-        if beat.computations:
-            rows[self._computation] = [
-                (
-                    *key, c.id, seq, c.status, c.user, c.started_at, c.stopped_at, c.tasks,
-                    c.completed, c.erred, c.retried, _json(c.states), _json(c.seconds),
-                    self._frames(c.frames), _json(c.spans), c.trace_id, c.cancelled,
-                    _json(c.annotations), c.graph_bytes,
-                )
-                for c in beat.computations
-            ]  # fmt: skip
-        if beat.task_groups:
-            rows[self._task_group] = [
-                (
-                    *key, g.computation, g.name, seq, g.prefix, g.tasks, g.completed, g.erred,
-                    _json(g.states), _json(g.seconds), g.output_bytes, _json(g.dependencies),
-                    _json(g.durations), g.shortest, g.longest, g.started_at, g.stopped_at,
-                    _json(g.types), g.retried,
-                )
-                for g in beat.task_groups
-            ]  # fmt: skip
-        if beat.failures:
-            rows[self._failure] = [
-                (
-                    *key, f.computation or "", f.fingerprint, seq, f.type, f.function, f.message,
-                    f.traceback, f.count, f.first_at, f.last_at, f.worker,
-                    f.retried, user,
-                )
-                for f in beat.failures
-            ]  # fmt: skip
-        if beat.worker_losses:
-            rows[self._worker_loss] = [
-                (
-                    *key, w.id, seq, w.address, w.name, w.at, w.reason, w.expected, w.processing,
-                    w.memory_used, w.lifetime, w.last_seen_at, w.memory_limit, w.nanny_memory,
-                    _json(w.tasks), _json(w.log),
-                )
-                for w in beat.worker_losses
-            ]  # fmt: skip
-        if beat.events:
-            rows[self._event] = [
-                (*key, e.id, seq, e.at, e.topic, e.message, e.cut, user) for e in beat.events
-            ]
-        if beat.activities:
-            rows[self._activity] = [
-                (*key, a.prefix, seq, _json(a.seconds)) for a in beat.activities
-            ]
-        if beat.profiles:
-            rows[self._profile] = [
-                (
-                    *key, p.id, seq, p.started_at, p.stopped_at, p.workers, p.seconds,
-                    _json(p.lines), _json(p.parent), _json(p.line), _json(p.samples), p.cut,
-                    user,
-                )
-                for p in beat.profiles
-            ]  # fmt: skip
-        if beat.shutdowns:
-            rows[self._shutdown] = [
-                (*key, s.id, seq, s.requested_by, s.state, s.at, s.closes_at, s.detail)
-                for s in beat.shutdowns
-            ]
-        if notices := _notices(beat, workspace, now):
-            rows[self._notice] = notices
-        if beat.code:
-            rows[self._code] = [
-                (workspace, self._keyed(c.hash), c.file, c.text, c.first_line, c.cut, None)
-                for c in beat.code
-            ]
-
     def _frames(self, frames: Sequence[CodeFrame] | None) -> str:
         if not frames:
-            return _json(frames)
-        return _json(
+            return to_json(frames)
+        return to_json(
             [
                 {
                     "file": frame.file,
@@ -390,6 +318,19 @@ def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...
     return rows
 
 
+#: Where the rows of a beat go, by its fields.
+TABLES = {
+    "computations": schema.computation,
+    "task_groups": schema.task_group,
+    "failures": schema.failure,
+    "worker_losses": schema.worker_loss,
+    "events": schema.event,
+    "activities": schema.activity,
+    "profiles": schema.profile,
+    "shutdowns": schema.shutdown,
+    "code": schema.code,
+}
+
 #: What a computation's row says of its end.
 _END = ("status", "stopped_at", "tasks", "erred", "retried", "cancelled")
 
@@ -411,6 +352,15 @@ def _has_ended(old: Columns, new: Columns) -> ColumnElement[bool]:
     erred = and_(old["status"] == literal_column("'erred'"), not_(retried))
     for_good = [old["status"] == literal_column(f"'{one}'") for one in ("finished", "cancelled")]
     return or_(*for_good, erred)
+
+
+def _upsert(engine: Engine, table: Table) -> Upsert:
+    if table is schema.code:
+        # What is about to be removed as unused is asked for again, and so stays.
+        return Upsert(engine, table, replace=["unused_since"])
+    if table is schema.computation:
+        return _latest(engine, table, keep=("started_at", "user"), settled=(_END, _has_ended))
+    return _latest(engine, table)
 
 
 def _latest(
