@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -15,6 +16,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.sealing import Sealed, SealedJSON
 from daskscope_service.db.wire import RowMaker, columns_of, fields_of, to_json
 from daskscope_service.ingest.beat_schema import ROWS
+from daskscope_service.ingest.cluster_rows import cluster_row
 from daskscope_service.ingest.heartbeat import TABLES
 from tests.service.beats import full_beat
 
@@ -111,3 +113,38 @@ def test_the_key_of_a_row_is_the_key_of_its_table(field: str) -> None:
     keys = [name for name in hints if Key() in getattr(hints[name], "__metadata__", ())]
     stored = [column.name for column in TABLES[field].primary_key]
     assert [name for name in stored if name not in ("workspace", "cluster")] == keys
+
+
+def test_a_cluster_s_row_has_what_its_beat_says_of_it() -> None:
+    beat = full_beat()
+    now, table = 1_790_000_000.0, schema.cluster
+
+    made = cluster_row(beat, 7, "w", "token", now)
+
+    row = dict(zip(table.columns.keys(), made, strict=True))
+    for column in table.columns:
+        if "field" in column.info:
+            value = attrgetter(column.info["field"])(beat)
+            is_json = isinstance(column.type, JSON)
+            assert row.pop(column.name) == (to_json(value) if is_json else value), column.name
+    assert row == {
+        "workspace": "w",
+        "seq": 7,
+        "first_seen_at": now,
+        "last_seen_at": now,
+        "thread_seconds": 412.5,
+        "thread_idle_seconds": 400.0,
+        "may_end": False,
+        "token": "token",
+    }
+    sent = {*fields_of(protocol.Cluster), *fields_of(protocol.Status)} - {"workspace"}
+    assert sent - set(table.columns.keys()) == {"in_client", "at_work", "at"}
+
+
+def test_what_a_cluster_is_at_is_null_where_nobody_looked() -> None:
+    beat = full_beat()
+    beat = dataclasses.replace(beat, status=dataclasses.replace(beat.status, busy_by=None))
+
+    made = cluster_row(beat, 7, "w", "token", 0.0)
+
+    assert dict(zip(schema.cluster.columns.keys(), made, strict=True))["busy_by"] is None

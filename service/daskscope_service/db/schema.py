@@ -228,43 +228,18 @@ cluster = Table(
     "cluster",
     metadata,
     Column("workspace", String, primary_key=True),
-    Column("id", String, primary_key=True),
     Column("seq", BigInteger, nullable=False),
-    Column("name", String, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("user", String, nullable=False),
-    Column("host", String, nullable=False),
-    Column("started_at", Float, nullable=False),
-    Column("stopped_at", Float),
-    Column("interval", Float, nullable=False),
-    Column("environment", JSON, nullable=False),
-    Column("tags", JSON, nullable=False),
+    *columns_of(protocol.Cluster, "cluster", workspace=None, in_client=None),
+    *columns_of(
+        protocol.Status,
+        "status",
+        at=Column("status_at", Float, nullable=False),
+        at_work=None,
+        busy_by=Column("busy_by", JSON(none_as_null=True)),
+    ),
+    Column("drops", JSON, nullable=False, info={"field": "drops"}),
     Column("first_seen_at", Float, nullable=False),  # the service's clock
     Column("last_seen_at", Float, nullable=False),  # the service's clock
-    Column("status_at", Float, nullable=False),  # the scheduler's clock
-    Column("workers", BigInteger, nullable=False),
-    Column("threads", BigInteger, nullable=False),
-    Column("memory_used", BigInteger, nullable=False),
-    Column("memory_limit", BigInteger, nullable=False),
-    Column("worker_seconds", JSON, nullable=False),
-    Column("tasks", JSON, nullable=False),
-    Column("clients", BigInteger, nullable=False),
-    Column("idle_seconds", Float),
-    Column("peak_workers", BigInteger, nullable=False),
-    Column("peak_threads", BigInteger, nullable=False),
-    Column("peak_memory_used", BigInteger, nullable=False),
-    Column("drops", JSON, nullable=False),
-    Column("deployment", JSON, nullable=False),
-    Column("prices", JSON, nullable=False),  # JSON null: none set
-    Column("held_by", JSON, nullable=False),
-    Column("scheduler", JSON, nullable=False),  # JSON null: not measured
-    Column("gpu", JSON, nullable=False),  # JSON null: no worker reports one
-    Column("cost", Float),
-    Column("idle_cost", Float),
-    Column("idle_timeout", Float),  # of its own settings, in seconds; None: none set
-    Column("settings", JSON, nullable=False),  # those that decide what is sent
-    Column("mismatches", JSON, nullable=False),
-    Column("busy_by", JSON(none_as_null=True)),  # what it is at, in words; None: not looked for
     # Sums of ``worker_seconds``, to sort by: to read JSON of all clusters takes longer.
     Column("thread_seconds", Float, nullable=False),
     Column("thread_idle_seconds", Float, nullable=False),

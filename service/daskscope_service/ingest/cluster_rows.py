@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Engine
 
 from daskscope.protocol import Cluster, Heartbeat, Status
 from daskscope_service.db import usage_sums
-from daskscope_service.db.schema import usage
+from daskscope_service.db.schema import cluster, usage
 from daskscope_service.db.statements import Upsert
-from daskscope_service.db.wire import to_json
+from daskscope_service.db.wire import RowMaker, to_json
 
 _DAY = 86400
 
@@ -27,6 +27,8 @@ _OLDEST = 400 * _DAY
 #: Clusters whose row is remembered.
 _REMEMBERED = 20_000
 
+_cluster = RowMaker(cluster)
+
 
 def cluster_row(
     beat: Heartbeat, seq: int, workspace: str, token: str, now: float
@@ -36,18 +38,18 @@ def cluster_row(
     ``token`` is the id of the one that it came with.
     """
     c, s = beat.cluster, beat.status
-    return (
-        workspace, c.id, seq, c.name, c.kind, c.user, c.host, c.started_at, s.stopped_at,
-        c.interval, to_json(c.environment), to_json(c.tags), now, now, s.at, s.workers, s.threads,
-        s.memory_used, s.memory_limit, to_json(s.worker_seconds), to_json(s.tasks), s.clients,
-        s.idle_seconds, s.peak_workers, s.peak_threads, s.peak_memory_used, to_json(beat.drops),
-        to_json(c.deployment), to_json(c.prices), to_json(s.held_by), to_json(s.scheduler),
-        to_json(s.gpu), s.cost, s.idle_cost, c.idle_timeout, to_json(c.settings),
-        to_json(s.mismatches), None if s.busy_by is None else to_json(s.busy_by),
-        sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0),
-        _may_end(c, s),
-        token,
-    )  # fmt: skip
+    given = {
+        "workspace": workspace,
+        "seq": seq,
+        "first_seen_at": now,
+        "last_seen_at": now,
+        "thread_seconds": sum(s.worker_seconds.values()),
+        "thread_idle_seconds": s.worker_seconds.get("idle", 0.0),
+        "may_end": _may_end(c, s),
+        "token": token,
+    }
+    [row] = _cluster.rows([beat], given)
+    return row
 
 
 def _may_end(c: Cluster, s: Status) -> bool:
