@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +20,7 @@ from daskscope.protocol import encode
 from daskscope_service.connections import Connections
 from daskscope_service.problems import Problem
 from daskscope_service.reception import SMALL, GoneError, Reception
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.service.beats import make_beat, make_cluster
 from tests.service.test_bodies import most_memory
 from tests.service.test_tls import Certificates
@@ -170,6 +172,53 @@ def test_idle_connections_make_room_first_those_of_who_has_most() -> None:
         come("127.0.0.1")
         there.begin("{}:{}".format(*ends[1][0].getsockname()))
         assert stay() == [0, 1, 5, 6]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+def test_one_address_may_send_a_thousand_bodies_at_a_time(
+    local_service: ServiceProcess, peers: ExitStack
+) -> None:
+    service = local_service
+    token = service.token()
+    begun = head("/sign-in", f"Content-Type: {FORM}", f"Content-Length: {SMALL}") + b"a="
+    attackers = peers.enter_context(ExitStack())
+
+    def sign_in(address: str) -> http.client.HTTPResponse:
+        client = peers.enter_context(contextlib.closing(client_at(service, address)))
+        client.request("POST", "/sign-in", b"a=1", {"Content-Type": FORM})
+        return client.getresponse()
+
+    usual = sign_in("127.0.0.1").status  # of a form with nothing in it
+    assert usual not in (429, 503)
+
+    def is_full() -> bool:
+        # More each time: on a slow machine the first bodies have run out of time by now.
+        for _ in range(1000):
+            connect(service, attackers).sendall(begun)
+        return sign_in("127.0.0.1").status == 503
+
+    wait_until(is_full, what="a refusal")
+    refused = sign_in("127.0.0.1")
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+    assert b"of your address" in refused.read()
+
+    # What has no body is answered there, too, and other addresses are as free as ever.
+    for path in ("/healthz", "/readyz", "/sign-in"):
+        assert ask(service, path).status_code == 200
+    assert sign_in("127.0.0.2").status == usual
+    client = peers.enter_context(contextlib.closing(client_at(service, "127.0.0.2")))
+    shown = {"Authorization": f"Bearer {token}"}
+    client.request("POST", "/api/v1/heartbeats", encode(make_beat(make_cluster())), shown)
+    assert client.getresponse().status == 200
+
+    attackers.close()
+    wait_until(lambda: sign_in("127.0.0.1").status == usual, what="a free place")
+
+
+def client_at(service: ServiceProcess, address: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(
+        "127.0.0.1", service.port, timeout=PATIENCE, source_address=(address, 0)
+    )
 
 
 def _is_closed(peer: socket.socket) -> bool:
