@@ -96,10 +96,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         uid="computation-lost",
         title="Computation lost",
-        summary=f"{_WHO} fell silent with tasks to be done",
+        summary=f"{_WHO} fell silent while computations ran",
         severity="critical",
-        values=(_POINTS, _SAID, Value("unfinished", _gauge(names.TASK_COUNT, _UNFINISHED), HOUR)),
-        condition="$points == 0 && $said == 1 && $unfinished > 0",
+        # As a client's process ends, its workers end first: tasks whose results went with them wait
+        # to run again, and yet their computations have ended and lose nothing.
+        values=(_POINTS, _SAID, Value("running", _gauge(names.COMPUTATION_COUNT), HOUR)),
+        condition="$points == 0 && $said == 1 && $running > 0",
         minutes=2,
         board=pipeline.BOARD,
         panel="When each cluster was last heard of",

@@ -198,6 +198,13 @@ EVENT_COUNT = Metric(
     "dask.event.count", "counter", "{event}", "Allow-listed events.", (EVENT_TOPIC,)
 )
 CLIENT_COUNT = Metric("dask.client.count", "updowncounter", "{client}", "Clients connected.")
+COMPUTATION_COUNT = Metric(
+    "dask.computation.count",
+    "updowncounter",
+    "{computation}",
+    "Computations that have begun and not ended. Tasks whose results were lost and that run again "
+    "do not count.",
+)
 CLUSTER_IDLE = Metric(
     "dask.cluster.idle", "gauge", "s", "Seconds since the last sign of work; 0 while working."
 )

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster, wait
 from distributed.core import Status
 
-from daskscope import protocol
+from daskscope import names, protocol
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_scale import observer_of
@@ -142,6 +142,18 @@ def test_how_a_computation_ended_is_not_changed_by_results_that_are_lost_and_com
             if beat.seq > last
         ),
         "a beat with nothing else to do",
+    )
+    # None of them runs again, so none is lost if the cluster ends now.
+    recorder.wait_for(
+        lambda: any(
+            tasks.get(("processing",)) and running == {(): 0.0}
+            for tasks, running in zip(
+                recorder.points(names.TASK_COUNT),
+                recorder.points(names.COMPUTATION_COUNT),
+                strict=False,
+            )
+        ),
+        "metrics of tasks without a computation",
     )
     assert all(beat.cluster.in_client for beat in recorder.beats)
     assert any(beat.status.at_work for beat in recorder.beats if beat.seq <= last)

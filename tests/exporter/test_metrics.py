@@ -306,17 +306,21 @@ def test_what_is_spilled_and_read_back_is_told(
     assert makes.output_bytes == sizeof(Result(300 * MIB))
 
 
-def test_a_task_that_runs_is_told_as_running(
+def test_a_task_that_runs_and_its_computation_are_told_as_running(
     two_workers: tuple[Client, list[str]], recorder: Recorder
 ) -> None:
     client, _ = two_workers
     held = client.submit(hold, 1, "metrics", pure=False)
     _points(recorder, names.TASK_RUNNING, lambda values: values.get(("hold",), 0) > 0)
+    _points(recorder, names.COMPUTATION_COUNT, lambda values: values == {(): 1.0})
     Event("metrics", client=client).set()
     wait(held)
     count = len(recorder.points(names.TASK_RUNNING))
     recorder.wait_for(
         lambda: {("hold",): 0.0} in recorder.points(names.TASK_RUNNING)[count:], "its end"
+    )
+    recorder.wait_for(
+        lambda: {(): 0.0} in recorder.points(names.COMPUTATION_COUNT)[count:], "that of both"
     )
 
 

@@ -70,6 +70,7 @@ def _snapshot(text: str, code: str) -> Observed:
         prefixes=(),
         times=(),
         measured=absent,
+        computations_running=0,
         exceptions={},
         events_by_topic={},
         losses_by_reason={},

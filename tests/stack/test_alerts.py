@@ -45,6 +45,7 @@ class Story:
     threads: float = 4
     idle: Value = lambda _: 0
     processing: Value = lambda age: 5 + age % 3
+    computations: float = 1
     managed: float = 300
     unmanaged: float = 300
     limit: float = 1_000
@@ -71,10 +72,17 @@ STORIES = {
     "gone with work": Story(
         heard=9, processing=always(5), sets_off=("computation-lost", "cluster-silent")
     ),
+    # Its workers went before it, and what they held was to be computed again.
+    "gone with the results of what had ended": Story(
+        heard=9, processing=always(5), computations=0, sets_off=("cluster-silent",)
+    ),
     # At work without tasks, as in a call of client.run.
-    "gone": Story(heard=9, processing=always(0), sets_off=("cluster-silent",)),
+    "gone": Story(heard=9, processing=always(0), computations=0, sets_off=("cluster-silent",)),
     "ended without a word": Story(
-        heard=9, processing=always(0), idle=lambda age: max(0, 20 - age) * 60
+        heard=9,
+        processing=always(0),
+        computations=0,
+        idle=lambda age: max(0, 20 - age) * 60,
     ),
     "late": Story(heard=1.5),
     "burns": Story(
@@ -170,6 +178,7 @@ def _lines(name: str, story: Story, now: float) -> Iterator[str]:
         points = [
             (names.WORKER_THREADS, {}, story.threads),
             (names.CLUSTER_IDLE, {}, story.idle(age)),
+            (names.COMPUTATION_COUNT, {}, story.computations),
             (names.MEMORY_LIMIT, {}, story.limit),
             (names.DROPPED, {names.DROPPED_WHAT: "unsent span"}, story.dropped(age)),
             *((names.TASK_COUNT, {names.TASK_STATE: key}, value) for key, value in states.items()),

@@ -223,9 +223,9 @@ class Computations:
         self._members.clear()
         self._ends.clear()
 
-    def any_runs(self) -> bool:
-        """Return whether there is one that has begun and has not ended."""
-        return bool(self._running)
+    def running(self) -> int:
+        """Return how many have begun and not ended."""
+        return len(self._running)
 
     def waiting(self) -> int:
         """Return how many computations have changed since they were sent."""

@@ -255,7 +255,7 @@ class Observer:
     def _at_work(self) -> bool:
         if self._had_tasks:
             return self.idle.work() is not None
-        return self._computations.any_runs() or self.idle.asked() is not None
+        return bool(self._computations.running()) or self.idle.asked() is not None
 
     def _users_running(self) -> Collection[str]:
         self.transitions.count()
@@ -408,6 +408,7 @@ class Observer:
             prefixes=prefixes,
             times=times,
             measured=measured,
+            computations_running=self._computations.running(),
             exceptions=self._failures.by_type(),
             events_by_topic=self._events.by_topic(),
             losses_by_reason=self._losses.by_reason(),

@@ -35,6 +35,7 @@ class Snapshot(Generic[EventKind, FailureKind]):
     prefixes: tuple[PrefixRow, ...]
     times: tuple[protocol.Activity, ...]
     measured: Measured
+    computations_running: int
     exceptions: dict[str, int]
     events_by_topic: dict[str, int]
     losses_by_reason: dict[str, int]

@@ -291,6 +291,7 @@ _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.EXCEPTION_COUNT: lambda s: _each(names.EXCEPTION_TYPE, s.exceptions),
     names.EVENT_COUNT: lambda s: _each(names.EVENT_TOPIC, s.events_by_topic),
     names.CLIENT_COUNT: lambda s: _one(s.status.clients),
+    names.COMPUTATION_COUNT: lambda s: _one(s.computations_running),
     names.CLUSTER_IDLE: lambda s: _one(s.status.idle_seconds or 0.0),
     names.CLUSTER_COST: lambda s: _measured(s.status.cost),
     names.TRANSFER_IO: lambda s: _directions(names.TRANSFER_DIRECTION, transmit=s.measured.served),
