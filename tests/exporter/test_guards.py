@@ -8,16 +8,20 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from distributed import Client, Worker, wait
 from opentelemetry.sdk.trace import TracerProvider
 
+from daskscope import jupyter_kernel, registration
 from daskscope.containment import INTERNAL_ERROR
 from daskscope.otlp.logs import Logs
 from daskscope.plugin import NAME
 from daskscope.scrubbing import Scrubber
+from daskscope.shutdown import client as shutdown_client
+from daskscope.shutdown.closing import MANAGER_TOPIC
 from daskscope.worker_logs import tap
 from tests.exporter.conftest import Register, close_plugin, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
@@ -166,6 +170,67 @@ def break_contexts(dask_worker: Worker, data: Any = None) -> bool:
     for plugin in found:
         plugin._contexts.data = data
     return bool(found)
+
+
+def test_a_task_runs_where_its_message_cannot_be_read(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    wait_until(lambda: all(client.run(break_messages).values()), what="the plugin on the worker")
+    with TracerProvider().get_tracer("mine").start_as_current_span("mine"):
+        assert client.submit(abs, -1, pure=False).result() == 1
+    assert recorder.computation().status == "finished"
+    client.run(mend_messages)
+
+
+def break_messages(dask_worker: Worker) -> bool:
+    """Have messages that bring tasks not be read. Return whether daskscope reads them yet."""
+    handler: Any = dask_worker.stream_handlers["compute-task"]
+    if not hasattr(handler, "of_daskscope"):
+        return False
+    whole = handler.__globals__
+    whole.setdefault("mended", whole["without_carried"])
+    whole["without_carried"] = broken
+    return True
+
+
+def mend_messages(dask_worker: Worker) -> None:
+    handler: Any = dask_worker.stream_handlers["compute-task"]
+    handler.__globals__["without_carried"] = handler.__globals__.pop("mended")
+
+
+def test_a_client_goes_on_where_it_cannot_begin_to_close_its_cluster(
+    client: Client, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register()
+    before = registration._errors.get(INTERNAL_ERROR, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutdown_client, "threading", SimpleNamespace(Thread=broken))
+        client.log_event(MANAGER_TOPIC, {"reason": "as a test asks"})
+        wait_until(
+            lambda: registration._errors.get(INTERNAL_ERROR, 0) == before + 1, what="the one error"
+        )
+    assert client.submit(abs, -1, pure=False).result() == 1
+
+
+def test_a_kernel_ends_where_what_is_done_before_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernel:
+        def do_shutdown(self, restart: bool) -> str:
+            return f"ended, to begin anew: {restart}"
+
+    kernel, drops = Kernel(), dict[str, int]()
+    monkeypatch.setattr(jupyter_kernel, "_kernel", lambda: kernel)
+    done: list[str] = []
+    take_back = [
+        jupyter_kernel.before_kernel_ends(call, drops)
+        for call in (broken, lambda: done.append("the next"))
+    ]
+    assert kernel.do_shutdown(restart=True) == "ended, to begin anew: True"
+    assert (done, drops) == (["the next"], {INTERNAL_ERROR: 1})
+    for one in take_back:
+        one()
+    assert kernel.do_shutdown(False) == "ended, to begin anew: False"
+    assert done == ["the next"]
 
 
 def test_a_graph_is_noted_where_a_shutdown_cannot_be_called_off(
