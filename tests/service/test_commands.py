@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -268,25 +269,37 @@ def test_shutdowns_are_listed_page_by_page(workspace: Workspace) -> None:
     assert answer.status_code == 400
 
 
-def test_commands_and_answers_are_those_of_who_sent_the_cluster_first(
+def test_only_tokens_of_the_user_who_reported_a_cluster_first_may_report_it(
     shared_service: ServiceProcess,
 ) -> None:
     workspace = Workspace(shared_service, f"w-{uuid.uuid4().hex[:8]}")
-    other = shared_service.token(workspace=workspace.name)
+    engine, name = shared_service.engine, workspace.name
+    other = shared_service.token(workspace=name)
     asked = workspace.ask()
     [command] = workspace.beat_until_asked()
     assert command.id == asked["id"]
 
-    # Another token may send beats of the cluster: it gets none of its commands, nor answers them.
-    answer = make_shutdown(id=asked["id"], state="failed", detail="No.")
-    beat = make_beat(workspace.cluster, 50, shutdowns=(answer,))
-    reply = decode_reply(post(shared_service.url, other, beat).content)
-    assert reply.commands == ()
-    assert reply.rows_left_out == 1
+    forged = make_beat(
+        replace(workspace.cluster, tags={"team": "forged"}),
+        50,
+        shutdowns=(make_shutdown(id=asked["id"], state="failed", detail="No."),),
+    )
+    refused = post(shared_service.url, other, forged)
+    assert refused.status_code == 403
+    assert "Another token reported the cluster" in refused.json()["detail"]
+    assert refused.json()["field"] == "$.cluster.id"
     assert workspace.get(f"commands/{asked['id']}")["status"] != "failed"
+    assert workspace.get(f"clusters/{workspace.cluster.id}")["tags"] == workspace.cluster.tags
 
-    # A token that is in force no more has nothing to say, and the next one takes over.
-    assert tokens.revoke(shared_service.engine, workspace.name, tokens.id_of(workspace.token))
-    workspace.token = other
+    # Once the first token is revoked, the next one that reports the cluster takes its place.
+    assert tokens.revoke(engine, name, tokens.id_of(workspace.token))
+    ann = make_user(shared_service, {name: "member"})
+    hers = [tokens.create(engine, workspace=name, label=one, user=ann.id) for one in ("a", "b")]
+    workspace.token = hers[0]
+    [command] = workspace.beat_until_asked()
+    assert command.id == asked["id"]
+    assert post(shared_service.url, other, forged).status_code == 403
+
+    workspace.token = hers[1]
     [command] = workspace.beat_until_asked()
     assert command.id == asked["id"]

@@ -56,7 +56,7 @@ class Answers:
         with self._writer.place(), unpacked(body, encoding, MAX_BEAT_BYTES) as text:
             now = time.time()
             stored, code_wanted = self._beats.keep(text, workspace, now, token)
-        return self._reply(stored, code_wanted, workspace, token, now)
+        return self._reply(stored, code_wanted, workspace, now)
 
     async def soon(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes | None:
         """Do as :meth:`to`, on an event loop; return None if the beat is too large for that."""
@@ -68,19 +68,16 @@ class Answers:
             now = time.time()
             stored, code_wanted = await self._beats.keep_soon(text, workspace, now, token)
         if self._outbox.knows(workspace):
-            return self._reply(stored, code_wanted, workspace, token, now)
+            return self._reply(stored, code_wanted, workspace, now)
         # It asks the database, which takes as long as it takes.
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            None, self._reply, stored, code_wanted, workspace, token, now
-        )
+        return await loop.run_in_executor(None, self._reply, stored, code_wanted, workspace, now)
 
     def _reply(
         self,
         stored: Corrected,
         code_wanted: tuple[str, ...],
         workspace: str,
-        token: str,
         now: float,
     ) -> bytes:
         beat = stored.beat
@@ -94,7 +91,7 @@ class Answers:
             interval=beat.cluster.interval,
             code_wanted=code_wanted,
             url=f"{self._url}/clusters/{beat.cluster.id}",
-            commands=() if over else self._outbox.take(workspace, beat.cluster.id, token),
+            commands=() if over else self._outbox.take(workspace, beat.cluster.id),
             corrections=stored.reported,
             rows_left_out=stored.rows_left_out,
         )

@@ -19,7 +19,6 @@ from daskscope_service.commands.shutdowns import under_way
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import command as table
-from daskscope_service.ingest.senders import is_sender
 
 #: Seconds for which it is remembered which clusters there is nothing to ask of: hardly any beat
 #: should have to ask the database for it.
@@ -35,21 +34,13 @@ class CommandQueue:
         self._engine = engine
         self._addressed: dict[str, tuple[float, frozenset[str]]] = {}
 
-    def take(self, workspace: str, cluster: str, token: str) -> tuple[Command, ...]:
+    def take(self, workspace: str, cluster: str) -> tuple[Command, ...]:
         """Return what is to be asked of ``cluster`` now, and note that it was handed over.
 
-        Nothing where the ``token`` of this id is not whose the cluster is. Nothing where the
-        database does not answer: the beat is kept, and the next one asks again.
+        Nothing where the database does not answer: the beat is kept, and the next one asks again.
         """
         try:
             if cluster not in self._recently_addressed(workspace):
-                return ()
-            if not is_sender(self._engine, workspace, cluster, token):
-                logger.warning(
-                    "the token %s reports a cluster that another user's token reported "
-                    "first, so it gets no commands",
-                    token,
-                )
                 return ()
             return tuple(self._commands(workspace, cluster, time.time()))
         except DBAPIError as error:

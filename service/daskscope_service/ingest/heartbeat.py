@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, literal_column, not_, or_
 
-from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Correction, Heartbeat
+from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Heartbeat
 from daskscope_service.db import schema
 from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.key_register import hasher
@@ -28,7 +28,7 @@ from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.correction import Corrected, correct
 from daskscope_service.ingest.nesting import depth
 from daskscope_service.ingest.quotas import Quotas
-from daskscope_service.ingest.senders import is_sender
+from daskscope_service.ingest.senders import Senders
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.insight.notice import computation_failed, worker_lost
 from daskscope_service.problems import Problem
@@ -139,6 +139,7 @@ class BeatStore:
         self._engine = engine
         self._writer = writer
         self._quotas = quotas
+        self._senders = Senders(engine)
         # What never changes is kept: SQLite would write the indexes that it is in anew.
         kept = ("first_seen_at", "started_at", "user")
         whose = (("token",), _is_known)
@@ -179,8 +180,9 @@ class BeatStore:
         Raises
         ------
         Problem
-            As :func:`parse`; 403 for a beat that is meant for another workspace; 429 for one of a
-            cluster that the workspace has no room for.
+            As :func:`parse`; 403 for a beat that is meant for another workspace, or of a cluster
+            that is another token's; 429 for one of a cluster that the workspace
+            has no room for.
         Exception
             What :meth:`Writer.write` raises.
         """
@@ -224,10 +226,13 @@ class BeatStore:
             )
         if self._quotas.is_full(workspace, "clusters") and not self._is_known(beat, workspace):
             raise self._quotas.problem(workspace, "clusters")
-        if beat.shutdowns and not is_sender(
-            self._engine, workspace, beat.cluster.id, delivery.token
-        ):
-            beat = self._without_answers(delivery)
+        if not self._senders.may_report(workspace, beat.cluster.id, delivery.token):
+            raise Problem(
+                403,
+                f"Another token reported the cluster {beat.cluster.id!r} first. While that token "
+                "is valid, only it and other tokens of the same user may report the cluster.",
+                field="$.cluster.id",
+            )
         delivery.named = {
             frame.code
             for computation in beat.computations
@@ -259,21 +264,6 @@ class BeatStore:
         query = select_in(workspace, table, table.c.id).where(table.c.id == beat.cluster.id)
         with self._engine.connect() as connection:
             return connection.execute(query).first() is not None
-
-    def _without_answers(self, delivery: _Delivery) -> Heartbeat:
-        corrected = delivery.corrected
-        found = Correction(
-            "$.shutdowns",
-            "another user's token reported this cluster first, and only that user's tokens "
-            "may answer",
-            left_out=True,
-        )
-        corrected.reported = (*corrected.reported, found)
-        corrected.rows_left_out += len(corrected.beat.shutdowns)
-        corrected.beat = delivery.beat = msgspec.structs.replace(
-            cast(Any, corrected.beat), shutdowns=()
-        )
-        return delivery.beat
 
     def _wanted(
         self, connection: Connection, deliveries: Sequence[_Delivery]

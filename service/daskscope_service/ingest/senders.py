@@ -1,8 +1,8 @@
-"""Whose a cluster is: its commands are for who sent it, and who sent it alone answers them.
+"""Which tokens may report a cluster: the one that reported it first, and others of the same user.
 
-That is the token that it was first sent with, or another one of the same user. Once that token is
-not in force any more, the next one of the workspace that sends the cluster takes it over: a token
-that was replaced must not leave a cluster behind that nobody can close.
+Once the first token is revoked or has expired, the next token of the workspace that reports the
+cluster takes its place: a rotated token must not leave a cluster behind that nobody can report or
+close.
 """
 
 from __future__ import annotations
@@ -16,31 +16,47 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.schema import token as table
 
+#: Pairs of a cluster and a token that are remembered.
+_REMEMBERED = 20_000
 
-def is_sender(engine: Engine, workspace: str, cluster_id: str, token: str) -> bool:
-    """Tell whether a cluster of ``workspace`` belongs to the token of this id, or does from now on.
 
-    One that is not there, or of which it is not known who sent it, belongs to whoever asks.
-    """
-    with engine.connect() as connection:
-        first = connection.execute(
-            select_in(workspace, cluster, cluster.c.token).where(cluster.c.id == cluster_id)
-        ).scalar()
-        if first is None or first == token or _same_user(connection, first, token):
+class Senders:
+    """Checks which tokens may report which clusters. May be used from any thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        # Hashes, because names of clusters may be long.
+        self._known: set[int] = set()
+
+    def may_report(self, workspace: str, cluster_id: str, token: str) -> bool:
+        """Return whether the token of this id may report the cluster of ``workspace``.
+
+        Any token may report a cluster that is not stored, or whose first token is not known.
+        """
+        pair = hash((workspace, cluster_id, token))
+        if pair in self._known:
             return True
-        if _in_force(connection, first):
-            return False
-    with writing(engine) as connection:
-        connection.execute(
-            update(cluster)
-            .where(
-                cluster.c.workspace == workspace,
-                cluster.c.id == cluster_id,
-                cluster.c.token == first,
+        query = select_in(workspace, cluster, cluster.c.token).where(cluster.c.id == cluster_id)
+        with self._engine.connect() as connection:
+            first = connection.execute(query).scalar()
+            if first is None:
+                return True  # and not remembered: another token may be the first to be stored
+            may = first == token or _same_user(connection, first, token)
+            if not may and _in_force(connection, first):
+                return False
+        if not may:
+            self._replace(workspace, cluster_id, first, token)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()  # the database answers once more
+        self._known.add(pair)
+        return True
+
+    def _replace(self, workspace: str, cluster_id: str, first: str, token: str) -> None:
+        whose = (cluster.c.workspace == workspace) & (cluster.c.id == cluster_id)
+        with writing(self._engine) as connection:
+            connection.execute(
+                update(cluster).where(whose, cluster.c.token == first).values(token=token)
             )
-            .values(token=token)
-        )
-    return True
 
 
 def _same_user(connection: Connection, one: str, other: str) -> bool:
