@@ -15,7 +15,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
-from daskscope.protocol import ComputationStatus, ShutdownState
+from daskscope import api_rows
+from daskscope.api_rows import CodeFrame as CodeFrame
+from daskscope.api_rows import Environment as Environment
+from daskscope.api_rows import Gpu as Gpu
+from daskscope.api_rows import Mismatch as Mismatch
+from daskscope.api_rows import Prices as Prices
+from daskscope.api_rows import ProfileLine as ProfileLine
+from daskscope.api_rows import SchedulerLoad as SchedulerLoad
+from daskscope.protocol import ComputationStatus
 
 Item = TypeVar("Item")
 
@@ -25,23 +33,6 @@ class Page(TypedDict, Generic[Item]):
 
     items: list[Item]
     next: str | None
-
-
-class Environment(TypedDict, total=False):
-    """What a scheduler runs on. ``packages`` maps a package's name to its version."""
-
-    python: str
-    python_path: str
-    operating_system: str
-    architecture: str
-    packages: dict[str, str]
-
-
-class Prices(TypedDict, total=False):
-    """What an hour costs, in ``currency``: of a cluster, worker, thread, gpu, gib of memory."""
-
-    currency: str
-    per_hour: dict[str, float]
 
 
 #: Whose prices they are: those of the cluster's own settings, or of its workspace's.
@@ -57,39 +48,7 @@ class WorkspacePrices(TypedDict):
     changed_by: str | None
 
 
-class SchedulerLoad(TypedDict, total=False):
-    """What a scheduler's process uses: ``cpu`` in cores, ``memory`` in bytes.
-
-    ``lag`` is the longest that its event loop kept anyone waiting between two beats, in seconds.
-    """
-
-    cpu: float
-    memory: int
-    lag: float
-
-
-class Gpu(TypedDict, total=False):
-    """The GPUs of the ``workers`` that report one. ``utilization`` is their mean, from 0 to 1."""
-
-    workers: int
-    utilization: float
-    memory_used: int
-    memory_limit: int | None
-
-
-class Mismatch(TypedDict):
-    """A package of which not all in a cluster have the same version.
-
-    ``workers`` and ``clients`` count those that have each version: ``none`` where it is missing.
-    """
-
-    package: str
-    scheduler: str
-    workers: dict[str, int]
-    clients: dict[str, int]
-
-
-class Cluster(TypedDict):
+class Cluster(api_rows.Cluster, api_rows.Status):
     """A cluster, with what became of it and counts of what happened on it.
 
     ``status`` is lost for one that fell silent without saying that it stopped, and ended where that
@@ -106,44 +65,12 @@ class Cluster(TypedDict):
     ``settings`` are those that decide what is told of it; empty from an older plugin.
     """
 
-    id: str
-    name: str
-    kind: str
-    user: str
-    host: str
     status: Literal["running", "stopped", "lost", "ended"]
     sentence: str
-    started_at: datetime
-    stopped_at: datetime | None
     duration: float
     computations: int
     failures: int
-    workers: int
-    threads: int
-    memory_used: int
-    memory_limit: int
-    peak_workers: int
-    peak_threads: int
-    peak_memory_used: int
-    worker_seconds: dict[str, float]
-    tasks: dict[str, int]
-    clients: int
-    idle_seconds: float | None
-    held_by: dict[str, int]
-    busy_by: list[str] | None
-    cost: float | None
-    idle_cost: float | None
-    idle_timeout: float | None
-    prices: Prices | None
     price_source: PriceSource | None
-    scheduler: SchedulerLoad | None
-    gpu: Gpu | None
-    tags: dict[str, str]
-    deployment: dict[str, str]
-    environment: Environment
-    mismatches: list[Mismatch]
-    settings: dict[str, str]
-    interval: float
     first_seen_at: datetime
     last_seen_at: datetime
     status_at: datetime
@@ -156,7 +83,7 @@ class _Encrypted(TypedDict, total=False):
     unreadable: dict[str, str]
 
 
-class WorkerLoss(_Encrypted):
+class WorkerLoss(api_rows.WorkerLoss, _Encrypted):
     """A worker that left.
 
     ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix.
@@ -165,32 +92,12 @@ class WorkerLoss(_Encrypted):
     """
 
     cluster: str
-    id: str
-    address: str
-    name: str
-    at: datetime
-    reason: str
-    expected: bool
-    processing: int
-    tasks: dict[str, int]
-    memory_used: int | None
-    memory_limit: int | None
-    nanny_memory: int | None
-    lifetime: float
-    last_seen_at: datetime | None
-    log: list[str] | None
 
 
-class Shutdown(TypedDict):
+class Shutdown(api_rows.Shutdown):
     """A shutdown that a cluster announced, and where it stands. ``closes_at`` ends its grace."""
 
     cluster: str
-    id: str
-    requested_by: str
-    state: ShutdownState
-    at: datetime
-    closes_at: datetime | None
-    detail: str
 
 
 class ShutdownCommand(TypedDict):
@@ -231,11 +138,8 @@ class ShutdownCommand(TypedDict):
     called_off_reason: str | None
 
 
-class Activity(TypedDict):
+class Activity(api_rows.Activity):
     """Thread-seconds by activity of the tasks of one prefix; ``""`` is what belongs to no task."""
-
-    prefix: str
-    seconds: dict[str, float]
 
 
 class ClusterDetail(Cluster):
@@ -244,14 +148,6 @@ class ClusterDetail(Cluster):
     worker_losses: list[WorkerLoss]
     shutdowns: list[Shutdown]
     activities: list[Activity]
-
-
-class CodeFrame(TypedDict):
-    """One frame of a user's call stack; ``code`` names its lines, None where they were not sent."""
-
-    file: str
-    line: int
-    code: str | None
 
 
 class CodeFrameDetail(CodeFrame, _Encrypted):
@@ -265,29 +161,14 @@ class CodeFrameDetail(CodeFrame, _Encrypted):
     cut: bool | None
 
 
-class _Computation(TypedDict):
+class _Computation(api_rows.Computation):
     cluster: str
     cluster_name: str
-    id: str
-    user: str
     status: Literal[ComputationStatus, "lost"]
     sentence: str
-    started_at: datetime
-    stopped_at: datetime | None
     duration: float
-    tasks: int
     done: int
-    completed: int
-    erred: int
-    retried: int
-    cancelled: int
-    states: dict[str, int]
-    seconds: dict[str, float]
     call: str | None
-    spans: list[str]
-    annotations: dict[str, str]
-    graph_bytes: int | None
-    trace_id: str | None
     url: str
 
 
@@ -307,7 +188,7 @@ class Computation(_Computation):
     frames: list[CodeFrame] | None
 
 
-class TaskGroup(TypedDict):
+class TaskGroup(api_rows.TaskGroup):
     """The tasks of a computation that do the same thing.
 
     ``done``, ``completed``, ``erred`` and ``retried`` count as those of a computation.
@@ -315,42 +196,15 @@ class TaskGroup(TypedDict):
     the metric ``dask.task.duration``. ``types`` counts results by the name of their type.
     """
 
-    name: str
-    prefix: str
-    tasks: int
     done: int
-    completed: int
-    erred: int
-    retried: int
-    states: dict[str, int]
-    seconds: dict[str, float]
-    output_bytes: int
-    dependencies: list[str]
-    durations: list[int]
-    shortest: float | None
-    longest: float | None
-    started_at: datetime | None
-    stopped_at: datetime | None
-    types: dict[str, int]
 
 
-class Failure(_Encrypted):
+class Failure(api_rows.Failure, _Encrypted):
     """Equal exceptions of one computation.
 
     ``fingerprint`` is the same for the same failure on every cluster. ``message`` and ``traceback``
     are those of the first one. ``retried`` says how many of ``count`` Dask ran again.
     """
-
-    fingerprint: str
-    type: str
-    function: str
-    message: str | None
-    traceback: str | None
-    count: int
-    retried: int
-    first_at: datetime
-    last_at: datetime
-    worker: str | None
 
 
 class FailureSample(Failure):
@@ -427,7 +281,7 @@ class ExceptionDetail(_ExceptionGroup):
     samples: list[FailureSample]
 
 
-class Event(_Encrypted):
+class Event(api_rows.Event, _Encrypted):
     """An allow-listed event. ``message`` is JSON text, or "" where it is ``unreadable``.
 
     ``cut`` says that there was more of it.
@@ -435,11 +289,6 @@ class Event(_Encrypted):
 
     cluster: str
     cluster_name: str
-    id: str
-    at: datetime
-    topic: str
-    message: str
-    cut: bool
 
 
 class LogRecord(_Encrypted):
@@ -464,19 +313,13 @@ class LogRecord(_Encrypted):
     span_id: str | None
 
 
-class Profile(TypedDict):
+class Profile(api_rows.Profile):
     """When the workers' threads were sampled, and how many thread-seconds that stands for.
 
     ``cut`` says that small nodes were left out.
     """
 
     cluster: str
-    id: str
-    started_at: datetime
-    stopped_at: datetime
-    workers: int
-    seconds: float
-    cut: bool
 
 
 class Usage(TypedDict):
@@ -503,15 +346,6 @@ class ProfileSummary(Profile):
     """A profile without what it holds."""
 
     cluster_name: str
-
-
-class ProfileLine(TypedDict):
-    """A line of code that was seen running. ``text`` is the line itself, None where refused."""
-
-    file: str
-    function: str
-    line: int
-    text: str | None
 
 
 class ProfileDetail(Profile, _Encrypted):

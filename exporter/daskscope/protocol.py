@@ -128,7 +128,7 @@ ShutdownState = Literal["announced", "called off", "closing", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the scheduler runs on. ``packages`` maps a package's name to its version."""
+    """What a scheduler runs on. ``packages`` maps a package's name to its version."""
 
     python: Words
     python_path: Words
@@ -139,25 +139,20 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What an hour costs, in ``currency`` (ISO 4217).
+    """What an hour costs, in ``currency``: of a cluster, worker, thread, gpu, gib of memory."""
 
-    ``per_hour`` maps what is paid for (``cluster``, ``worker``, ``thread``, ``gpu``, ``gib`` of
-    worker memory) to the price of one of it for an hour.
-    """
-
-    currency: Name
+    currency: Name  # ISO 4217
     per_hour: Annotated[dict[Name, Money], Entries(MAX_ENTRIES)]
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A package of which not all have the same version. Key: ``package``, or ``python``.
+    """A package of which not all in a cluster have the same version.
 
-    ``scheduler`` is the version there, ``workers`` and ``clients`` count those that have each
-    version; one that lacks the package has the version ``none``.
+    ``workers`` and ``clients`` count those that have each version: ``none`` where it is missing.
     """
 
-    package: Words
+    package: Words  # or ``python``
     scheduler: Words
     workers: Counts
     clients: Counts
@@ -197,9 +192,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLoad:
-    """What the scheduler's process uses. ``cpu`` in cores, ``memory`` in bytes.
+    """What a scheduler's process uses: ``cpu`` in cores, ``memory`` in bytes.
 
-    ``lag`` is the longest that its event loop kept anyone waiting since the last beat, in seconds.
+    ``lag`` is the longest that its event loop kept anyone waiting between two beats, in seconds.
     """
 
     cpu: Amount
@@ -209,12 +204,9 @@ class SchedulerLoad:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """The GPUs of the ``workers`` that report one: Dask reads each worker's first.
+    """The GPUs of the ``workers`` that report one. ``utilization`` is their mean, from 0 to 1."""
 
-    ``utilization`` is the mean, from 0 to 1.
-    """
-
-    workers: Count
+    workers: Count  # Dask reads the first GPU of each
     utilization: Annotated[float, Between(0, 1)]
     memory_used: Count
     memory_limit: Count | None
@@ -275,14 +267,11 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class CodeFrame:
-    """One frame of the user's call stack. ``line`` is the calling line's number in the file.
-
-    ``code`` is the key of a :class:`Code`, or None where its lines are not kept any more.
-    """
+    """One frame of a user's call stack; ``code`` names its lines, None where they were not sent."""
 
     file: Words
-    line: Count
-    code: Id | None = None
+    line: Count  # of the call
+    code: Id | None = None  # the ``hash`` of a :class:`Code`
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def shape(kind: Any) -> str:
     """Return a type as text, alike for what is alike on the wire."""
     text = str(kind) if typing.get_args(kind) else kind.__name__
     for old, new in (
-        (r"daskscope\.(protocol|api_types)\.", ""),
+        (r"daskscope\.(protocol|api_types|api_rows)\.", ""),
         (r"datetime(\.datetime)?", "float"),
         (r"tuple\[(.*), \.\.\.\]", r"list[\1]"),
         (r"^typing\.Optional\[(.*)\]$", r"\1 | None"),
