@@ -17,7 +17,7 @@ from sqlalchemy import insert, text
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.pages.csv_table import csv_answer
+from daskscope_service.pages.csv_table import csv_answer, make_columns
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -185,3 +185,18 @@ def test_whatever_begins_a_formula_in_some_spreadsheet_is_told_as_text(first: st
         text = csv_answer(["message"], [[f"{first}1+1"]], "exceptions").get_data(as_text=True)
     [_, [cell]] = csv.reader(io.StringIO(text, newline=""))
     assert cell == f"'{first}1+1"
+
+
+def test_a_field_that_is_new_on_the_wire_is_the_last_column() -> None:
+    columns = make_columns("after=second", {"always": lambda item: 1}, of=Row, without="first")
+
+    assert list(columns) == ["after", "always", "third"]
+    assert columns["after"] == "second"
+    assert columns["third"] == "third"
+
+
+@dataclass(frozen=True)
+class Row:
+    first: int
+    second: int
+    third: int

@@ -11,16 +11,14 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts import access, audit
 from daskscope_service.api.parameters import part, refuse_unknown
 from daskscope_service.db.engine import current_engine
-from daskscope_service.pages.csv_table import Columns, csv_table
+from daskscope_service.pages.csv_table import csv_table, make_columns
 
 blueprint = Blueprint("audit_page", __name__)
 
 #: How many entries are shown at once, and how many a file has at most.
 _SHOWN, _IN_FILE = 100, 10_000
 
-_COLUMNS: Columns = {
-    name: name for name in ("at", "action", "actor", "detail", "workspace", "address")
-}
+_COLUMNS = make_columns("at action actor detail workspace address")
 
 
 @blueprint.get("/settings/audit")

@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.api.parameters import ROWS_SHOWN, bad, one_of, selection
-from daskscope_service.pages.csv_table import Columns, csv_list
+from daskscope_service.pages.csv_table import csv_list, make_columns
 from daskscope_service.pages.filters import address
 from daskscope_service.pages.first_run import first_run
 from daskscope_service.queries.cluster_filter import SORTS, STATUSES, Filter, find_clusters
@@ -23,19 +23,15 @@ WITHIN = {"day": 86400.0, "week": 7 * 86400.0, "month": 30 * 86400.0}
 
 _OURS = ("status", "name", "kind", "tag", "sort", "within")
 
-_CSV: Columns = {
-    **{name: name for name in ("id", "name", "status", "user", "kind", "host")},
-    **{name: name for name in ("started_at", "stopped_at")},
-    "up_seconds": "duration",
-    **{name: name for name in ("workers", "peak_workers", "threads", "peak_threads")},
-    "peak_memory_bytes": "peak_memory_used",
-    "memory_limit_bytes": "memory_limit",
-    **{name: name for name in ("computations", "failures", "cost", "idle_cost")},
-    "currency": lambda item: (item["prices"] or {}).get("currency"),
-    "price_source": "price_source",
-    "idle_share": lambda item: _idle_share(item),
-    "tags": "tags",
-}
+_CSV = make_columns(
+    "id name status user kind host started_at stopped_at up_seconds=duration workers peak_workers",
+    "threads peak_threads peak_memory_bytes=peak_memory_used memory_limit_bytes=memory_limit",
+    "computations failures cost idle_cost",
+    {"currency": lambda item: (item["prices"] or {}).get("currency")},
+    "price_source",
+    {"idle_share": lambda item: _idle_share(item)},
+    "tags",
+)
 
 
 @blueprint.get("/clusters")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from flask import Blueprint, current_app, request
 from flask.typing import ResponseReturnValue
 
-from daskscope import names
+from daskscope import names, protocol
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.api.parameters import one_of, refuse_unknown, selection
 from daskscope_service.api.representation import away
 from daskscope_service.insight.time import seconds_of
-from daskscope_service.pages.csv_table import MOST_READS, Columns, csv_list, csv_table
+from daskscope_service.pages.csv_table import MOST_READS, Columns, csv_list, csv_table, make_columns
 from daskscope_service.problems import Problem
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
@@ -40,12 +40,7 @@ def _attribute(name: str) -> Callable[[Item], object]:
     return lambda item: (item["attributes"] or {}).get(name)
 
 
-_TASKS: Columns = {
-    "tasks": "tasks",
-    "tasks_done": "done",
-    "tasks_erred": "erred",
-    "task_runs_completed": "completed",
-}
+_TASKS = make_columns("tasks tasks_done=done tasks_erred=erred task_runs_completed=completed")
 
 _SECONDS: Columns = {
     "compute_seconds": _seconds("compute"),
@@ -54,126 +49,70 @@ _SECONDS: Columns = {
     "seconds_by_activity": "seconds",
 }
 
-COMPUTATIONS: Columns = {
-    "id": "id",
-    "cluster": "cluster",
-    "cluster_name": "cluster_name",
-    "user": "user",
-    "status": "status",
-    "call": "call",
-    "started_at": "started_at",
-    "stopped_at": "stopped_at",
-    "took_seconds": "duration",
-    **_TASKS,
-    "tasks_tried_again": "retried",
-    "tasks_cancelled": "cancelled",
-    **_SECONDS,
-    "graph_bytes": "graph_bytes",
-    "annotations": "annotations",
-}
+COMPUTATIONS = make_columns(
+    "id cluster cluster_name user status call started_at stopped_at took_seconds=duration",
+    _TASKS,
+    "tasks_tried_again=retried tasks_cancelled=cancelled",
+    _SECONDS,
+    "graph_bytes annotations",
+    of=protocol.Computation,
+    without="states frames spans trace_id",
+)
 
-TASK_GROUPS: Columns = {
-    "name": "name",
-    "prefix": "prefix",
-    **_TASKS,
-    "tasks_by_state": "states",
-    **_SECONDS,
-    "output_bytes": "output_bytes",
-    "shortest_task_seconds": "shortest",
-    "longest_task_seconds": "longest",
-    "started_at": "started_at",
-    "stopped_at": "stopped_at",
-    "needs": _joined("dependencies"),
-}
+TASK_GROUPS = make_columns(
+    "name prefix",
+    _TASKS,
+    "tasks_by_state=states",
+    _SECONDS,
+    "output_bytes shortest_task_seconds=shortest longest_task_seconds=longest",
+    "started_at stopped_at",
+    {"needs": _joined("dependencies")},
+    of=protocol.TaskGroup,
+    without="computation durations dependencies types retried",
+)
 
-EXCEPTIONS: Columns = {
-    "fingerprint": "fingerprint",
-    "type": "type",
-    "function": "function",
-    "message": "message",
-    "count": "count",
-    "clusters": "clusters",
-    "users": _joined("users"),
-    "first_at": "first_at",
-    "last_at": "last_at",
-}
+EXCEPTIONS = make_columns(
+    "fingerprint type function message count clusters",
+    {"users": _joined("users")},
+    "first_at last_at",
+)
 
-FAILURES: Columns = {
-    "fingerprint": "fingerprint",
-    "cluster": "cluster",
-    "cluster_name": "cluster_name",
-    "computation": "computation",
-    "user": "user",
-    "type": "type",
-    "function": "function",
-    "message": "message",
-    "count": "count",
-    "first_at": "first_at",
-    "last_at": "last_at",
-    "first_on_worker": "worker",
-    "traceback": "traceback",
-}
+FAILURES = make_columns(
+    "fingerprint cluster cluster_name computation user type function message count",
+    "first_at last_at first_on_worker=worker traceback",
+    of=protocol.Failure,
+    without="retried",
+)
 
-LOSSES: Columns = {
-    "worker": "name",
-    "address": "address",
-    "at": "at",
-    "reason": "reason",
-    "expected": "expected",
-    "lifetime_seconds": "lifetime",
-    "tasks": "processing",
-    "tasks_by_prefix": "tasks",
-    "memory_used_bytes": "memory_used",
-    "memory_limit_bytes": "memory_limit",
-    "nanny_memory_bytes": "nanny_memory",
-    "last_seen_at": "last_seen_at",
-}
+LOSSES = make_columns(
+    "worker=name address at reason expected lifetime_seconds=lifetime",
+    "tasks=processing tasks_by_prefix=tasks memory_used_bytes=memory_used",
+    "memory_limit_bytes=memory_limit nanny_memory_bytes=nanny_memory last_seen_at",
+    of=protocol.WorkerLoss,
+    without="id log",
+)
 
-DECISIONS: Columns = {
-    "at": "at",
-    "cluster": "cluster",
-    "policy": "policy",
-    "decision": "outcome",
-    "why": "sentence",
-}
+DECISIONS = make_columns("at cluster policy decision=outcome why=sentence")
 
-SHUTDOWNS: Columns = {
-    "id": "id",
-    "cluster": "cluster",
-    "status": "status",
-    "requested_by": "requested_by",
-    "reason": "reason",
-    "requested_at": "requested_at",
-    "delivered_at": "delivered_at",
-    "closes_at": "closes_at",
-    "called_off_by": "called_off_by",
-    "called_off_at": "called_off_at",
-    "what_became_of_it": "sentence",
-}
+SHUTDOWNS = make_columns(
+    "id cluster status requested_by reason requested_at delivered_at closes_at",
+    "called_off_by called_off_at what_became_of_it=sentence",
+)
 
-EVENTS: Columns = {
-    "id": "id",
-    "at": "at",
-    "topic": "topic",
-    "message": "message",
-    "message_cut": "cut",
-    "cluster": "cluster",
-    "cluster_name": "cluster_name",
-}
+EVENTS = make_columns(
+    "id at topic message message_cut=cut cluster cluster_name",
+    of=protocol.Event,
+)
 
-LOGS: Columns = {
-    "id": "id",
-    "at": "at",
-    "level": "level",
-    "record": "body",
-    "event": "event_name",
-    "logger": _attribute(names.LOGGER),
-    "worker": _attribute(names.WORKER_ADDRESS),
-    "computation": _attribute(names.COMPUTATION_ID),
-    "cluster": "cluster",
-    "cluster_name": "cluster_name",
-    "user": "user",
-}
+LOGS = make_columns(
+    "id at level record=body event=event_name",
+    {
+        "logger": _attribute(names.LOGGER),
+        "worker": _attribute(names.WORKER_ADDRESS),
+        "computation": _attribute(names.COMPUTATION_ID),
+    },
+    "cluster cluster_name user",
+)
 
 
 @blueprint.get("/computations.csv")

@@ -15,6 +15,7 @@ from dataclasses import replace
 from flask import Response, g, request
 
 from daskscope_service.api.representation import represent
+from daskscope_service.db.wire import fields_of
 from daskscope_service.pages.attachment import attach
 from daskscope_service.pages.filters import address
 from daskscope_service.queries.scope import (
@@ -36,6 +37,23 @@ Columns = Mapping[str, str | Callable[[Item], object]]
 
 #: With one of these a cell would be a formula; in programs of East Asia with a full-width one, too.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def make_columns(*parts: str | Columns, of: type | None = None, without: str = "") -> Columns:
+    """Return the columns that ``parts`` name: ``COLUMN=FIELD``, or ``FIELD`` alone.
+
+    Fields of ``of``, a row of the protocol, that are neither there nor in ``without`` come last: a
+    field that is new in the protocol needs no line here.
+    """
+    columns: dict[str, str | Callable[[Item], object]] = {}
+    for part in parts:
+        if isinstance(part, str):
+            pairs = [word.partition("=") for word in part.split()]
+            part = {name: field or name for name, _, field in pairs}
+        columns |= part
+    known = {*columns.values(), *without.split()}
+    new = [name for name in fields_of(of) if name not in known] if of else []
+    return columns | dict(zip(new, new, strict=True))
 
 
 def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts: str) -> Response:
