@@ -7,10 +7,15 @@ import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import dask
 import pytest
 
 from tests import durations
 from tests.groups import group_of
+
+# A nanny starts its worker as a copy of a process that has imported Dask, which takes a second of a
+# core less. What it gets of the environment is what there was when the first one started.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

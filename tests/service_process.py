@@ -10,8 +10,6 @@ import re
 import secrets
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +23,7 @@ from daskscope_service.accounts.tokens import USUAL, Scope
 from daskscope_service.db.engine import open_database
 from daskscope_service.settings import Settings, option
 from tests import sqlite_template
+from tests.forked import ForkedProcess
 from tests.patience import PATIENCE, wait_until
 
 _PORTS = range(20_000, 32_768)
@@ -85,7 +84,7 @@ class ServiceProcess:
         self.output = ""
         self.database_url = database_url
         self._settings = settings
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ForkedProcess | None = None
         self._engine: Engine | None = None
 
     def __enter__(self) -> Self:
@@ -145,13 +144,7 @@ class ServiceProcess:
         if not self.database_url and not self._empty:
             sqlite_template.copy_to(self.data_dir)
         options = {"port": self.port, **self._settings}
-        command = [
-            sys.executable,
-            "-m",
-            "daskscope_service.cli",
-            "serve",
-            *self.database_options,
-        ]
+        arguments = ["serve", *self.database_options]
         # Settings of the developer's own shell have no business here.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
         for name, value in options.items():
@@ -161,14 +154,8 @@ class ServiceProcess:
                 environment[setting.metadata["variable"]] = text
                 continue
             for one in value if isinstance(value, tuple) else (value,):
-                command += [option(setting), str(one)]
-        self._process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment | {"PYTHONUNBUFFERED": "1"},
-        )
+                arguments += [option(setting), str(one)]
+        self._process = ForkedProcess(arguments, environment | {"PYTHONUNBUFFERED": "1"})
         self._reader = threading.Thread(target=self._read_output, daemon=True)
         self._reader.start()
         with contextlib.suppress(AssertionError):
@@ -209,7 +196,6 @@ class ServiceProcess:
 
     def _read_output(self) -> None:
         assert self._process is not None
-        assert self._process.stdout is not None
         with self._process.stdout:
             for line in self._process.stdout:
                 self.output += line

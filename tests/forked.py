@@ -1,0 +1,138 @@
+"""Runs ``daskscope`` commands in forked copies of a process that has imported the service.
+
+A service needs two seconds of a core to import itself; a copy begins at once, and is the same from
+its first line of :func:`daskscope_service.cli.main.main` on. There is one such process to each that
+runs tests, which it ends with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+_MOST_BYTES = 1 << 17
+
+#: Held from a request to its answer.
+_asking = threading.Lock()
+
+
+class ForkedProcess:
+    """A ``daskscope`` command under way, as :class:`subprocess.Popen` has it: of the same names."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        output, its_output = os.pipe()
+        self._ended, its_end = os.pipe()
+        request = json.dumps({"arguments": [*arguments], "environment": dict(environment)})
+        with _asking:
+            to_server = _server()
+            socket.send_fds(to_server, [request.encode()], [its_output, its_end])
+            self.pid = int(to_server.recv(32))
+        os.close(its_output)
+        os.close(its_end)
+        self.stdout: TextIO = os.fdopen(output, encoding="utf-8")
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Return its exit code. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("daskscope", timeout)
+            self.returncode = int(os.read(self._ended, 32))
+            os.close(self._ended)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        # It may have ended a moment ago.
+        with contextlib.suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        self.send_signal(signal.SIGKILL)
+
+
+@functools.cache
+def _server() -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
+    environment["PYTHONUNBUFFERED"] = "1"
+    subprocess.Popen([sys.executable, "-m", "tests.forked"], stdin=theirs.fileno(), env=environment)
+    theirs.close()
+    return ours
+
+
+def _serve() -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for each request. Return it in the copy, and None once nobody asks any more."""
+    import daskscope_service.application  # noqa: F401
+
+    requests = socket.socket(fileno=os.dup(0))
+    woken, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, int] = {}
+    while True:
+        readable, _, _ = select.select([requests.fileno(), woken], [], [])
+        if woken in readable:
+            os.read(woken, _MOST_BYTES)
+            for process, end in list(running.items()):
+                ended, status = os.waitpid(process, os.WNOHANG)
+                if ended:
+                    del running[process]
+                    # Nobody may be there to read it.
+                    with contextlib.suppress(BrokenPipeError):
+                        os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
+                    os.close(end)
+        if requests.fileno() not in readable:
+            continue
+        request, files, _, _ = socket.recv_fds(requests, _MOST_BYTES, 2)
+        if not request:
+            return None
+        copy = os.fork()
+        if copy == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for one in (requests.detach(), woken, waker, files[1], *running.values()):
+                os.close(one)
+            return json.loads(request), files
+        os.close(files[0])
+        running[copy] = files[1]
+        requests.send(str(copy).encode())
+
+
+def _become(request: dict[str, Any], output: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, file in ((0, nothing), (1, output), (2, output)):
+        os.dup2(file, number)
+    os.close(nothing)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv[:] = ["daskscope", *request["arguments"]]
+    from daskscope_service.cli.main import main
+
+    main()
+
+
+if __name__ == "__main__":
+    found = _serve()
+    if found is not None:
+        _become(found[0], found[1][0])
