@@ -102,7 +102,7 @@ def variables(*, single: bool) -> list[Json]:
             f"WHERE {of_workspace} AND $timeFilter",
             all_value=".*",
         ),
-        # Metrics know no user. Whoever chooses one sees the clusters that have told of that user;
+        # Metrics know no user. Whoever chooses one sees the clusters that have reported that user;
         # for all users, ".*" holds for metrics too, so that no cluster needs to have logged.
         _chosen(
             "cluster",

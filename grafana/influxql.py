@@ -34,7 +34,7 @@ SPAN_TAGS = (
     names.TASK_PREFIX,
 )
 
-#: What tells one cluster from another, for people too.
+#: What distinguishes clusters, for people too.
 CLUSTER = (names.CLUSTER_ID, names.CLUSTER_NAME, names.SERVICE_NAMESPACE)
 
 #: Holds every panel to the chosen workspaces and clusters. A user chooses clusters: only log
@@ -110,7 +110,7 @@ def grown(metric: Metric, *by: str, title: str, where: str = "") -> Query:
 
 
 def heard(metric: Metric, *by: str, title: str) -> Query:
-    """Return rows of how often a gauge was told in the last minutes; of who is silent, 0."""
+    """Return rows of how often a gauge was reported in the last minutes; of who is silent, 0."""
     _check(by, metric.attributes + names.RESOURCE_ATTRIBUTES, metric.name)
     tags = _tags(*by)
     steps = (
@@ -125,7 +125,7 @@ def heard(metric: Metric, *by: str, title: str) -> Query:
 
 
 def newest(metric: Metric, *by: str, title: str) -> Query:
-    """Return rows of a gauge's last value with the time at which it was told."""
+    """Return rows of a gauge's last value with the time at which it was reported."""
     _check(by, metric.attributes + names.RESOURCE_ATTRIBUTES, metric.name)
     text = (
         f'SELECT last("{_field(metric, "gauge")}") AS "{title}" FROM "{metric.name}" '

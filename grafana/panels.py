@@ -181,7 +181,7 @@ class Lines(Panel):
             "fillOpacity": 60 if self.bars else 15 if self.stacked else 0,
             "lineWidth": 1,
             "showPoints": "auto",
-            # A gap is a gap: what was not told is not drawn through for long.
+            # A gap is a gap: what was not reported is not drawn through for long.
             "spanNulls": 120_000,
             "stacking": {"mode": "normal" if self.stacked or self.bars else "none", "group": "A"},
         }

@@ -1,4 +1,4 @@
-"""What Grafana is told at its start: where the data and the dashboards are."""
+"""What Grafana reads at its start: where the data and the dashboards are."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def _sum(value: str, metric: Metric, where: str = "") -> str:
 
 
 def _count(where: str, *events: LogEvent) -> str:
-    told = equals(names.EVENT_NAME, *(event.name for event in events))
-    conditions = f"{told} AND {where} AND $timeFilter" if where else f"{told} AND $timeFilter"
+    event = equals(names.EVENT_NAME, *(event.name for event in events))
+    conditions = f"{event} AND {where} AND $timeFilter" if where else f"{event} AND $timeFilter"
     return f'SELECT count("severity_number") FROM "logs" WHERE {conditions} GROUP BY {_TAGS}'
 
 

@@ -16,7 +16,7 @@ from grafana.influxql import (
 from grafana.panels import Bars, Lines, Stat
 from grafana.table import Column, Table
 
-_SILENT = "The cluster told nothing in this time"
+_SILENT = "The cluster reported nothing in this time"
 
 
 def _task_states(*states: str) -> str:
@@ -197,7 +197,7 @@ _GPU = (
         title="GPUs at work",
         description="Mean utilization of the workers' GPUs.",
         queries=(highest(names.GPU_UTILIZATION, alias="utilization"),),
-        empty="No worker tells of a GPU",
+        empty="No worker reports a GPU",
         unit="percentunit",
     ),
     Lines(
@@ -207,12 +207,12 @@ _GPU = (
             level(names.GPU_MEMORY_USED, alias="used"),
             level(names.GPU_MEMORY_LIMIT, alias="limit"),
         ),
-        empty="No worker tells of a GPU",
+        empty="No worker reports a GPU",
         unit="bytes",
     ),
 )
 
-_TOLD = (
+_LOGGED = (
     Table(
         title="Log records",
         description="What the scheduler and its workers logged, warnings and worse by default.",
@@ -264,7 +264,7 @@ BOARD = Board(
         Row("Losses", _LOSSES),
         Row("Scheduler", _SCHEDULER),
         Row("GPUs", _GPU),
-        Row("What it told", _TOLD),
+        Row("What it logged", _LOGGED),
     ),
     single=True,
 )

@@ -19,7 +19,7 @@ from grafana.influxql import (
 from grafana.panels import Bars, Buckets, Lines, Stat
 from grafana.table import Column, Table
 
-_SILENT = "The cluster told nothing in this time"
+_SILENT = "The cluster reported nothing in this time"
 
 
 def _ended(title: str, status: str, bad: float | None = None) -> Stat:
@@ -75,9 +75,9 @@ _PROGRESS = (
     ),
     Table(
         title="On their way",
-        description="What computations that take long told of their progress, the newest first.",
+        description="The progress that long computations reported, the newest first.",
         queries=(records(names.LOG_COMPUTATION_PROGRESS, names.USER_NAME),),
-        empty="No computation took long enough to tell of its progress",
+        empty="No computation took long enough to report progress",
         extract=True,
         width=10,
         columns=(

@@ -143,7 +143,7 @@ _WHICH = (
     ),
     Table(
         title="Exceptions that were logged",
-        description="By schedulers, workers and tasks, with the logger that told.",
+        description="By schedulers, workers and tasks, with the logger that wrote it.",
         queries=(
             records(
                 names.LOG_RECORD,

@@ -139,7 +139,7 @@ _OVER_TIME = (
 _LISTS = (
     Table(
         title="Clusters in this time",
-        description="One row for each cluster that told of itself, with the last that it told. "
+        description="One row for each cluster that reported, with its last report. "
         "One that was not heard in the last five minutes and did not say that it stopped is lost.",
         queries=(
             latest(names.WORKER_THREADS, *CLUSTER, title="Threads"),

@@ -30,7 +30,7 @@ _WELL = (
     ),
     Stat(
         title="Left out",
-        description="What a bound made daskscope leave out, in all that these clusters told.",
+        description="What a bound made daskscope leave out, in all that these clusters sent.",
         queries=(so_far(names.DROPPED, title="Left out"),),
         empty="Nothing was left out",
         bad=1,
@@ -38,7 +38,7 @@ _WELL = (
     ),
     Stat(
         title="Failed requests",
-        description="Requests of the plugin that failed, in all that these clusters told. Most "
+        description="Requests of the plugin that failed, in all that these clusters sent. Most "
         "are tried again.",
         queries=(so_far(names.SEND_FAILURES, title="Failed"),),
         empty="None failed",
@@ -58,7 +58,7 @@ _LOST = (
     Bars(
         title="Left out, by what it was",
         description="Beyond a bound: left out, or folded into another. In all that these "
-        "clusters told.",
+        "clusters sent.",
         queries=(so_far(names.DROPPED, names.DROPPED_WHAT, title="Left out"),),
         empty="Nothing was left out",
         label=names.DROPPED_WHAT,
