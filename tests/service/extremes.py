@@ -20,6 +20,7 @@ from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.insight.time import ACTIVITIES
 
 CLUSTERS, COMPUTATIONS, PROFILE, FINGERPRINT = ("A", "B"), ("c1", "c2"), "p1", "1:abc"
+TRACE = "0123456789abcdef" * 2
 
 #: What mappings have entries of that pages look for, and one that none looks for.
 _KEYS = (*ACTIVITIES, "memory", "processing", "unrunnable", "thread", "cluster", "=1", "\n", "é")
@@ -31,6 +32,7 @@ _TOGETHER: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (protocol.Cluster, "workspace"): st.none(),
     (protocol.Heartbeat, "protocol"): st.just(protocol.PROTOCOL),
     (protocol.Computation, "id"): st.sampled_from(COMPUTATIONS),
+    (protocol.Computation, "trace_id"): st.sampled_from((None, TRACE)),
     (protocol.TaskGroup, "computation"): st.sampled_from(COMPUTATIONS),
     (protocol.TaskGroup, "name"): st.sampled_from(("sum-1", "read-1")),
     (protocol.TaskGroup, "dependencies"): st.sampled_from(((), ("sum-1",), ("read-1", "sum-1"))),

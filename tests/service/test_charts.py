@@ -189,6 +189,14 @@ def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
     )
 
 
+def test_a_line_stays_within_its_chart_whatever_its_values() -> None:
+    chart = Chart("x", "X", "bytes", (Source(names.WORKER_COUNT),))
+    lines = [Drawn("odd", "red", False, [-1e30, 1e-300])]
+    drawn = picture(Plot(chart, [0.0, 10.0], lines, False), Period(0, 10, 0, 10, False, None))
+    assert re.findall(r" (\d+)", drawn.curves[0].path)[0] == "180"
+    assert all(0 <= int(y) <= 180 for y in re.findall(r" (\d+)", drawn.curves[0].path))
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -76,10 +76,9 @@ def picture(plot: Plot, period: Period) -> Picture:
         for at in plot.times
     ]
     curves = [
-        Curve(line, _path(xs, [None if v is None else round(HEIGHT * (1 - v / top)) for v in row],
-                          closed=line.stacked))
+        Curve(line, _path(xs, [_y(value, top) for value in row], closed=line.stacked))
         for line, row in zip(plot.lines, heights, strict=True)
-    ]  # fmt: skip
+    ]
     curves.reverse()
     curves.sort(key=lambda curve: not curve.line.stacked)
     unit = plot.chart.unit
@@ -173,6 +172,11 @@ def _round_above(value: float, unit: str) -> float:
         next(step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value),
         1.0,
     )
+
+
+def _y(value: float | None, top: float) -> int | None:
+    """Return where ``value`` is drawn: within the chart, whatever a cluster has reported."""
+    return None if value is None else round(HEIGHT * (1 - min(max(value, 0.0), top) / top))
 
 
 def _path(xs: Sequence[int], ys: Sequence[int | None], *, closed: bool) -> str:

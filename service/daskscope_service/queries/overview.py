@@ -74,7 +74,7 @@ def clusters_in_question(scope: Scope) -> list[Item]:
             .group_by(notice.c.cluster)
         )
     }
-    held = cluster.c.held_by["unrunnable"].as_integer()
+    held = cluster.c.held_by["unrunnable"].as_float()  # counts go to 2⁵³, INTEGER does not
     used = case((cluster.c.memory_limit > 0, cluster.c.memory_used), else_=0)
     questions: tuple[ColumnElement[bool], ...] = (
         cluster.c.idle_seconds >= IDLE_AFTER,
