@@ -75,7 +75,8 @@ def measure(clusters: int, *, rounds: int, seconds: float, tell: Tell) -> Measur
                 f"{kind}: {stock.clusters:,} clusters, {stock.computations:,} computations, "
                 f"{stock.points:,} points …"
             )
-            fill(target.services[0], stock, lambda line: tell(f"  {line}"))
+            token = target.loaded.token
+            fill(target.services[0], stock, lambda line: tell(f"  {line}"), token)
         loaded = {kind: target.loaded for kind, target in targets.items()}
         bare = parts.enter_context(BareStore(Path(folder) / "bare"))
         loaded[BARE] = _Loaded((bare.port,), (bare.pid,))

@@ -37,10 +37,12 @@ _ROWS_AT_ONCE = 250_000
 Tell = Callable[[str], None]
 
 
-def fill(service: ServiceProcess, stock: Stock, tell: Tell) -> None:
-    """Fill ``stock.workspace`` of ``service``. ``tell`` hears how far it is."""
-    token = service.token(workspace=stock.workspace)
-    send_model(service.url, token)
+def fill(service: ServiceProcess, stock: Stock, tell: Tell, token: str = "") -> None:
+    """Fill ``stock.workspace`` of ``service``, as if ``token`` had reported all its clusters.
+
+    Without one it makes one. ``tell`` hears how far it is.
+    """
+    send_model(service.url, token or service.token(workspace=stock.workspace))
     tables = set()
     for part in parts(stock):
         began = time.monotonic()
