@@ -71,6 +71,12 @@ Set `REQUESTS_CA_BUNDLE` to the CA certificate if the service's certificate come
 daskscope sends a client certificate to collectors only; the service identifies clusters by their
 tokens.
 
+daskscope takes no numbers from Python's `random`, so a program that seeds it gets the numbers it
+expects. OpenTelemetry's exporters make one exception that daskscope cannot change: over gRPC, and
+in their older releases over HTTP, they draw a number from `random` after each failed request. If a
+program with a scheduler in its own process must be repeatable, send over HTTP with a current
+release, or give the program a `random.Random` of its own.
+
 A signal without an endpoint goes to the service, with the service's token. If other signals have an
 endpoint, headers and certificates that are set for all signals apply to those other signals only.
 `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` name proxies. HTTP requests to the same machine
