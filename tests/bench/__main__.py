@@ -20,11 +20,13 @@ from tests.bench import (
     first_data,
     page_tables,
     pages,
+    scrubbing,
     service,
     service_tables,
     snapshot,
     soak,
     stack,
+    submitting,
 )
 from tests.bench.results import as_data, of_machine, table
 
@@ -101,8 +103,10 @@ def bench(
     exporter  CPU time and memory of a scheduler with daskscope (metrics, traces, logs and
               heartbeats to a real service) against none, and CPU time of its worker and client, for
               trivial tasks, in large graphs and submitted one by one; for comparison, a span per
-              task; how soon there is data, how large the beats are, how long a goodbye takes; and
-              for how long a beat holds up the event loop that has 1,000 workers
+              task; how soon there is data, how large the beats are, how long a goodbye takes;
+              for how long a beat holds up the event loop that has 1,000 workers; what submit()
+              costs a client that has registered against one that has not; and how the time to
+              scrub a text grows with its length
     soak      memory of a scheduler with daskscope over a million tasks, with the service killed
               for half of them; and whether all that was done is stored at the end
     service   heartbeats (also against a bare prototype) and metric points per second that are
@@ -148,6 +152,9 @@ def bench(
         figures += first_data.measure(rounds=min(rounds, 5))
         _tell("beats of 1,000 workers …")
         figures += snapshot.measure(rounds=min(2 * rounds, 40))
+        _tell("a client's submit(), and scrubbing …")
+        figures += submitting.measure(rounds, min(tasks, submitting.TASKS))
+        figures += scrubbing.measure(max(rounds // 8, 1))
         measured["exporter"]["figures"] = as_data(figures)
         click.echo(table(figures))
     if what in ("all", "soak"):

@@ -36,6 +36,8 @@ def test_the_exporter_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert "≤ 30.00" in rows["memory, daskscope"]
     for scene in ("at work", "all at once"):
         assert "≤ 5.00" in rows[f"longest, 1,000 workers {scene}"]
+    assert "≤ 1.10" in rows["submit(), a registered client"]
+    assert "≤ 5.00" in rows["scrubbing 4 × a text as people write"]
     assert "sitting 1 of 1" in result.stderr
     measured = json.loads(record.read_text())["exporter"]
     assert len(measured["figures"]) == len(rows) - 2
