@@ -75,7 +75,11 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
 def _calls(scheduler: Scheduler) -> list[str]:
     """Return the calls to the scheduler that are under way: for the next test it is not idle."""
     streams = calls.STREAMS
-    return [str(call) for call in list(scheduler._comms.values()) if call and call not in streams]
+    return [
+        str(call)
+        for connection, call in list(scheduler._comms.items())
+        if call and call not in streams and not connection.closed()
+    ]
 
 
 async def _leave_no_task(scheduler: Scheduler) -> None:

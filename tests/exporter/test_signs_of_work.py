@@ -45,6 +45,10 @@ class Sleeper:
             await asyncio.sleep(0.05)
 
 
+def wait_for_event() -> None:
+    Event("daskscope-never-set").wait()
+
+
 def start_thread(path: str) -> None:
     """Start a thread that computes until there is a file, and return."""
 
@@ -185,6 +189,19 @@ def test_who_waits_for_another_part_of_the_program_keeps_the_cluster(
     other_locks.release()
     variable.delete()
     _becomes_idle(recorder)
+
+
+@pytest.mark.own_cluster
+def test_a_worker_that_is_gone_waits_for_nothing(
+    client: Client, cluster: LocalCluster, recorder: Recorder, register: Register
+) -> None:
+    register()
+    client.submit(wait_for_event)
+    scheduler: Any = cluster.scheduler
+    wait_until(lambda: "event_wait" in scheduler._comms.values(), what="the call of the task")
+    client.restart()  # which kills the worker, and cancels the task
+    _becomes_idle(recorder)
+    assert "event_wait" in scheduler._comms.values()  # for Dask it goes on
 
 
 def test_a_call_of_a_clients_says_so(

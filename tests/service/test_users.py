@@ -69,7 +69,7 @@ def test_a_user_is_made_signs_in_whatever_the_capitals_and_is_listed(
         ("maria.lindqvist", "Maria.Lindqvist", "is part of the name"),
         ("maria", " " * 12, "is part of the name"),
         (" maria", PASSWORD, "spaces"),
-        ("ma\tria", PASSWORD, "printed"),
+        ("ma\tria", PASSWORD, "printable"),
         ("", PASSWORD, "1 to 200"),
     ],
 )

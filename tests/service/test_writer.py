@@ -123,7 +123,7 @@ def test_of_rows_with_one_key_in_a_batch_the_last_is_kept_unless_it_is_older(
     writer: Writer, engine: Engine
 ) -> None:
     def kept(upsert: Upsert, *seconds: float) -> list[float]:
-        writer.write({upsert: [("w", "c", "p", seq, str(seq)) for seq in seconds]})
+        writer.write({upsert: [("w", "c", seq, "p", str(seq)) for seq in seconds]})
         query = select(schema.activity.c.seq)
         with engine.connect() as connection:
             return list(connection.execute(query).scalars())

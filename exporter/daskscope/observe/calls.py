@@ -58,7 +58,9 @@ class Calls:
         before, others, count = self._others, {}, 0
         # Dask notes for each connection what it is being used for.
         for connection, operation in self._scheduler._comms.items():
-            if operation is None or operation in STREAMS:
+            # Dask goes on with what a process has asked for that is gone: with an Event that nobody
+            # sets, for ever.
+            if operation is None or operation in STREAMS or connection.closed():
                 continue
             if operation in CALLS:
                 count += 1
