@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -127,6 +128,7 @@ def test_it_leaves_alone_whom_it_does_not_mean(
     assert decision["policy_name"] == "yes"
     assert decisions(workspace, own) == []
     page = workspace.browser.get(f"{workspace.service.url}/clusters/{own.id}", timeout=30).text
+    page = html.unescape(page)
     assert (
         "the cluster's own idle.timeout of 10 min is stricter, so the policy leaves it to that."
         in page
