@@ -62,7 +62,7 @@ from tests.bench.results import as_data, of_machine, table
 )
 @click.option(
     "--scale",
-    type=click.FloatRange(0.005, 10),
+    type=click.FloatRange(0.02, 10),
     default=1.0,
     show_default=True,
     help="Of the service's stock: 1 is 10,000 clusters, beside a tenth of them.",
