@@ -178,7 +178,8 @@ def environment(end: str, python: str, pins: dict[str, str]) -> Path:
 def _tools() -> list[str]:
     needed = ("pytest", "hypothesis", "trustme")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
-    return [line for line in declared if line.startswith(needed)]
+    lines = (line for line in declared if isinstance(line, str))  # not groups that it includes
+    return [line for line in lines if line.startswith(needed)]
 
 
 def _constraints(pins: dict[str, str]) -> Iterator[str]:
