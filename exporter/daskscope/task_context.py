@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from dask.base import annotate, get_annotations
+from dask.highlevelgraph import HighLevelGraph
 from distributed import Client
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
@@ -55,6 +56,12 @@ def send_context_with_graphs(
         found = headers()
         if not found:
             return submit(*args, **kwargs)
+        if args and type(args[0]) is dict:
+            # Dask before 2025.4 makes layers of it, which keep the annotations that they find.
+            args = (
+                HighLevelGraph.from_collections(str(id(args[0])), args[0], dependencies=()),
+                *args[1:],
+            )
         with annotate(**found):
             return submit(*args, **kwargs)
 
