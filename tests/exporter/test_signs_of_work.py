@@ -15,8 +15,10 @@ from typing import Any, cast
 
 import pytest
 from distributed import Client, Event, LocalCluster, Lock, MultiLock, Queue, Semaphore, Variable
+from distributed.comm.core import connect
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.protocol.pickle import dumps
 from distributed.scheduler import WorkerState
 
 from daskscope import protocol
@@ -202,6 +204,30 @@ def test_a_worker_that_is_gone_waits_for_nothing(
     client.restart()  # which kills the worker, and cancels the task
     _becomes_idle(recorder)
     assert "event_wait" in scheduler._comms.values()  # for Dask it goes on
+
+
+def test_what_a_client_that_is_gone_has_others_do_is_work_to_its_end(
+    client: Client, cluster: LocalCluster, recorder: Recorder, register: Register, done: Path
+) -> None:
+    register()
+
+    async def run() -> None:
+        while not done.exists():
+            await asyncio.sleep(0.05)
+
+    async def ask_and_go() -> None:
+        connection = await connect(cluster.scheduler_address)
+        await connection.write({"op": "run_function", "function": dumps(run), "wait": True})
+        scheduler: Any = cluster.scheduler
+        while "run_function" not in scheduler._comms.values():
+            await asyncio.sleep(0.01)
+        connection.abort()
+
+    client.sync(ask_and_go)
+    for _ in range(10):  # the connection is seen to be closed meanwhile
+        _status(recorder, lambda status: _says(status, "a client's call"), "the call")
+    done.touch()
+    _becomes_idle(recorder)
 
 
 def test_a_call_of_a_clients_says_so(

@@ -58,9 +58,11 @@ class Calls:
         before, others, count = self._others, {}, 0
         # Dask notes for each connection what it is being used for.
         for connection, operation in self._scheduler._comms.items():
-            # Dask goes on with what a process has asked for that is gone: with an Event that nobody
-            # sets, for ever.
-            if operation is None or operation in STREAMS or connection.closed():
+            if operation is None or operation in STREAMS:
+                continue
+            # Dask goes on with what a process has asked for that is gone. What it has others do is
+            # work to its end; but it waits for ever for an Event that nobody sets.
+            if operation in MEETINGS and connection.closed():
                 continue
             if operation in CALLS:
                 count += 1
