@@ -142,8 +142,73 @@ class Activity(api_rows.Activity):
     """Thread-seconds by activity of the tasks of one prefix; ``""`` is what belongs to no task."""
 
 
-class ClusterDetail(Cluster):
-    """A cluster, with the workers that left it, its shutdowns and what its threads did."""
+class Measure(TypedDict):
+    """A number that proves a finding. ``link`` is the place on the page that shows it, if any."""
+
+    name: str
+    value: float
+    unit: str
+    link: str | None
+
+
+class Action(TypedDict):
+    """What to do about a finding; ``value`` is the number or the setting that it comes to."""
+
+    text: str
+    value: str | None
+
+
+class Saving(TypedDict):
+    """What an action saves, from ``low`` to ``high``: seconds, or money, by ``unit``."""
+
+    low: float
+    high: float
+    unit: str
+    formula: str
+
+
+class Finding(TypedDict):
+    """A cause that the service found, with what proves it.
+
+    ``subject`` says whether it is about a computation or a cluster, which began ``at``.
+    ``severity`` is notice for a cause that cost too little for an alarm. ``seconds`` are the
+    thread-seconds that were lost, ``share`` what they are of the computation's, and ``cost`` an
+    estimate of what they cost; None where that is not known, or the finding is not about time.
+    ``suppressed_by`` is the rule whose finding explains this one. ``version`` is the rule's.
+    """
+
+    rule: str
+    version: int
+    subject: Literal["computation", "cluster"]
+    cluster: str
+    computation: str | None
+    user: str
+    at: datetime
+    severity: Literal["critical", "warning", "notice"]
+    sentence: str
+    evidence: list[Measure]
+    actions: list[Action]
+    seconds: float | None
+    share: float | None
+    cost: float | None
+    currency: str | None
+    saving: Saving | None
+    confidence: Literal["high", "medium"]
+    suppressed_by: str | None
+
+
+class _Explained(TypedDict):
+    headline: str
+    findings: list[Finding]
+    not_measured: dict[str, str]
+
+
+class ClusterDetail(Cluster, _Explained):
+    """A cluster, with the workers that left it, its shutdowns and what its threads did.
+
+    ``headline`` says what became of it and why, as its page does. ``findings`` come with the cause
+    that it names first. ``not_measured`` says by rule what it needed and was not measured.
+    """
 
     worker_losses: list[WorkerLoss]
     shutdowns: list[Shutdown]
@@ -216,8 +281,11 @@ class FailureSample(Failure):
     user: str
 
 
-class ComputationDetail(_Computation):
-    """A computation, with its task groups, failures and code."""
+class ComputationDetail(_Computation, _Explained):
+    """A computation, with its task groups, failures and code.
+
+    ``headline``, ``findings`` and ``not_measured`` are as those of a cluster.
+    """
 
     frames: list[CodeFrameDetail] | None
     task_groups: list[TaskGroup]

@@ -35,6 +35,7 @@ from daskscope_service.queries.clusters import list_clusters, one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
 from daskscope_service.queries.events import list_events, list_shutdowns, list_worker_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.findings import add_to_cluster, add_to_computation
 from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
 from daskscope_service.queries.scope import Item, Page, Scope, reading
 from daskscope_service.queries.usage import list_usage
@@ -100,12 +101,13 @@ def clusters() -> Item:
 @require("read")
 @answers(types.ClusterDetail)
 def cluster(cluster_id: str) -> Item:
-    """Answer with one cluster: workers that left it, shutdowns and its threads' time too."""
+    """Answer with one cluster: workers that left it, its threads' time, and what stands out."""
     with reading() as scope:
         found = _existing_cluster(scope, cluster_id)
         found["worker_losses"] = list_worker_losses(scope, cluster_id)
         found["shutdowns"] = list_shutdowns(scope, cluster_id)
         found["activities"] = list_activities(scope, cluster_id)
+        add_to_cluster(scope, current_app.extensions["daskscope.series"], found)
         _add_url(found, "cluster", cluster_id="id")
         return found
 
@@ -135,11 +137,12 @@ def computations() -> Item:
 @require("read")
 @answers(types.ComputationDetail)
 def computation(cluster_id: str, computation_id: str) -> Item:
-    """Answer with one computation: its task groups, failures and code too."""
+    """Answer with one computation: its task groups, failures, code, and what stands out."""
     with reading() as scope:
         found = one_computation(scope, cluster_id, computation_id)
         if found is None:
             raise _missing("computation", computation_id)
+        add_to_computation(scope, current_app.extensions["daskscope.series"], found)
         _add_url(found, "computation", cluster_id="cluster", computation_id="id")
         return found
 

@@ -19,6 +19,7 @@ from daskscope_service.pages.source import sources
 from daskscope_service.pages.waterfall import MOST_READ, waterfall
 from daskscope_service.problems import Problem
 from daskscope_service.queries.computations import one_computation
+from daskscope_service.queries.findings import add_to_computation
 from daskscope_service.queries.logs import LogFilter, LogReader, list_logs
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.scan_filter import Sifted
@@ -75,6 +76,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         until = None if running else ended
         while_it_ran = Selection(cluster=cluster_id, since=since, until=until)
         top_lines, profiled = _top_lines(scope, while_it_ran)
+        judgement = add_to_computation(scope, current_app.extensions["daskscope.series"], found)
         records, no_logs = _records(scope, found, None if until is None else until + _LATE)
     groups = _groups(found["task_groups"])
     trace, no_trace = _trace(found)
@@ -85,6 +87,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         # Its spans and its last records come a little after its end.
         moving=running or time.time() - ended < _SETTLES,
         computation=found,
+        judgement=judgement,
         sources=sources(found["frames"] or []),
         groups=groups,
         graph=layout(found["task_groups"]),

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, request, url_for
 from markupsafe import Markup
 
+from daskscope_service.insight.findings.headline import in_words, saving_in_words
 from daskscope_service.insight.spending import against, in_currencies
 from daskscope_service.insight.traceback import own_frames
 from daskscope_service.insight.wording import (
@@ -107,6 +108,7 @@ def install(blueprint: Blueprint) -> None:
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, percent, plural),
         *(iso, exact, day, ago, middle, breakable, file_name, own_frames),
+        *(in_words, saving_in_words),
     )
     for function in functions:
         blueprint.add_app_template_filter(function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flask import Blueprint, Response, g, render_template, request
+from flask import Blueprint, Response, current_app, g, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
@@ -23,6 +23,7 @@ from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import frames_of, list_computations
 from daskscope_service.queries.events import count_worker_losses, list_events, list_worker_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.findings import add_to_cluster
 from daskscope_service.queries.policies import decisions_on, policies_for
 from daskscope_service.queries.profiles import has_profiles
 from daskscope_service.queries.scope import Selection, encode_cursor, reading
@@ -75,6 +76,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         if found is None:
             raise _missing("cluster", cluster_id)
         of_it = Selection(cluster=cluster_id, limit=most)
+        judgement = add_to_cluster(scope, current_app.extensions["daskscope.series"], found)
         computations = list_computations(scope, of_it)
         failures = list_exceptions(scope, of_it)
         events = list_events(scope, of_it)
@@ -91,6 +93,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         profiled=profiled,
         moving=found["status"] == "running",
         cluster=found,
+        judgement=judgement,
         computations=computations,
         failures=failures,
         events=events,

@@ -1,0 +1,248 @@
+"""What the rules look at: typed rows of one computation and of its cluster.
+
+``None`` says that something was not measured. Times are seconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Literal
+
+from daskscope.names import DURATION_BOUNDS
+from daskscope_service.insight.findings.thresholds import DEFAULTS
+
+#: Activities of threads that belong to tasks: all others are waiting, or Dask's own.
+_COMPUTING = ("thread-cpu", "thread-noncpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A task group of the computation; see ``daskscope.protocol.TaskGroup``."""
+
+    name: str
+    prefix: str
+    tasks: int
+    completed: int
+    erred: int
+    seconds: Mapping[str, float]
+    output_bytes: int
+    durations: Sequence[int]
+    longest: float | None
+
+    @property
+    def median(self) -> float | None:
+        """The upper bound of the bucket that holds the median run, in seconds.
+
+        None where no run was measured, or where the median lies above all bounds.
+        """
+        runs = sum(self.durations)
+        if not runs:
+            return None
+        for bound, up_to in zip(DURATION_BOUNDS, accumulate(self.durations), strict=False):
+            if 2 * up_to >= runs:
+                return bound
+        return None
+
+    def runs_over(self, seconds: float) -> int:
+        """Count the runs whose whole bucket lies above ``seconds``."""
+        lower = (0.0, *DURATION_BOUNDS)
+        return sum(
+            count
+            for least, count in zip(lower, self.durations, strict=False)
+            if least >= seconds * (1 - 1e-9)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Equal exceptions: ``computation`` is the one that raised them."""
+
+    type: str
+    function: str
+    count: int
+    retried: int
+    fingerprint: str
+    computation: str
+    last_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker that left; see ``daskscope.protocol.WorkerLoss``."""
+
+    id: str
+    at: float
+    reason: str
+    expected: bool
+    processing: int
+    memory_used: int | None
+    memory_limit: int | None
+    nanny_memory: int | None
+    tasks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A computation. ``status`` is as people see it: it may be lost."""
+
+    id: str
+    status: Literal["running", "finished", "erred", "cancelled", "lost"]
+    started_at: float
+    duration: float
+    tasks: int
+    done: int
+    completed: int
+    erred: int
+    retried: int
+    cancelled: int
+    states: Mapping[str, int]
+    seconds: Mapping[str, float]
+    graph_bytes: int | None
+    groups: Sequence[Group] = ()
+    failures: Sequence[Failed] = ()
+
+    @property
+    def ended_at(self) -> float:
+        """When it ended, or up to when it is known."""
+        return self.started_at + self.duration
+
+    @property
+    def compute(self) -> float:
+        """Thread-seconds that its tasks computed."""
+        return self.seconds.get("compute", 0.0)
+
+    @property
+    def failed_early(self) -> bool:
+        """Whether less than half of its tasks were done when it ended badly."""
+        return self.status in ("erred", "cancelled", "lost") and 2 * self.done < self.tasks
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster, as of its last beat. ``memory_limit`` is the largest that it had.
+
+    ``prices`` are per hour; ``cost`` is in ``currency``.
+    """
+
+    id: str
+    status: Literal["running", "stopped", "lost", "ended"]
+    started_at: float
+    duration: float
+    workers: int
+    threads: int
+    peak_workers: int
+    peak_threads: int
+    peak_memory: int
+    memory_limit: int | None
+    idle_seconds: float | None
+    held_by: Mapping[str, int]
+    worker_seconds: Mapping[str, float]
+    mismatches: Sequence[str] = ()
+    gpu_workers: int = 0
+    prices: Mapping[str, float] = field(default_factory=dict)
+    currency: str | None = None
+    cost: float | None = None
+    idle_cost: float | None = None
+
+    @property
+    def thread_seconds(self) -> float:
+        """Threads times time since the plugin started."""
+        return sum(self.worker_seconds.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    """What the cluster did in a time: while a computation ran, or all the time that it was up.
+
+    ``alone`` says that no other computation ran in that time for long. ``activities`` are
+    thread-seconds by activity over all prefixes; ``whole`` says that they are all of the threads'
+    time, idle time included. ``worker_cpu`` is how many cores one worker used at most, on average
+    over the workers. ``line`` is the place in the code, as ``file:line``, where profiles saw
+    threads most; ``line_waits`` whether that line waits rather than computes. ``idle_longest`` is
+    the longest that the cluster had no work.
+    """
+
+    alone: bool | None = None
+    threads: float | None = None
+    workers: float | None = None
+    activities: Mapping[str, float] = field(default_factory=dict)
+    whole: bool = False
+    spilled: float | None = None
+    unspilled: float | None = None
+    transferred: float | None = None
+    most_waiting: float | None = None
+    most_unrunnable: float | None = None
+    worker_cpu: float | None = None
+    profiled: float | None = None
+    line: str | None = None
+    line_waits: bool | None = None
+    gpu_utilization: float | None = None
+    gpu_memory_share: float | None = None
+    gpu_points: int = 0
+    busy_seconds: float | None = None
+    idle_longest: float | None = None
+    most_clients: float | None = None
+
+    @property
+    def cpu_share(self) -> float | None:
+        """How much of the tasks' time in threads was on a CPU, 0 to 1."""
+        computing = [self.activities[name] for name in _COMPUTING if name in self.activities]
+        whole = sum(computing)
+        return self.activities.get("thread-cpu", 0.0) / whole if whole > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known about one subject: a cluster or, with ``run``, a computation on it.
+
+    ``losses`` are the workers that left; ``earlier`` the last failure of another computation on
+    the cluster before this one ended.
+    """
+
+    cluster: ClusterState
+    meanwhile: Meanwhile
+    run: Run | None = None
+    losses: Sequence[Loss] = ()
+    earlier: Failed | None = None
+    thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
+
+    @property
+    def threads(self) -> float | None:
+        """How many threads the workers had."""
+        return self.meanwhile.threads or self.cluster.threads or self.cluster.peak_threads or None
+
+    @property
+    def capacity(self) -> float | None:
+        """Thread-seconds that there were for the computation; None where nobody can say."""
+        if self.run is None or not self.threads:
+            return None
+        return self.threads * self.run.duration
+
+    @property
+    def computed_share(self) -> float | None:
+        """How much of the capacity its tasks computed, 0 to 1."""
+        if self.run is None or not self.capacity:
+            return None
+        return min(self.run.compute / self.capacity, 1.0)
+
+    @property
+    def idle_share(self) -> float | None:
+        """How much of the threads' time no task had been assigned to them; None: not known.
+
+        Where idleness itself was not measured, it is what the computation's own tasks leave, which
+        holds only while nothing else ran.
+        """
+        measured = sum(self.meanwhile.activities.values())
+        if self.meanwhile.whole and measured > 0:
+            return self.meanwhile.activities.get("idle", 0.0) / measured
+        if self.run is None or not self.meanwhile.alone or not self.capacity:
+            return None
+        return max(0.0, 1.0 - sum(self.run.seconds.values()) / self.capacity)
+
+    @property
+    def price_per_thread_second(self) -> float | None:
+        """What a thread costs a second, all that is paid for included; None without prices."""
+        cost, seconds = self.cluster.cost, self.cluster.thread_seconds
+        return cost / seconds if cost and seconds > 0 else None

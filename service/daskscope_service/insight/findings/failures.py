@@ -1,0 +1,392 @@
+"""Rules about work that failed, was given up, or had to be done again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from daskscope.names import LOSS_OUT_OF_MEMORY
+from daskscope_service.insight.findings.evidence import Evidence, Loss, Run
+from daskscope_service.insight.findings.finding import (
+    Action,
+    Finding,
+    Measure,
+    NotMeasured,
+    Outcome,
+    Saving,
+)
+from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.wording import duration, number, plural, size
+
+#: Seconds by which a loss may be noted after the computation that it ended.
+_NOTED_LATE = 5.0
+
+#: What Dask raises for tasks whose workers died again and again.
+_KILLED = "KilledWorker"
+
+
+def silent(evidence: Evidence) -> Outcome:
+    """The cluster fell silent without saying that it stopped.
+
+    Its scheduler died, was killed, or cannot reach the service any more. The service knows no more
+    than the last heartbeat said.
+
+    How it is found: a cluster that was not in its client's process, or had work, missed three
+    heartbeats, and did not report that it stopped.
+
+    What to do: look at the logs of the scheduler's process or container. If a platform ended it
+    for its memory, give the scheduler more.
+
+    Example: It fell silent after 15.7 s with 2 workers, while 1 client was connected.
+    """
+    cluster = evidence.cluster
+    if evidence.run is not None or cluster.status != "lost":
+        return None
+    kept = kept_for(cluster.held_by)
+    had = f" with {plural(cluster.workers, 'worker')}" if cluster.workers else ""
+    doing = f"; it last reported {kept}" if kept else "; it had no work when it was last heard"
+    return Finding(
+        rule="silent",
+        severity="critical",
+        clause=f"it fell silent after {duration(cluster.duration)}{had}{doing}",
+        evidence=(
+            Measure("up", cluster.duration, "s"),
+            Measure("workers", cluster.workers, "{worker}", "h-losses"),
+        ),
+        actions=(Action("Look at the log of the scheduler's process or container."),),
+    )
+
+
+def out_of_memory(evidence: Evidence) -> Outcome:
+    """Workers were ended because they ran out of memory.
+
+    A worker's nanny ends its process at 95 % of the memory that it may use. The tasks that it ran
+    are started again on another worker, and after the fourth such end Dask gives up
+    (KilledWorker).
+
+    How it is found: workers left unexpectedly, their nannies reported that they ended them for
+    their memory, and they had been given tasks of this computation.
+
+    What to do: split the input so that one task needs less, run fewer threads in a worker, or give
+    the workers more memory: the largest amount that a nanny saw, and a quarter more.
+
+    Example: its tasks of grow ran 5 workers out of memory, at 277 MiB to 309 MiB of the 286 MiB
+    that each may use; Dask gave up.
+    """
+    run = evidence.run
+    found = [
+        loss
+        for loss in evidence.losses
+        if not loss.expected
+        and (loss.reason == LOSS_OUT_OF_MEMORY or loss.nanny_memory is not None)
+        and (run is None or _is_of(loss, run))
+    ]
+    if not found:
+        return None
+    seen = [loss.nanny_memory for loss in found if loss.nanny_memory is not None]
+    limits = [loss.memory_limit for loss in found if loss.memory_limit]
+    at = f", at {_between(min(seen), max(seen))}" if seen else ""
+    of = f" of the {size(max(limits))} that each may use" if seen and limits else ""
+    who = _common(found)
+    subject = f"its tasks of {who} ran" if who else "its tasks ran"
+    gave_up = run is not None and any(_KILLED in failed.type for failed in run.failures)
+    wanted = max(seen, default=0) * evidence.thresholds["memory.headroom"]
+    actions = [Action("Split the input so that one task needs less memory.")]
+    if wanted:
+        actions.append(Action("Give each worker more memory.", f"at least {size(wanted)}"))
+    return Finding(
+        rule="out-of-memory",
+        severity="critical",
+        clause=f"{subject} {plural(len(found), 'worker')} out of memory{at}{of}"
+        + ("; Dask gave up" if gave_up else ""),
+        evidence=(
+            Measure("workers lost", len(found), "{worker}", "h-losses"),
+            *((Measure("memory at the end", max(seen), "By", "h-losses"),) if seen else ()),
+            *((Measure("memory limit", max(limits), "By"),) if limits else ()),
+        ),
+        actions=tuple(actions),
+    )
+
+
+def failed(evidence: Evidence) -> Outcome:
+    """Tasks raised exceptions, and the computation failed.
+
+    If only a few of many tasks of a group raised, their inputs are the first thing to look at: the
+    same function worked for all others.
+
+    How it is found: the computation erred, and exceptions of its own tasks were reported. Few are
+    at most 5 % of a group of at least 20 tasks.
+
+    What to do: read the traceback below; it names the line. `future.retry()` runs failed tasks
+    again.
+
+    Example: 1 of 200 tasks of `parse` raised ZeroDivisionError; 199 tasks are done.
+    """
+    run = evidence.run
+    if run is None or run.status != "erred" or not run.failures:
+        return None
+    worst = max(run.failures, key=lambda one: (one.count - one.retried, one.count))
+    link = f"failure-{worst.fingerprint}"
+    group = max(run.groups, key=lambda one: one.erred, default=None)
+    if not run.tasks:
+        clause = f"its graph could not be loaded on the scheduler: {worst.type}"
+        measures: tuple[Measure, ...] = ()
+    elif group is not None and group.erred and group.tasks >= group.erred:
+        clause = (
+            f"{number(group.erred)} of {plural(group.tasks, 'task')} of {group.prefix} raised "
+            f"{worst.type}; {plural(run.done, 'task')} {'is' if run.done == 1 else 'are'} done"
+        )
+        measures = (
+            Measure("tasks that erred", group.erred, "{task}", f"group-{group.name}"),
+            Measure("tasks of the group", group.tasks, "{task}", f"group-{group.name}"),
+        )
+    else:
+        clause = f"{plural(run.erred, 'task run')} raised {worst.type}"
+        measures = (Measure("runs that erred", run.erred, "{run}", link),)
+    limits = evidence.thresholds
+    few = (
+        group is not None
+        and group.tasks >= limits["bad-input.tasks"]
+        and 0 < group.erred <= limits["bad-input.share"] * group.tasks
+    )
+    what = (
+        "Look at the inputs of these few tasks: the same function worked for the others."
+        if few
+        else "Read the traceback: it names the line that raised."
+    )
+    return Finding(
+        rule="failed",
+        severity="critical",
+        clause=clause,
+        evidence=(Measure("exceptions", worst.count, "{exception}", link), *measures),
+        actions=(Action(what),),
+    )
+
+
+def upstream_failed(evidence: Evidence) -> Outcome:
+    """Tasks were not run, because a task that they need had failed before.
+
+    None of this computation's own tasks raised: they use a result of another computation that
+    erred.
+
+    How it is found: the computation erred, none of its runs did, and it reported no exception.
+
+    What to do: look at the failure of the other computation, and compute it again.
+
+    Example: 2 of 201 tasks were not run: a task that they need had failed.
+    """
+    run = evidence.run
+    if run is None or run.status != "erred" or run.erred or run.failures:
+        return None
+    missing = max(run.tasks - run.done, 0)
+    before = evidence.earlier
+    last = (
+        f"; the last exception on the cluster before was {before.type} in {before.function}"
+        if before is not None
+        else ""
+    )
+    return Finding(
+        rule="upstream-failed",
+        severity="critical",
+        clause=f"{number(missing)} of {plural(run.tasks, 'task')} "
+        f"{'was' if missing == 1 else 'were'} not run: a task that they need had failed{last}",
+        evidence=(Measure("tasks not run", missing, "{task}"),),
+        actions=(Action("Look at the computation whose task failed, and compute it again."),),
+        confidence="high" if before is not None else "medium",
+    )
+
+
+def cancelled(evidence: Evidence) -> Outcome:
+    """Tasks were given up before they had run.
+
+    A client cancelled them, released their futures, or went away.
+
+    How it is found: Dask reported that tasks which had something to do were released.
+
+    What to do: nothing, if that was meant. Otherwise keep the futures until they are done, and the
+    client connected.
+
+    Example: 44 of 200 tasks were done, and 22.0 s of computing was thrown away.
+    """
+    run = evidence.run
+    if run is None or run.status != "cancelled":
+        return None
+    spent = sum(run.seconds.values())
+    thrown = f"; its tasks had computed for {duration(spent)}" if spent >= 1 else ""
+    return Finding(
+        rule="cancelled",
+        severity="notice",
+        clause=f"its client gave up {plural(run.cancelled, 'task')} before they had run{thrown}",
+        evidence=(
+            Measure("tasks given up", run.cancelled, "{task}"),
+            Measure("tasks done", run.done, "{task}"),
+        ),
+        seconds=spent,
+        share=share_of(spent, evidence.capacity),
+    )
+
+
+def retries(evidence: Evidence) -> Outcome:
+    """Runs failed and were repeated: retries hide failures, and cost time.
+
+    How it is found: at least 5 % of the task runs failed and were run again.
+
+    What to do: mend what raises, or wait longer between two attempts inside the task.
+
+    Example: 120 of 180 runs failed with ConnectionError and were run again.
+    """
+    run = evidence.run
+    if run is None or not run.retried:
+        return None
+    runs = run.completed + run.erred + run.retried
+    if run.retried < evidence.thresholds["retries.share"] * runs:
+        return None
+    worst = max(run.failures, key=lambda one: one.retried, default=None)
+    kind = f" with {worst.type}" if worst is not None and worst.retried else ""
+    # A failed run took about as long as any other.
+    lost = run.compute * run.retried / runs
+    link = None if worst is None else f"failure-{worst.fingerprint}"
+    return Finding(
+        rule="retries",
+        severity=weighed(evidence, lost, evidence.capacity),
+        clause=f"{number(run.retried)} of {plural(runs, 'run')} failed{kind} and "
+        f"{'was' if run.retried == 1 else 'were'} run again",
+        evidence=(
+            Measure("runs that were repeated", run.retried, "{run}", link),
+            Measure("runs", runs, "{run}"),
+        ),
+        actions=(Action("Mend what raises, or let the task itself wait before it tries again."),),
+        seconds=lost,
+        share=share_of(lost, evidence.capacity),
+        confidence="high" if worst is not None else "medium",
+    )
+
+
+def recomputed(evidence: Evidence) -> Outcome:
+    """Results were lost with their workers, and computed again.
+
+    How it is found: more runs completed than tasks are done, while workers left unexpectedly.
+
+    What to do: run the workers where they stay, or persist and write results that took long.
+
+    Example: 1,240 results were lost with 6 workers and computed again.
+    """
+    run = evidence.run
+    if run is None or run.status == "running" or not has_performance(evidence):
+        return None
+    again = run.completed - run.done
+    gone = [
+        one
+        for one in evidence.losses
+        if not one.expected and run.started_at <= one.at <= run.ended_at
+    ]
+    if again <= 0 or not gone or not run.completed:
+        return None
+    lost = run.compute * again / run.completed
+    return Finding(
+        rule="recomputed",
+        severity=weighed(evidence, lost, evidence.capacity),
+        clause=f"{plural(again, 'result')} {'was' if again == 1 else 'were'} lost with "
+        f"{plural(len(gone), 'worker')} and computed again",
+        evidence=(
+            Measure("results lost", again, "{result}"),
+            Measure("workers lost", len(gone), "{worker}"),
+        ),
+        actions=(Action("Run the workers where they stay, or write results that took long."),),
+        seconds=lost,
+        share=share_of(lost, evidence.capacity),
+        saving=_less(evidence, lost, "runs again × mean compute seconds ÷ threads"),
+    )
+
+
+def _less(evidence: Evidence, lost: float, formula: str) -> Saving | None:
+    threads = evidence.threads
+    return Saving(0.0, lost / threads, "s", formula) if threads else None
+
+
+def _is_of(loss: Loss, run: Run) -> bool:
+    if not run.started_at <= loss.at <= run.ended_at + _NOTED_LATE:
+        return False
+    prefixes = {group.prefix for group in run.groups}
+    return bool(prefixes & set(loss.tasks))
+
+
+def _common(losses: list[Loss]) -> str | None:
+    """Return the prefix of tasks that all of them had been given, if it is one."""
+    seen = Counter(prefix for loss in losses for prefix in loss.tasks)
+    common = [prefix for prefix, count in seen.items() if count == len(losses)]
+    return common[0] if len(common) == 1 else None
+
+
+def _between(least: float, most: float) -> str:
+    return size(least) if size(least) == size(most) else f"{size(least)} to {size(most)}"
+
+
+def unrunnable(evidence: Evidence) -> Outcome:
+    """Tasks wait for a worker that no worker is.
+
+    They ask for resources, hosts or workers that none of the workers has; or there is no worker.
+
+    How it is found: Dask holds the tasks in its state no-worker, half a minute after the
+    computation began, and no worker is starting.
+
+    What to do: start a worker that has what they ask for, or remove the restriction from the call.
+
+    Example: 1 task waits for a worker that can run it, and none of 2 workers has what it asks for.
+    """
+    run, cluster = evidence.run, evidence.cluster
+    if cluster.status != "running":
+        return _was_unrunnable(evidence)
+    if run is None:
+        stuck = cluster.held_by.get("unrunnable", 0)
+        waited = cluster.duration
+    else:
+        stuck = run.states.get("no-worker", 0) if run.status == "running" else 0
+        waited = run.duration
+    if not stuck or cluster.held_by.get("workers starting"):
+        return None
+    if waited < evidence.thresholds["unrunnable.seconds"]:
+        return None
+    return _stuck(stuck, cluster.workers)
+
+
+def _was_unrunnable(evidence: Evidence) -> Outcome:
+    """Look at what became of a cluster that is gone: it may have ended with tasks that waited."""
+    run = evidence.run
+    if run is None or run.status not in ("cancelled", "lost") or run.completed:
+        return None
+    if run.duration < evidence.thresholds["unrunnable.seconds"]:
+        return None
+    stuck = evidence.meanwhile.most_unrunnable
+    if stuck is None:
+        return NotMeasured("tasks that no worker could run")
+    if stuck < 1 or not evidence.meanwhile.alone:
+        return None
+    return _stuck(min(round(stuck), run.tasks), round(evidence.meanwhile.workers or 0), past=True)
+
+
+def _stuck(stuck: int, workers: int, *, past: bool = False) -> Finding:
+    waits = "waited" if past else "waits" if stuck == 1 else "wait"
+    ask, has, there_is = ("asked", "had", "was") if past else ("ask", "has", "is")
+    asks = "it asks" if stuck == 1 and not past else f"they {ask}" if stuck != 1 else "it asked"
+    none = (
+        f"there {there_is} no worker"
+        if not workers
+        else f"none of {plural(workers, 'worker')} {has} what {asks} for"
+    )
+    return Finding(
+        rule="unrunnable",
+        severity="critical",
+        clause=f"{plural(stuck, 'task')} {waits} for a worker that can run "
+        f"{'it' if stuck == 1 else 'them'}: {none}",
+        evidence=(
+            Measure("tasks that no worker can run", stuck, "{task}"),
+            Measure("workers", workers, "{worker}"),
+        ),
+        actions=(
+            Action(
+                "Start a worker with the resources that the tasks ask for, or change what they "
+                "ask for: resources= and workers= of the call, or dask.annotate."
+            ),
+        ),
+    )

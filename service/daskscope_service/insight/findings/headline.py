@@ -1,0 +1,74 @@
+"""The first sentence of a page: what became of it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskscope_service.insight.findings.finding import Finding, Measure, Saving
+from daskscope_service.insight.findings.rules import Judgement
+from daskscope_service.insight.wording import duration, money, number, percent, plural, size
+
+Row = Mapping[str, Any]
+
+#: Findings that the sentence itself says.
+_OF_CLUSTERS = ("silent", "idle-cluster")
+
+
+def computation_headline(computation: Row, judgement: Judgement) -> str:
+    """Return the first sentence about a computation, a row with its ``sentence``.
+
+    It is that sentence where no cause is known.
+    """
+    first = _first(judgement)
+    sentence: str = computation["sentence"]
+    if first is None:
+        return f"{sentence} {judgement.nothing}" if judgement.nothing else sentence
+    took = duration(computation["duration"])
+    status = computation["status"]
+    if status == "running":
+        tasks = plural(computation["tasks"], "task")
+        began = f"Running for {took}, {number(computation['done'])} of {tasks} done"
+    elif status in _BEGINS:
+        began = f"{_BEGINS[status]} {took}"
+    else:  # lost: that is the first thing to say
+        return f"{sentence} {first.sentence}"
+    return f"{began}: {first.clause}."
+
+
+def cluster_headline(cluster: Row, judgement: Judgement) -> str:
+    """Return the first sentence about a cluster, a row with its ``sentence``; likewise."""
+    first = _first(judgement)
+    sentence: str = cluster["sentence"]
+    if first is None:
+        return sentence
+    if first.rule in _OF_CLUSTERS and cluster["status"] in ("running", "lost"):
+        return sentence
+    return f"{sentence.removesuffix('.')}: {first.clause}."
+
+
+_BEGINS = {"finished": "Finished in", "erred": "Failed after", "cancelled": "Cancelled after"}
+
+
+def _first(judgement: Judgement) -> Finding | None:
+    return next(iter(judgement.shown), None)
+
+
+def in_words(measure: Measure) -> str:
+    """Return the value of a measure with its unit."""
+    value, unit = measure.value, measure.unit
+    if unit == "By":
+        return size(value)
+    if unit == "s":
+        return f"{value * 1e6:.0f} µs" if 0 < value < 0.001 else duration(value)
+    if unit == "1":
+        return percent(value)
+    if unit == "{cpu}":
+        return f"{value:.2f}"
+    return number(value)
+
+
+def saving_in_words(saving: Saving) -> str:
+    """Return what an action saves at most, with the formula."""
+    most = duration(saving.high) if saving.unit == "s" else money(saving.high, saving.unit)
+    return f"saves up to {most}: {saving.formula}"

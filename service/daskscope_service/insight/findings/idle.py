@@ -1,0 +1,89 @@
+"""Rules about clusters that are up without work, and what holds them."""
+
+from __future__ import annotations
+
+from daskscope_service.insight.findings.evidence import Evidence
+from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome
+from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.wording import duration, money, plural
+
+
+def idle_cluster(evidence: Evidence) -> Outcome:
+    """The cluster is up without work; or it was for most of its time.
+
+    How it is found: it reports that nothing is under way, for at least 30 s; once it has stopped,
+    that was for at least half of the time that it was up. It becomes an alarm after an hour.
+
+    What to do: close the client, or release the results that it holds; set `idle.timeout`, or an
+    idle policy, so that idle clusters close by themselves.
+
+    Example: it was idle for 48.1 s of the 49.0 s that it was up, with 1 client connected.
+    """
+    if evidence.run is not None:
+        return None
+    return _now(evidence) if evidence.cluster.status == "running" else _then(evidence)
+
+
+def _now(evidence: Evidence) -> Outcome:
+    cluster, limits = evidence.cluster, evidence.thresholds
+    idle = cluster.idle_seconds
+    if idle is None or idle < limits["idle.seconds"]:
+        return None
+    held = kept_for(cluster.held_by)
+    spent = _spent(evidence)
+    return Finding(
+        rule="idle-cluster",
+        severity="warning" if idle >= limits["idle.alarm"] and cluster.threads else "notice",
+        clause=f"it is idle for {duration(idle)}{spent}"
+        + (f", and kept for {held}" if held else ", and nothing keeps it"),
+        evidence=_measures(evidence, idle),
+        actions=_actions(evidence),
+        cost=cluster.idle_cost,
+    )
+
+
+def _then(evidence: Evidence) -> Outcome:
+    cluster, meanwhile, limits = evidence.cluster, evidence.meanwhile, evidence.thresholds
+    # A cluster that went away in the middle of work says so.
+    if cluster.status == "lost" or meanwhile.idle_longest is None:
+        return None
+    idle = meanwhile.idle_longest
+    if idle < limits["idle.seconds"] or idle < limits["idle.share"] * cluster.duration:
+        return None
+    clients = round(meanwhile.most_clients or 0)
+    held = f", with {plural(clients, 'client')} connected" if clients else ""
+    return Finding(
+        rule="idle-cluster",
+        severity="warning" if idle >= limits["idle.alarm"] else "notice",
+        clause=f"it was idle for {duration(idle)} of the {duration(cluster.duration)} that it was "
+        f"up{_spent(evidence)}{held}",
+        evidence=_measures(evidence, idle),
+        actions=_actions(evidence),
+        cost=cluster.idle_cost,
+    )
+
+
+def _measures(evidence: Evidence, idle: float) -> tuple[Measure, ...]:
+    cluster = evidence.cluster
+    kinds = (("clients", "{client}"), ("results", "{result}"))
+    held = tuple(
+        Measure(kind, cluster.held_by[kind], unit) for kind, unit in kinds
+        if cluster.held_by.get(kind)
+    )  # fmt: skip
+    return (Measure("idle", idle, "s"), Measure("up", cluster.duration, "s"), *held)
+
+
+def _actions(evidence: Evidence) -> tuple[Action, ...]:
+    actions = []
+    if evidence.cluster.held_by.get("results"):
+        actions.append(Action("Release the results that the client holds: delete its futures."))
+    actions.append(Action("Let idle clusters close by themselves.", "daskscope.idle.timeout"))
+    return tuple(actions)
+
+
+def _spent(evidence: Evidence) -> str:
+    cluster = evidence.cluster
+    if not cluster.idle_cost or cluster.currency is None or cluster.cost is None:
+        return ""
+    idle, all_of_it = (money(one, cluster.currency) for one in (cluster.idle_cost, cluster.cost))
+    return f" ({idle} of {all_of_it})"

@@ -1,0 +1,130 @@
+"""All rules in their order, which causes explain which effects, and what they come to together.
+
+The order is that in which causes are named: what ended a computation before what slowed it down,
+and what explains much before what it explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from daskscope_service.insight.findings import failures, idle, memory, tasks, threads
+from daskscope_service.insight.findings.evidence import Evidence
+from daskscope_service.insight.findings.finding import Finding, NotMeasured, Outcome
+from daskscope_service.insight.wording import percent
+
+#: Changes when what any rule says changes: what is stored is then made anew.
+VERSION = 1
+
+#: Findings that are shown; the others are effects, or less.
+MOST_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, and the rules whose findings are its effects."""
+
+    name: str
+    judge: Callable[[Evidence], Outcome]
+    explains: frozenset[str] = frozenset()
+
+
+def _rules(*listed: tuple[str, Callable[[Evidence], Outcome], Iterable[str]]) -> tuple[Rule, ...]:
+    return tuple(Rule(name, judge, frozenset(explains)) for name, judge, explains in listed)
+
+
+_SLOW = (
+    *("large-graph", "spilling", "paused", "transfer-bound", "tiny-tasks", "straggler"),
+    *("too-few-tasks", "serial-chain", "gil-bound", "waiting"),
+)
+
+RULES: tuple[Rule, ...] = _rules(
+    ("silent", failures.silent, ("idle-cluster", "over-provisioned-memory")),
+    ("out-of-memory", failures.out_of_memory, ("failed", "recomputed", "retries", *_SLOW)),
+    ("failed", failures.failed, ("retries", *_SLOW)),
+    ("upstream-failed", failures.upstream_failed, _SLOW),
+    ("unrunnable", failures.unrunnable, ("cancelled", "idle-cluster", *_SLOW)),
+    ("cancelled", failures.cancelled, _SLOW),
+    ("retries", failures.retries, ("straggler", "waiting")),
+    ("recomputed", failures.recomputed, ("transfer-bound",)),
+    ("large-graph", tasks.large_graph, ("too-few-tasks", "serial-chain", "transfer-bound")),
+    ("paused", memory.paused, ("straggler", "waiting", "gil-bound")),
+    ("spilling", memory.spilling, ("paused", "transfer-bound", "straggler", "waiting")),
+    ("transfer-bound", tasks.transfer_bound, ("straggler", "too-few-tasks", "waiting")),
+    ("tiny-tasks", tasks.tiny_tasks, ("gil-bound", "serial-chain", "waiting", "straggler")),
+    ("straggler", tasks.straggler, ("too-few-tasks", "serial-chain", "waiting")),
+    ("too-few-tasks", tasks.too_few_tasks, ("serial-chain", "waiting")),
+    ("serial-chain", tasks.serial_chain, ("waiting",)),
+    ("gil-bound", threads.gil_bound, ("waiting",)),
+    ("unused-gpu", threads.unused_gpu, ()),
+    ("waiting", threads.waiting, ()),
+    ("idle-cluster", idle.idle_cluster, ()),
+    ("over-provisioned-memory", memory.over_provisioned, ()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What all rules say about one subject.
+
+    ``findings`` are in the order in which causes are named, those that another explains included.
+    ``not_measured`` says by rule what it lacked. ``nothing`` is the sentence for a computation that
+    ended well, and about which there is nothing to say.
+    """
+
+    findings: tuple[Finding, ...]
+    not_measured: dict[str, str]
+    nothing: str | None
+
+    @property
+    def shown(self) -> tuple[Finding, ...]:
+        """The findings to show: those that no other explains, a few of them."""
+        own = [finding for finding in self.findings if finding.suppressed_by is None]
+        return tuple(own[:MOST_SHOWN])
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Return what stands out about the subject of ``evidence``."""
+    found: dict[str, Finding] = {}
+    not_measured: dict[str, str] = {}
+    for rule in RULES:
+        outcome = rule.judge(evidence)
+        if isinstance(outcome, NotMeasured):
+            not_measured[rule.name] = outcome.what
+        elif outcome is not None:
+            found[rule.name] = outcome
+    explained: dict[str, str] = {}
+    for rule in RULES:
+        if rule.name in found and rule.name not in explained:
+            for effect in rule.explains & found.keys():
+                explained.setdefault(effect, rule.name)
+    findings = [
+        replace(_priced(finding, evidence), suppressed_by=explained.get(name))
+        for name, finding in found.items()
+    ]
+    nothing = None if findings else _nothing(evidence)
+    # The first names the cause; after it, what cost more comes first.
+    order = [finding for finding in findings if finding.suppressed_by is None]
+    rest = sorted(order[1:], key=lambda one: -(one.seconds or 0.0))
+    effects = [finding for finding in findings if finding.suppressed_by is not None]
+    return Judgement((*order[:1], *rest, *effects), not_measured, nothing)
+
+
+def _priced(finding: Finding, evidence: Evidence) -> Finding:
+    price, cost = evidence.price_per_thread_second, finding.cost
+    if cost is None and price is not None and finding.seconds is not None:
+        cost = price * finding.seconds
+    return replace(finding, cost=cost, currency=None if cost is None else evidence.cluster.currency)
+
+
+def _nothing(evidence: Evidence) -> str | None:
+    run, share = evidence.run, evidence.computed_share
+    if run is None or run.status != "finished" or share is None or not run.tasks:
+        return None
+    if not evidence.meanwhile.alone or run.duration < evidence.thresholds["performance.seconds"]:
+        return None
+    computed = f"its threads computed {percent(share)} of the time"
+    if share >= evidence.thresholds["nothing.computed"]:
+        return f"Nothing stands out: {computed}."
+    return f"No known cause stands out; {computed}."

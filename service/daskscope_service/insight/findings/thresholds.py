@@ -1,0 +1,78 @@
+"""The thresholds of all rules, each with where its number is from.
+
+``docs`` is Dask's own documentation or source; ``measured`` the workloads with one known cause
+each, of which healthy ones stayed clear of it; ``heuristic`` a number that others use, or a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A number that a rule compares with."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+
+
+TABLE: tuple[Threshold, ...] = (
+    Threshold("mass.seconds", 30.0, "s", "heuristic: less lost time than this is no alarm"),
+    Threshold("mass.share", 0.01, "1", "heuristic: nor is less of the computation's time"),
+    Threshold("performance.seconds", 1.0, "s", "heuristic: a shorter run has nothing to save"),
+    Threshold("retries.share", 0.05, "1", "heuristic: fewer retried runs are what retries are for"),
+    Threshold("bad-input.share", 0.05, "1", "heuristic: more failing tasks are no single inputs"),
+    Threshold("bad-input.tasks", 20, "{task}", "heuristic: among fewer tasks none stands out"),
+    Threshold("unrunnable.seconds", 30.0, "s", "heuristic: workers may be on their way"),
+    Threshold("large-graph.bytes", 10e6, "By", "docs: large-graph-warning-threshold"),
+    Threshold("large-graph.bytes-per-task", 100e3, "By", "measured: tasks alone are below 10 kB"),
+    Threshold("large-graph.bytes-per-second", 10e6, "By/s", "heuristic: a slow network's"),
+    Threshold("spilling.share", 0.1, "1", "heuristic: of what the tasks returned"),
+    Threshold("spilling.read-back", 0.1, "1", "heuristic: what is never read back costs little"),
+    Threshold("spilling.bytes", 50 * 2**20, "By", "heuristic: a disk writes it in a second"),
+    Threshold("paused.share", 0.05, "1", "heuristic: workers pause above 80 % of their memory"),
+    Threshold("transfer.share", 0.15, "1", "measured: at most 8 % in healthy runs"),
+    Threshold("transfer.idle", 0.2, "1", "docs: transfers that computing hides cost nothing"),
+    Threshold("tiny-tasks.tasks", 1000, "{task}", "measured: with fewer, overhead is below 1 s"),
+    Threshold("tiny-tasks.seconds", 0.01, "s", "docs: overhead is up to 1 ms a task"),
+    Threshold("tiny-tasks.computed", 0.2, "1", "measured: 0.9 % in a sick run"),
+    Threshold("tiny-tasks.rate", 250, "{task}/s", "docs: Dask hands out up to some 5,000 a second"),
+    Threshold("straggler.times-median", 5, "1", "measured: healthy runs skew less, or are short"),
+    Threshold("straggler.share", 0.25, "1", "measured: 86 % of the run in a sick one"),
+    Threshold("straggler.duration", 10.0, "s", "measured: below it, imports on workers look alike"),
+    Threshold("straggler.idle", 0.4, "1", "measured: 64 % in a sick run"),
+    Threshold("straggler.tasks", 10, "{task}", "heuristic: among fewer there is no usual"),
+    Threshold("straggler.few", 0.03, "1", "heuristic: more of them are no stragglers"),
+    Threshold("too-few.duration", 10.0, "s", "measured: shorter runs need no more parts"),
+    Threshold("too-few.idle", 0.5, "1", "measured: 77 % in a sick run"),
+    Threshold("serial.tasks", 10, "{task}", "measured: 40 in a sick run"),
+    Threshold("serial.waiting", 0.5, "1", "measured: 85 % waited in a sick run, 13 of 135 else"),
+    Threshold("serial.idle", 0.4, "1", "measured: 89 % in a sick run, 19 % in a healthy one"),
+    Threshold("serial.least", 0.7, "1", "measured: computing is 99 % of the time it took"),
+    Threshold("serial.most", 1.3, "1", "measured: above it, tasks ran side by side"),
+    Threshold("gil.cpu-share", 1.3, "1", "measured: 0.25 with 4 threads"),
+    Threshold("gil.cores", 1.25, "{cpu}", "measured: 0.98 cores of 4 threads"),
+    Threshold("gil.profiled", 0.7, "1", "measured: 0.25 to 0.52; 1.0 and more elsewhere"),
+    Threshold("gil.task-seconds", 0.1, "s", "measured: profiles of shorter tasks have gaps, too"),
+    Threshold("waiting.cpu-share", 0.1, "1", "measured: 0.00 in a sick run, from 0.34 in healthy"),
+    Threshold("waiting.busy", 0.5, "1", "heuristic: else the threads have nothing to do, either"),
+    Threshold("memory.share", 0.1, "1", "measured: 1.7 % in a sick run"),
+    Threshold("memory.unused", 2 * 2**30, "By", "measured: below it there is no smaller worker"),
+    Threshold("memory.headroom", 1.25, "1", "heuristic: as Ray's advice"),
+    Threshold("memory.duration", 10.0, "s", "measured: the sick run took 16 s"),
+    Threshold("gpu.utilization", 0.05, "1", "heuristic: at most, in any measurement"),
+    Threshold("gpu.memory", 0.1, "1", "heuristic: a full memory is in use"),
+    Threshold("gpu.points", 3, "{point}", "heuristic: fewer measurements say nothing"),
+    Threshold("gpu.seconds", 30.0, "s", "heuristic: of tasks that ran"),
+    Threshold("idle.share", 0.5, "1", "heuristic: of the time that the cluster was up"),
+    Threshold("idle.seconds", 30.0, "s", "heuristic: a pause between two cells is none"),
+    Threshold("idle.alarm", 3600.0, "s", "as the overview's"),
+    Threshold("nothing.computed", 0.7, "1", "heuristic: from then on threads are said to be busy"),
+)
+
+DEFAULTS: Mapping[str, float] = MappingProxyType({one.name: one.value for one in TABLE})

@@ -1,0 +1,249 @@
+"""What the rules of ``insight/findings`` look at, read from tables, time series and profiles."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, or_
+
+from daskscope import names
+from daskscope_service.db import schema
+from daskscope_service.insight.findings.evidence import (
+    ClusterState,
+    Evidence,
+    Failed,
+    Group,
+    Loss,
+    Meanwhile,
+    Run,
+)
+from daskscope_service.insight.findings.waits import waits
+from daskscope_service.insight.flame import lines_of, merge
+from daskscope_service.insight.progress import done_of
+from daskscope_service.insight.verdict import (
+    cluster_seconds,
+    cluster_verdict,
+    computation_seconds,
+    computation_verdict,
+)
+from daskscope_service.insight.wording import file_name
+from daskscope_service.queries import meanwhile
+from daskscope_service.queries.pricing import price_clusters
+from daskscope_service.queries.profiles import newest_profiles
+from daskscope_service.queries.scope import Item, Scope, Selection
+from daskscope_service.telemetry.store import SeriesStore
+
+#: Losses of a subject, and profiles, that are read at most.
+_MOST_LOSSES, _MOST_PROFILES = 200, 9
+#: Other computations that may have run at the same time, which are looked at.
+_MOST_OTHERS = 200
+#: Less of the time than this, and a computation ran alone though another touched it.
+_ALONE = 0.1
+#: Seconds after its end in which a loss may be noted.
+_NOTED_LATE = 5.0
+
+
+def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -> Evidence | None:
+    """Return what is known of one computation, or None where the workspace has no such."""
+    table = schema.computation
+    rows = scope.items(scope.select(table).where(table.c.cluster == cluster_id, table.c.id == id))
+    cluster = _cluster(scope, cluster_id)
+    if not rows or cluster is None:
+        return None
+    run = _run(scope, rows[0], cluster)
+    interval = float(cluster["interval"])
+    since, until = run.started_at, run.ended_at
+    alone = _alone(scope, run, cluster_id)
+    found = meanwhile.around(store, scope, cluster_id, since, until, interval)
+    profiled = _profiled(scope, run, cluster_id)
+    return Evidence(
+        cluster=_state(cluster, scope, found),
+        meanwhile=meanwhile.during(run, found, cluster, interval, alone, profiled),
+        run=run,
+        losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
+        earlier=_earlier(scope, run, cluster_id) if run.status == "erred" else None,
+    )
+
+
+def of_cluster(scope: Scope, store: SeriesStore, cluster_id: str) -> Evidence | None:
+    """Return what is known of one cluster, or None where the workspace has no such."""
+    cluster = _cluster(scope, cluster_id)
+    if cluster is None:
+        return None
+    since = float(cluster["started_at"])
+    until = since + cluster_seconds(cluster)
+    interval = float(cluster["interval"])
+    found = meanwhile.read(
+        store, scope, cluster_id, meanwhile.OF_CLUSTER, since - interval, until + interval
+    )
+    idle = [value for line in found[names.CLUSTER_IDLE.name] for value in line.values]
+    if cluster["idle_seconds"] is not None:
+        idle.append(cluster["idle_seconds"])
+    clients = meanwhile.values(found[names.CLIENT_COUNT.name])
+    use, share, points = meanwhile.gpus(found, since, until)
+    busy = cluster["worker_seconds"].get("busy")
+    return Evidence(
+        cluster=_state(cluster, scope, found),
+        meanwhile=Meanwhile(
+            gpu_utilization=use,
+            gpu_memory_share=share,
+            gpu_points=points,
+            busy_seconds=busy,
+            idle_longest=max(idle, default=None),
+            most_clients=max(clients, default=None),
+        ),
+        losses=_losses(scope, cluster_id, None, None),
+    )
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _cluster(scope: Scope, id: str) -> Item | None:
+    table = schema.cluster
+    rows = scope.items(scope.select(table).where(table.c.id == id))
+    for row in rows:
+        row["duration"] = cluster_seconds(row)
+    price_clusters(scope, rows)
+    return rows[0] if rows else None
+
+
+def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState:
+    prices = cluster["prices"] or {}
+    limits = meanwhile.values(found.get(names.MEMORY_LIMIT.name, ()))
+    limit = max([*limits, cluster["memory_limit"] or 0.0])
+    gpu = cluster["gpu"] or {}
+    measured = bool(meanwhile.values(found.get(names.GPU_UTILIZATION.name, ())))
+    return ClusterState(
+        id=cluster["id"],
+        status=cluster_verdict(cluster, scope.now, scope.silent_after).status,  # type: ignore[arg-type]
+        started_at=cluster["started_at"],
+        duration=cluster["duration"],
+        workers=cluster["workers"],
+        threads=cluster["threads"],
+        peak_workers=cluster["peak_workers"],
+        peak_threads=cluster["peak_threads"],
+        peak_memory=cluster["peak_memory_used"],
+        memory_limit=round(limit) or None,
+        idle_seconds=cluster["idle_seconds"],
+        held_by=cluster["held_by"] or {},
+        worker_seconds=cluster["worker_seconds"],
+        mismatches=[one["package"] for one in cluster["mismatches"]],
+        # Those that have gone had some, if any was measured.
+        gpu_workers=gpu.get("workers") or (cluster["peak_workers"] if measured else 0),
+        prices=prices.get("per_hour", {}),
+        currency=prices.get("currency"),
+        cost=cluster["cost"],
+        idle_cost=cluster["idle_cost"],
+    )
+
+
+def _run(scope: Scope, row: Item, cluster: Item) -> Run:
+    seconds = computation_seconds(row, cluster)
+    verdict = computation_verdict(
+        row, cluster_verdict(cluster, scope.now, scope.silent_after), seconds
+    )
+    of_it = {"cluster": row["cluster"], "computation": row["id"]}
+    return Run(
+        id=row["id"],
+        status=verdict.status,  # type: ignore[arg-type]
+        started_at=row["started_at"],
+        duration=seconds,
+        tasks=row["tasks"],
+        done=done_of(row),
+        completed=row["completed"],
+        erred=row["erred"],
+        retried=row["retried"],
+        cancelled=row["cancelled"],
+        states=row["states"],
+        seconds=row["seconds"],
+        graph_bytes=row["graph_bytes"],
+        groups=_groups(scope, **of_it),
+        failures=_failures(scope, **of_it),
+    )
+
+
+def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
+    table = schema.task_group
+    columns = [table.c[name] for name in (
+        "name", "prefix", "tasks", "completed", "erred", "seconds", "output_bytes", "durations",
+        "longest",
+    )]  # fmt: skip
+    query = scope.select(table, *columns).where(
+        table.c.cluster == cluster, table.c.computation == computation
+    )
+    return [Group(**row) for row in scope.items(query)]
+
+
+_OF_FAILURE = ("type", "function", "count", "retried", "fingerprint", "computation", "last_at")
+
+
+def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
+    table = schema.failure
+    columns = [table.c[name] for name in _OF_FAILURE]
+    query = scope.select(table, *columns).where(
+        table.c.cluster == cluster, table.c.computation == computation
+    )
+    return [Failed(**row) for row in scope.items(query)]
+
+
+def _earlier(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
+    table = schema.failure
+    columns = [table.c[name] for name in _OF_FAILURE]
+    query = (
+        scope.select(table, *columns)
+        .where(table.c.cluster == cluster_id, table.c.computation != run.id)
+        .where(table.c.first_at <= run.ended_at)
+        .order_by(table.c.last_at.desc())
+        .limit(1)
+    )
+    return next((Failed(**row) for row in scope.items(query)), None)
+
+
+def _losses(scope: Scope, cluster_id: str, since: float | None, until: float | None) -> list[Loss]:
+    table = schema.worker_loss
+    columns = [table.c[name] for name in (
+        "id", "at", "reason", "expected", "processing", "memory_used", "memory_limit",
+        "nanny_memory", "tasks",
+    )]  # fmt: skip
+    query = scope.select(table, *columns).where(
+        table.c.cluster == cluster_id, table.c.expected.is_(False)
+    )
+    if since is not None:
+        query = query.where(table.c.at >= since)
+    if until is not None:
+        query = query.where(table.c.at <= until)
+    rows = scope.items(query.order_by(table.c.at.desc()).limit(_MOST_LOSSES))
+    return [Loss(**row) for row in rows]
+
+
+def _alone(scope: Scope, run: Run, cluster_id: str) -> bool:
+    """Return whether no other computation of the cluster ran for long while this one did."""
+    table = schema.computation
+    until = func.coalesce(table.c.stopped_at, run.ended_at)
+    rows = scope.connection.execute(
+        scope.select(table, table.c.started_at, until)
+        .where(table.c.cluster == cluster_id, table.c.id != run.id)
+        .where(table.c.started_at < run.ended_at)
+        .where(or_(table.c.stopped_at.is_(None), table.c.stopped_at > run.started_at))
+        .order_by(table.c.started_at.desc())
+        .limit(_MOST_OTHERS)
+    ).all()
+    together: float = sum(
+        max(0.0, min(ended, run.ended_at) - max(started, run.started_at)) for started, ended in rows
+    )
+    return together <= _ALONE * run.duration
+
+
+# --- profiles -------------------------------------------------------------------------------------
+
+
+def _profiled(scope: Scope, run: Run, cluster_id: str) -> meanwhile.Profiled:
+    which = Selection(cluster=cluster_id, since=run.started_at, until=run.ended_at)
+    profiles = newest_profiles(scope, which, _MOST_PROFILES)
+    if not profiles.items or profiles.more:
+        return meanwhile.Profiled()
+    merged = merge(profiles.items)
+    lines = lines_of(merged, merged.top)
+    top = max(lines, key=lambda line: line.self_seconds, default=None)
+    if top is None:
+        return meanwhile.Profiled(merged.top.seconds)
+    return meanwhile.Profiled(merged.top.seconds, f"{file_name(top.file)}:{top.line}", waits(top))

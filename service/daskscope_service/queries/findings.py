@@ -1,0 +1,67 @@
+"""Findings: what stands out about one computation or cluster, by what is known now."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from daskscope_service.insight.findings.finding import Finding
+from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
+from daskscope_service.insight.findings.rules import Judgement, judge
+from daskscope_service.queries import evidence
+from daskscope_service.queries.scope import Item, Scope
+from daskscope_service.telemetry.store import SeriesStore
+
+
+def judge_computation(
+    scope: Scope, store: SeriesStore, cluster_id: str, id: str
+) -> Judgement | None:
+    """Return what stands out about a computation; None where the workspace has no such."""
+    found = evidence.of_computation(scope, store, cluster_id, id)
+    return None if found is None else judge(found)
+
+
+def judge_cluster(scope: Scope, store: SeriesStore, cluster_id: str) -> Judgement | None:
+    """Return what stands out about a cluster; None where the workspace has no such."""
+    found = evidence.of_cluster(scope, store, cluster_id)
+    return None if found is None else judge(found)
+
+
+def add_to_computation(scope: Scope, store: SeriesStore, item: Item) -> Judgement:
+    """Give a computation ``headline``, ``findings`` and ``not_measured``."""
+    judgement = judge_computation(scope, store, item["cluster"], item["id"])
+    return _add(item, judgement, item["cluster"], item["id"], computation_headline)
+
+
+def add_to_cluster(scope: Scope, store: SeriesStore, item: Item) -> Judgement:
+    """Give a cluster the same."""
+    judgement = judge_cluster(scope, store, item["id"])
+    return _add(item, judgement, item["id"], None, cluster_headline)
+
+
+def _add(
+    item: Item, judgement: Judgement | None, cluster_id: str, computation_id: str | None, say: Any
+) -> Judgement:
+    judgement = judgement or Judgement((), {}, None)  # it was removed a moment ago
+    item["headline"] = say(item, judgement)
+    currency = (item.get("prices") or {}).get("currency")
+    item["findings"] = [
+        as_item(one) | {
+            "cluster": cluster_id,
+            "computation": computation_id,
+            "subject": "cluster" if computation_id is None else "computation",
+            "user": item["user"],
+            "at": item["started_at"],
+            "currency": currency,
+        }
+        for one in judgement.findings
+    ]  # fmt: skip
+    item["not_measured"] = judgement.not_measured
+    return judgement
+
+
+def as_item(one: Finding) -> Item:
+    """Return a finding as it is answered, but for whose it is."""
+    item = asdict(one)
+    del item["clause"]
+    return item | {"sentence": one.sentence}

@@ -1,0 +1,236 @@
+"""What a cluster did in a time, out of its time series: what the rules of ``insight`` look at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from daskscope import names
+from daskscope_service.insight.findings.evidence import Meanwhile, Run
+from daskscope_service.queries.scope import Item, Scope
+from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore, Unavailable
+
+#: What threads' time is measured in may be this much longer than the computation.
+_LONGER = 1.25
+#: Beats around a computation in which its numbers arrive.
+_BEATS = 3
+
+_GAUGES = (
+    names.WORKER_THREADS,
+    names.WORKER_COUNT,
+    names.WORKER_CPU,
+    names.TASK_COUNT,
+    names.MEMORY_LIMIT,
+    names.GPU_UTILIZATION,
+    names.GPU_MEMORY_USED,
+    names.GPU_MEMORY_LIMIT,
+)
+_COUNTERS = (names.SPILL_IO, names.TRANSFER_IO, names.TASK_TIME)
+OF_CLUSTER = (names.CLUSTER_IDLE, names.CLIENT_COUNT, *_GAUGES)
+
+#: What belongs to no task: it is of a time, and not of a computation.
+_OF_NO_TASK = ("idle", "paused", "unattributed")
+
+Series = Mapping[str, Sequence[Line]]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What profiles saw: thread-seconds, the line where threads were most, whether that waits."""
+
+    seconds: float | None = None
+    line: str | None = None
+    waits: bool | None = None
+
+
+def around(
+    store: SeriesStore, scope: Scope, cluster_id: str, since: float, until: float, interval: float
+) -> dict[str, list[Line]]:
+    """Return the series of a time: gauges of all of it, totals at its start and its end."""
+    margin = _BEATS * interval
+    found = read(store, scope, cluster_id, _GAUGES, since - margin, until + margin)
+    found |= read(store, scope, cluster_id, _COUNTERS, since - margin, since + margin)
+    at_end = read(store, scope, cluster_id, _COUNTERS, until - margin, until + margin)
+    for name, lines in at_end.items():
+        found[name] = _joined(found[name], lines)
+    return found
+
+
+def read(
+    store: SeriesStore,
+    scope: Scope,
+    cluster_id: str,
+    metrics: Iterable[names.Metric],
+    since: float,
+    until: float,
+) -> dict[str, list[Line]]:
+    """Return the lines of ``metrics``; none where what keeps them does not answer."""
+    wanted = [metric.name for metric in metrics]
+    found: dict[str, list[Line]] = defaultdict(list)
+    with suppress(Unavailable):  # then nothing was measured, as far as the rules know
+        found.update(store.query(scope.workspace, cluster_id, wanted, since, until, 1.0))
+    return found
+
+
+def _joined(first: Iterable[Line], then: Iterable[Line]) -> list[Line]:
+    """Return the lines of two times as those of both."""
+    joined: dict[tuple[Any, ...], Line] = {}
+    for line in (*first, *then):
+        key = (*sorted(line.attributes.items()), line.field)
+        before = joined.get(key)
+        points = {} if before is None else dict(zip(before.times, before.values, strict=True))
+        points |= dict(zip(line.times, line.values, strict=True))
+        times = sorted(points)
+        joined[key] = replace(line, times=times, values=[points[time] for time in times])
+    return list(joined.values())
+
+
+def values(lines: Iterable[Line]) -> list[float]:
+    """Return the values of all ``lines``."""
+    return [value for line in lines for value in line.values]
+
+
+def _between(line: Line, since: float, until: float) -> list[float]:
+    return [
+        value
+        for time, value in zip(line.times, line.values, strict=True)
+        if since <= time / 1000 <= until
+    ]
+
+
+def _most(lines: Iterable[Line], since: float, until: float, **state: str) -> float | None:
+    """Return the most that ``lines`` came to together; of one ``state`` where it is given."""
+    at: defaultdict[int, float] = defaultdict(float)
+    for line in lines:
+        if all(line.attributes.get(_attribute(key)) == value for key, value in state.items()):
+            for time, value in zip(line.times, line.values, strict=True):
+                if since <= time / 1000 <= until:
+                    at[time] += value
+    return max(at.values(), default=None)
+
+
+def _attribute(key: str) -> str:
+    return {"task": names.TASK_STATE, "worker": names.WORKER_STATE}[key]
+
+
+def during(
+    run: Run,
+    found: Series,
+    cluster: Item,
+    interval: float,
+    alone: bool,
+    profiled: Profiled,
+) -> Meanwhile:
+    """Return what the cluster did while ``run`` ran, out of :func:`around` that time."""
+    since, until = run.started_at, run.ended_at
+    late = until + 2 * interval
+    counts = found[names.TASK_COUNT.name]
+    threads = _most(found[names.WORKER_THREADS.name], since, late)
+    workers = _most(found[names.WORKER_COUNT.name], since, late)
+    cores = _most(found[names.WORKER_CPU.name], since, late)
+    use, memory_share, points = gpus(found, since, until)
+    # Of a total that is there for the first time, what was before is 0: unless nothing was measured
+    # then.
+    born = since - float(cluster["started_at"]) <= _BEATS * interval
+    seen = [time / 1000 for line in found[names.WORKER_COUNT.name] for time in line.times]
+    measured = (born or any(time <= since for time in seen)) and any(
+        time >= until - interval for time in seen
+    )
+    spilled, transferred = (
+        _grown(found[metric.name], since, late) for metric in (names.SPILL_IO, names.TRANSFER_IO)
+    )
+    activities, whole = _activities(run, found, interval, measured, alone)
+    return Meanwhile(
+        alone=alone,
+        threads=threads or cluster["peak_threads"] or None,
+        workers=workers or cluster["peak_workers"] or None,
+        activities=activities,
+        whole=whole,
+        # Dask counts no bytes before there are any.
+        spilled=_of(spilled, names.SPILL_DIRECTION, "write", measured),
+        unspilled=_of(spilled, names.SPILL_DIRECTION, "read", measured),
+        transferred=sum(transferred.values()) if measured and transferred else None,
+        most_waiting=_most(counts, since, until, task="waiting"),
+        most_unrunnable=_most(counts, since, until, task="no-worker"),
+        worker_cpu=None if cores is None or not workers else cores / workers,
+        profiled=profiled.seconds,
+        line=profiled.line,
+        line_waits=profiled.waits,
+        gpu_utilization=use,
+        gpu_memory_share=memory_share,
+        gpu_points=points,
+        busy_seconds=run.compute,
+    )
+
+
+def gpus(found: Series, since: float, until: float) -> tuple[float | None, float | None, int]:
+    """Return the most that the GPUs were used, how full their memory was, and by how many points.
+
+    Nobody knows what they did at a time of which there is no point.
+    """
+    used = [v for line in found[names.GPU_UTILIZATION.name] for v in _between(line, since, until)]
+    memory = _most(found[names.GPU_MEMORY_USED.name], since, until)
+    limit = _most(found[names.GPU_MEMORY_LIMIT.name], since, until)
+    share = memory / limit if memory is not None and limit else None
+    return max(used, default=None), share, len(used)
+
+
+def _of(
+    grown: Mapping[tuple[str, ...], float], attribute: str, value: str, measured: bool
+) -> float | None:
+    if not measured:
+        return None
+    return sum(amount for key, amount in grown.items() if f"{attribute}={value}" in key)
+
+
+def _grown(lines: Iterable[Line], since: float, until: float) -> dict[tuple[str, ...], float]:
+    """Return by how much each total grew from the last point before ``since`` to ``until``."""
+    grown: dict[tuple[str, ...], float] = {}
+    for line in lines:
+        before, after = _ends(line, since, until)
+        if after is not None:
+            key = tuple(f"{name}={value}" for name, value in sorted(line.attributes.items()))
+            grown[key] = max(after - (before or 0.0), 0.0)
+    return grown
+
+
+def _ends(line: Line, since: float, until: float) -> tuple[float | None, float | None]:
+    before = after = None
+    for time, value in zip(line.times, line.values, strict=True):
+        if time / 1000 <= since:
+            before = value
+        if time / 1000 <= until:
+            after = value
+    return before, after
+
+
+def _activities(
+    run: Run, found: Series, interval: float, measured: bool, alone: bool
+) -> tuple[dict[str, float], bool]:
+    """Return what the threads did while a computation ran, in thread-seconds by activity; and
+    whether that is all of their time.
+
+    Totals are known at beats. Where those are far from its start and end, what belongs to no task
+    is left out, and where another computation ran too, everything.
+    """
+    lines = found[names.TASK_TIME.name]
+    if not measured or not lines or len(lines) >= MOST_LINES:
+        return {}, False
+    times = sorted({time / 1000 for line in lines for time in line.times})
+    begin = max((time for time in times if time <= run.started_at), default=run.started_at)
+    end = min((time for time in times if time >= run.ended_at), default=times[-1])
+    whole = end - begin <= _LONGER * run.duration and end >= run.ended_at - interval / 2
+    if not whole and not alone:
+        return {}, False
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        before, after = _ends(line, run.started_at, end)
+        grown = (after or 0.0) - (before or 0.0)
+        prefix = line.attributes.get(names.TASK_PREFIX, "")
+        activity = line.attributes.get(names.TASK_ACTIVITY, "other")
+        if grown > 0 and (whole or prefix or activity not in _OF_NO_TASK):
+            seconds[activity] += grown
+    return dict(seconds), whole

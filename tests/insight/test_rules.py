@@ -1,0 +1,430 @@
+"""Each rule fires on its cause, with the numbers that were measured, and on nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daskscope_service.insight.findings.evidence import Evidence, Meanwhile
+from daskscope_service.insight.findings.rules import RULES, judge
+from daskscope_service.insight.findings.thresholds import DEFAULTS
+from tests.insight.constructed import (
+    GIB,
+    MIB,
+    START,
+    evidence,
+    failure,
+    first,
+    group,
+    loss,
+    of_cluster,
+    runs,
+    sentence,
+    without,
+)
+
+TINY = evidence(
+    run={
+        "tasks": 15000, "done": 15000, "completed": 15000, "duration": 16.4,
+        "seconds": {"compute": 0.606},
+        "groups": (group(tasks=15000, completed=15000, seconds={"compute": 0.606},
+                         durations=runs((14975, 0.00004), (25, 0.002)), longest=0.003),),
+    },
+    meanwhile={"activities": {"unattributed": 34.1, "executor": 8.5, "other": 4.6, "idle": 17.7,
+                              "thread-cpu": 0.5, "thread-noncpu": 0.1}},
+)  # fmt: skip
+SPILLING = evidence(
+    run={"duration": 2.1, "seconds": {"compute": 3.0},
+         "groups": (group(output_bytes=int(1.2 * GIB)),)},
+    cluster={"memory_limit": 763 * MIB},
+    meanwhile={"spilled": 855.0 * MIB, "unspilled": 612.0 * MIB,
+               "activities": {"thread-cpu": 3.0, "disk-write": 0.07, "disk-read": 0.5,
+                              "idle": 2.0}},
+)  # fmt: skip
+OUT_OF_MEMORY = evidence(
+    run={
+        "status": "erred", "erred": 2, "completed": 0, "done": 0, "tasks": 2, "duration": 20.0,
+        "groups": (group(name="grow", prefix="grow", tasks=2, completed=0, erred=2),),
+        "failures": (failure(type="KilledWorker", function="grow", count=2),),
+    },
+    losses=tuple(
+        loss(id=f"w{i}", nanny_memory=size * MIB, tasks={"grow": 1})
+        for i, size in enumerate((277, 290, 300, 305, 309))
+    ),
+)  # fmt: skip
+GIL = evidence(
+    run={"duration": 6.3, "tasks": 24, "completed": 24, "done": 24, "seconds": {"compute": 24.1},
+         "groups": (group(tasks=24, completed=24, durations=runs((24, 1.0)), longest=1.1),)},
+    meanwhile={"workers": 1.0, "worker_cpu": 0.98, "profiled": 12.6,
+               "activities": {"thread-cpu": 5.9, "thread-noncpu": 18.2, "idle": 1.0}},
+)  # fmt: skip
+TRANSFER = evidence(
+    run={"duration": 1.2, "tasks": 24, "completed": 24, "done": 24,
+         "seconds": {"compute": 0.002, "transfer": 6.0}, "groups": (group(tasks=24),)},
+    meanwhile={"transferred": 773.0 * MIB,
+               "activities": {"transfer": 2.4, "idle": 2.3, "thread-cpu": 0.002}},
+)  # fmt: skip
+STRAGGLER = evidence(
+    run={"duration": 21.05, "tasks": 64, "completed": 64, "done": 64,
+         "seconds": {"compute": 30.6},
+         "groups": (group(tasks=64, completed=64, durations=runs((63, 0.2), (1, 18.0)),
+                          longest=18.0),)},
+    meanwhile={"activities": {"idle": 53.9, "thread-noncpu": 30.5, "thread-cpu": 0.1},
+               "line": "work.py:3", "line_waits": True},
+)  # fmt: skip
+RETRIES = evidence(
+    run={"tasks": 60, "completed": 60, "done": 60, "retried": 120, "duration": 12.0,
+         "failures": (failure(type="ConnectionError", count=120, retried=120),)},
+)  # fmt: skip
+ONE_BAD_INPUT = evidence(
+    run={"status": "erred", "tasks": 200, "completed": 199, "done": 199, "erred": 1,
+         "groups": (group(tasks=200, completed=199, erred=1),),
+         "failures": (failure(type="ZeroDivisionError"),)},
+)  # fmt: skip
+DEPENDENTS = evidence(
+    run={"status": "erred", "tasks": 201, "completed": 199, "done": 199, "erred": 0},
+    earlier=failure(type="ZeroDivisionError", computation="c0"),
+)
+LARGE_GRAPH = evidence(
+    run={"graph_bytes": 96_000_000, "tasks": 4, "completed": 4, "done": 4, "duration": 2.0,
+         "seconds": {"compute": 0.2}, "groups": (group(tasks=4, completed=4),)},
+)  # fmt: skip
+SERIAL = evidence(
+    run={"tasks": 40, "completed": 40, "done": 40, "duration": 12.2, "seconds": {"compute": 12.1},
+         "groups": (group(tasks=40, completed=40, durations=runs((40, 0.3)), longest=0.31),)},
+    meanwhile={"threads": 8.0, "most_waiting": 34.0,
+               "activities": {"idle": 86.9, "thread-noncpu": 12.0, "thread-cpu": 0.1},
+               "line_waits": True},
+)  # fmt: skip
+WAITING = evidence(
+    run={"duration": 20.2, "tasks": 40, "completed": 40, "done": 40, "seconds": {"compute": 40.0},
+         "groups": (group(tasks=40, completed=40, durations=runs((40, 1.0)), longest=1.0),)},
+    meanwhile={"threads": 2.0, "worker_cpu": 0.01, "line": "work.py:96", "line_waits": True,
+               "activities": {"thread-noncpu": 39.99, "thread-cpu": 0.01, "idle": 0.3}},
+)  # fmt: skip
+CANCELLED = evidence(
+    run={"status": "cancelled", "tasks": 200, "completed": 44, "done": 44, "cancelled": 156,
+         "duration": 6.0, "seconds": {"compute": 22.0}},
+)  # fmt: skip
+TOO_FEW = evidence(
+    run={"tasks": 2, "completed": 2, "done": 2, "duration": 15.0, "seconds": {"compute": 29.8},
+         "groups": (group(tasks=2, completed=2, durations=runs((2, 14.9)), longest=14.9),)},
+    meanwhile={"threads": 8.0, "worker_cpu": 1.0,
+               "activities": {"idle": 92.0, "thread-cpu": 28.0}},
+)  # fmt: skip
+UNRUNNABLE = evidence(
+    run={"status": "running", "tasks": 1, "completed": 0, "done": 0, "duration": 38.0,
+         "states": {"no-worker": 1}, "seconds": {}, "groups": (group(tasks=1, completed=0),)},
+)  # fmt: skip
+UNUSED_GPU = evidence(
+    run={"duration": 120.0, "seconds": {"compute": 400.0}},
+    cluster={"gpu_workers": 2},
+    meanwhile={"gpu_utilization": 0.0, "gpu_memory_share": 0.01, "gpu_points": 12,
+               "busy_seconds": 400.0},
+)  # fmt: skip
+
+SICK: dict[str, Evidence] = {
+    "tiny-tasks": TINY,
+    "spilling": SPILLING,
+    "out-of-memory": OUT_OF_MEMORY,
+    "gil-bound": GIL,
+    "transfer-bound": TRANSFER,
+    "straggler": STRAGGLER,
+    "retries": RETRIES,
+    "failed": ONE_BAD_INPUT,
+    "upstream-failed": DEPENDENTS,
+    "large-graph": LARGE_GRAPH,
+    "serial-chain": SERIAL,
+    "waiting": WAITING,
+    "cancelled": CANCELLED,
+    "too-few-tasks": TOO_FEW,
+    "unrunnable": UNRUNNABLE,
+    "unused-gpu": UNUSED_GPU,
+    "silent": of_cluster({"status": "lost"}),
+    "idle-cluster": of_cluster({"idle_seconds": 44.0, "held_by": {"clients": 1}}),
+    "over-provisioned-memory": of_cluster(
+        {"peak_memory": 194 * MIB, "memory_limit": int(11.2 * GIB), "duration": 16.2,
+         "prices": {"gib": 0.36}, "currency": "USD"}
+    ),
+    "paused": evidence(
+        meanwhile={"activities": {"paused": 12.0, "thread-cpu": 50.0, "idle": 3.6}}
+    ),
+    "recomputed": evidence(
+        run={"completed": 140, "done": 100},
+        losses=(loss(reason="process died", nanny_memory=None),),
+    ),
+}  # fmt: skip
+
+
+def test_there_is_a_sick_case_for_every_rule() -> None:
+    assert SICK.keys() == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("cause", SICK)
+def test_the_first_finding_names_the_cause(cause: str) -> None:
+    assert first(SICK[cause]) == cause
+
+
+@pytest.mark.parametrize("cause", SICK)
+def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) -> None:
+    finding = judge(SICK[cause]).shown[0]
+    assert finding.evidence
+    assert finding.actions or cause == "cancelled"
+    assert finding.share is None or 0 <= finding.share <= 1
+    if finding.saving is not None:
+        assert 0 <= finding.saving.low <= finding.saving.high
+        assert finding.saving.formula
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("tiny-tasks", "Its 15,000 tasks took 40 µs each, and Dask needs up to 1 ms for each: "
+         "computing was 1\N{NO-BREAK SPACE}% of the threads' time."),
+        ("spilling", "Its results did not fit into memory: 855 MiB of 1.2 GiB were written to "
+         "disk, and 612 MiB were read back."),
+        ("out-of-memory", "Its tasks of grow ran 5 workers out of memory, at 277 MiB to 309 MiB of "
+         "the 286 MiB that each may use; Dask gave up."),
+        ("gil-bound", "The 4 threads of each worker ran one at a time (0.98 of a core was used): "
+         "Python code holds the GIL, at work.py:22."),
+        ("transfer-bound", "Its tasks waited for data: transfers took 6.0 s and computing 2 ms; "
+         "773 MiB were sent."),
+        ("straggler", "One of 64 tasks of work took 18.0 s, half of them up to 300 ms; threads had "
+         "nothing to do for 64\N{NO-BREAK SPACE}% of the time."),
+        ("retries", "120 of 180 runs failed with ConnectionError and were run again."),
+        ("failed", "1 of 200 tasks of work raised ZeroDivisionError; 199 tasks are done."),
+        ("upstream-failed", "2 of 201 tasks were not run: a task that they need had failed; the "
+         "last exception on the cluster before was ZeroDivisionError in work."),
+        ("large-graph", "Its graph carries 91.6 MiB for 4 tasks, 22.9 MiB each."),
+        ("serial-chain", "Its 40 tasks ran one after another, each needed the one before: threads "
+         "had nothing to do for 88\N{NO-BREAK SPACE}% of the time."),
+        ("waiting", "Its tasks waited: of 40.0 s in threads 10 ms were on a CPU, at work.py:96."),
+        ("cancelled", "Its client gave up 156 tasks before they had run; its tasks had computed "
+         "for 22.0 s."),
+        ("too-few-tasks", "It had 2 tasks for 8 threads, which had nothing to do for "
+         "77\N{NO-BREAK SPACE}% of the time."),
+        ("unrunnable", "1 task waits for a worker that can run it: none of 2 workers has what it "
+         "asks for."),
+        ("idle-cluster", "It is idle for 44.0 s, and kept for 1 client connected."),
+        ("over-provisioned-memory", "Its workers used at most 194 MiB of 11.2 GiB: "
+         "98\N{NO-BREAK SPACE}% of the memory lay idle (0.0178 USD)."),
+        ("unused-gpu", "2 workers have GPUs, which were used for at most 0\N{NO-BREAK SPACE}% "
+         "while tasks ran for 6 min 40 s."),
+    ],
+)  # fmt: skip
+def test_the_sentence_has_the_numbers(cause: str, said: str) -> None:
+    assert sentence(SICK[cause]) == said
+
+
+HEALTHY: dict[str, Evidence] = {
+    "computing": evidence(),
+    # The nearest healthy runs, by the numbers that were measured of them.
+    "oversubscribed CPU, no GIL": without(
+        evidence(run={"seconds": {"compute": 24.0}, "duration": 6.4}),
+        workers=2.0, worker_cpu=0.98, profiled=26.0,
+        activities={"thread-cpu": 11.3, "thread-noncpu": 12.7, "idle": 1.0},
+    ),
+    "a host at load 16": without(
+        evidence(run={"seconds": {"compute": 60.0}}),
+        worker_cpu=0.2, activities={"thread-cpu": 5.0, "thread-noncpu": 55.0, "idle": 4.0},
+    ),
+    "first task of each worker imports numpy": evidence(
+        run={"duration": 2.17, "seconds": {"compute": 4.0},
+             "groups": (group(tasks=40, completed=40, durations=runs((38, 0.09), (2, 1.22)),
+                              longest=1.22),)},
+        meanwhile={"activities": {"idle": 4.0, "thread-cpu": 4.0}},
+    ),
+    "a reduce waits for its map": evidence(
+        run={"tasks": 135, "completed": 135, "done": 135, "seconds": {"compute": 52.0}},
+        meanwhile={"most_waiting": 13.0,
+                   "activities": {"idle": 12.5, "thread-cpu": 50.0, "thread-noncpu": 2.0}},
+    ),
+    "transfers that computing hides": evidence(
+        run={"seconds": {"compute": 58.0, "transfer": 30.0}},
+        meanwhile={"activities": {"thread-cpu": 58.0, "transfer": 4.0, "idle": 3.0}},
+    ),
+    "spilled, and never read back": evidence(
+        meanwhile={"spilled": 900.0 * MIB, "unspilled": 20.0 * MIB}
+    ),
+    "a few retried runs": evidence(
+        run={"retried": 3, "failures": (failure(count=3, retried=3),)}
+    ),
+    "small tasks that come slowly": evidence(
+        run={"tasks": 3000, "completed": 3000, "done": 3000, "duration": 600.0,
+             "seconds": {"compute": 6.0},
+             "groups": (group(tasks=3000, completed=3000, durations=runs((3000, 0.002))),)},
+        meanwhile={"activities": {"idle": 2390.0, "thread-cpu": 6.0}},
+    ),
+    "a large graph of many tasks": evidence(
+        run={"graph_bytes": 60_000_000, "tasks": 100_000, "completed": 100_000, "done": 100_000,
+             "duration": 300.0, "seconds": {"compute": 1100.0},
+             "groups": (group(tasks=100_000, completed=100_000,
+                              durations=runs((100_000, 0.011))),)},
+    ),
+    "a large graph of a long run": evidence(
+        run={"graph_bytes": 96_000_000, "duration": 3600.0, "seconds": {"compute": 14000.0}}
+    ),
+    "one task that uses all cores itself": evidence(
+        run={"tasks": 2, "completed": 2, "done": 2, "duration": 60.0,
+             "seconds": {"compute": 110.0},
+             "groups": (group(tasks=2, completed=2, durations=runs((2, 55.0)), longest=56.0),)},
+        meanwhile={"threads": 8.0, "worker_cpu": 4.0,
+                   "activities": {"idle": 370.0, "thread-cpu": 110.0}},
+    ),
+    "a short interactive run": evidence(
+        run={"tasks": 20, "completed": 20, "done": 20, "duration": 0.4,
+             "seconds": {"compute": 0.38}, "groups": (group(tasks=20, completed=20),)},
+        meanwhile={"whole": False, "activities": {"thread-cpu": 0.3}},
+    ),
+    "workers are on their way": evidence(
+        run={"status": "running", "duration": 45.0, "completed": 0, "done": 0,
+             "states": {"no-worker": 100}, "seconds": {}},
+        cluster={"held_by": {"workers starting": 4}},
+    ),
+    "one GPU of four is used": evidence(
+        run={"duration": 120.0, "seconds": {"compute": 400.0}},
+        cluster={"gpu_workers": 4},
+        meanwhile={"gpu_utilization": 0.04, "gpu_points": 12, "busy_seconds": 400.0},
+    ),
+    "a GPU whose memory is full": evidence(
+        run={"duration": 120.0, "seconds": {"compute": 400.0}},
+        cluster={"gpu_workers": 1},
+        meanwhile={"gpu_utilization": 0.0, "gpu_memory_share": 0.8, "gpu_points": 12,
+                   "busy_seconds": 400.0},
+    ),
+    "a pause between two cells": of_cluster({"idle_seconds": 12.0, "held_by": {"clients": 1}}),
+    "a cluster that takes the machine's memory": of_cluster(
+        {"peak_memory": 900 * MIB, "memory_limit": 64 * GIB, "duration": 7200.0}
+    ),
+    "one that stopped after it had worked": of_cluster(
+        {"status": "stopped", "duration": 600.0},
+        meanwhile=Meanwhile(idle_longest=45.0, most_clients=1.0),
+    ),
+    "workers that were asked to leave": evidence(
+        run={"completed": 100}, losses=(loss(expected=True, reason="closed"),)
+    ),
+    "another computation's worker ran out of memory": evidence(
+        losses=(loss(tasks={"other": 3}),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_healthy_work_sets_nothing_off(case: str) -> None:
+    assert judge(HEALTHY[case]).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "sick", "fields"),
+    [
+        ("spilling", SPILLING, {"spilled": None}),
+        ("straggler", STRAGGLER, {"alone": False, "whole": False}),
+        ("serial-chain", SERIAL, {"most_waiting": None}),
+        ("gil-bound", GIL, {"profiled": None}),
+        ("waiting", WAITING, {"line_waits": None}),
+        ("unused-gpu", UNUSED_GPU, {"gpu_points": 0}),
+    ],
+)  # fmt: skip
+def test_a_rule_without_its_signal_says_so_and_finds_nothing(
+    rule: str, sick: Evidence, fields: dict[str, Any]
+) -> None:
+    judgement = judge(without(sick, **fields))
+    assert rule not in {finding.rule for finding in judgement.findings}
+    assert judgement.not_measured[rule]
+
+
+def test_what_other_computations_did_is_not_laid_at_its_door() -> None:
+    for cause in ("spilling", "serial-chain", "gil-bound", "waiting", "unused-gpu"):
+        assert first(without(SICK[cause], alone=False)) != cause
+
+
+def test_a_cause_suppresses_its_effects() -> None:
+    judgement = judge(STRAGGLER)
+    by_rule = {finding.rule: finding for finding in judgement.findings}
+    assert [finding.rule for finding in judgement.shown] == ["straggler"]
+    assert by_rule.keys() == {"straggler"} or by_rule["waiting"].suppressed_by == "straggler"
+    deaths = judge(OUT_OF_MEMORY)
+    assert [finding.rule for finding in deaths.shown] == ["out-of-memory"]
+    assert {f.rule: f.suppressed_by for f in deaths.findings}["failed"] == "out-of-memory"
+
+
+def test_no_advice_on_the_speed_of_what_failed_early() -> None:
+    early = evidence(
+        run={"status": "erred", "tasks": 15000, "done": 5000, "completed": 5000, "erred": 1,
+             "duration": 6.0, "seconds": {"compute": 0.2},
+             "failures": (failure(),)},
+    )  # fmt: skip
+    assert {finding.rule for finding in judge(early).findings} == {"failed"}
+
+
+def test_what_cost_little_is_a_notice_and_what_cost_much_a_warning() -> None:
+    assert judge(TRANSFER).shown[0].severity == "notice"  # 2.4 thread-seconds
+    assert judge(STRAGGLER).shown[0].severity == "warning"  # 54
+    assert judge(ONE_BAD_INPUT).shown[0].severity == "critical"
+
+
+def test_findings_have_their_costs_where_there_are_prices() -> None:
+    priced = evidence(
+        run={"duration": 21.05, "tasks": 64, "completed": 64, "done": 64,
+             "seconds": {"compute": 30.6}, "groups": STRAGGLER.run.groups if STRAGGLER.run else ()},
+        cluster={"cost": 0.24, "currency": "USD"},
+        meanwhile={"activities": {"idle": 53.9, "thread-noncpu": 30.5, "thread-cpu": 0.1}},
+    )  # fmt: skip
+    finding = judge(priced).shown[0]
+    assert finding.rule == "straggler"
+    assert finding.seconds is not None
+    assert finding.cost == pytest.approx(finding.seconds * 0.001)
+    assert judge(STRAGGLER).shown[0].cost is None
+
+
+def test_where_nothing_stands_out_it_says_how_much_the_threads_computed() -> None:
+    assert judge(evidence()).nothing == (
+        "Nothing stands out: its threads computed 91\N{NO-BREAK SPACE}% of the time."
+    )
+    slow = evidence(run={"seconds": {"compute": 13.0}})
+    assert judge(slow).nothing == (
+        "No known cause stands out; its threads computed 20\N{NO-BREAK SPACE}% of the time."
+    )
+    assert judge(evidence(meanwhile={"alone": False})).nothing is None
+    assert judge(TINY).nothing is None
+
+
+def test_a_straggler_is_named_by_thresholds_that_can_be_set() -> None:
+    found = evidence(
+        run={"duration": 21.05, "tasks": 64, "completed": 64, "done": 64,
+             "seconds": {"compute": 30.6}, "groups": STRAGGLER.run.groups if STRAGGLER.run else ()},
+        meanwhile={"activities": {"idle": 53.9, "thread-noncpu": 30.5, "thread-cpu": 0.1}},
+        thresholds={**DEFAULTS, "straggler.duration": 60.0},
+    )  # fmt: skip
+    assert first(found) is None
+
+
+def test_tasks_that_waited_for_a_worker_are_named_after_the_cluster_has_gone() -> None:
+    gone = evidence(
+        run={"status": "cancelled", "tasks": 1, "completed": 0, "done": 0, "cancelled": 1,
+             "duration": 40.0, "states": {}, "seconds": {}},
+        cluster={"status": "stopped"},
+        meanwhile={"most_unrunnable": 1.0},
+    )  # fmt: skip
+    assert first(gone) == "unrunnable"
+    assert sentence(gone) == (
+        "1 task waited for a worker that can run it: none of 2 workers had what it asked for."
+    )
+    assert first(without(gone, most_unrunnable=0.0)) == "cancelled"
+
+
+def test_an_idle_cluster_says_so_after_it_has_stopped() -> None:
+    stopped = of_cluster(
+        {"status": "stopped", "duration": 49.0, "cost": 0.2, "idle_cost": 0.196, "currency": "USD"},
+        meanwhile=Meanwhile(idle_longest=48.1, most_clients=1.0),
+    )
+    assert sentence(stopped) == (
+        "It was idle for 48.1 s of the 49.0 s that it was up (0.20 USD of 0.20 USD), with 1 client "
+        "connected."
+    )
+
+
+def test_times_of_losses_bound_what_they_are_blamed_for() -> None:
+    early = loss(at=START - 30, tasks={"work": 1})
+    assert first(evidence(losses=(early,))) is None
