@@ -22,8 +22,8 @@ from typing import Any
 from flask import Flask
 
 from daskscope import defaults, names, protocol
-from daskscope.observe.events import MAX_TOPICS
-from daskscope.observe.failures import MAX_TYPES
+from daskscope.observe.errors.failures import MAX_TYPES
+from daskscope.observe.messages.events import MAX_TOPICS
 from daskscope.observe.naming import MAX_PREFIXES
 from daskscope_service.api.openapi import document
 from daskscope_service.api.parameters import LIST

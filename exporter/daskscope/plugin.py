@@ -20,8 +20,8 @@ from daskscope.config import Settings, by_name, of_client
 from daskscope.containment import Contained, contain
 from daskscope.errors import ConfigurationError
 from daskscope.explanation.report import Explanation
-from daskscope.observe.environment import read_once
-from daskscope.observe.opt_outs import refused_by
+from daskscope.observe.cluster.environment import read_once
+from daskscope.observe.cluster.opt_outs import refused_by
 from daskscope.session import ObservationSession, until
 from daskscope.version import __version__
 

@@ -18,16 +18,16 @@ from daskscope.config import Settings
 from daskscope.containment import contain, each_guarded, guarded
 from daskscope.cutting import without_middle
 from daskscope.names import OTHER
-from daskscope.observe.call_tree import MAX_SOURCE_LINE
-from daskscope.observe.code import MAX_CODE
-from daskscope.observe.events import RawEvent
-from daskscope.observe.exception_chain import ExceptionChain
-from daskscope.observe.exception_types import OWN_WORDS
-from daskscope.observe.failures import RawFailure
-from daskscope.observe.groups import Traced
-from daskscope.observe.logs import LogRecord
-from daskscope.observe.opt_outs import OptOuts
+from daskscope.observe.cluster.opt_outs import OptOuts
+from daskscope.observe.errors.exception_chain import ExceptionChain
+from daskscope.observe.errors.exception_types import OWN_WORDS
+from daskscope.observe.errors.failures import RawFailure
+from daskscope.observe.messages.events import RawEvent
+from daskscope.observe.messages.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
+from daskscope.observe.tasks.code import MAX_CODE
+from daskscope.observe.tasks.groups import Traced
+from daskscope.observe.workers.call_tree import MAX_SOURCE_LINE
 from daskscope.scrubbing import (
     Scrubber,
     shortened,

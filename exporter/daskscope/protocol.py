@@ -299,7 +299,7 @@ class Computation:
     lost runs again. ``retried`` counts runs that were repeated after they failed. ``frames`` is
     the user's call stack, outermost first: None where it was refused, empty where none is known.
     ``trace_id`` is the W3C id (32 hex digits) of its trace. ``user`` is whose client sent it,
-    ``unknown`` where nobody said (:class:`daskscope.observe.users.Users`).
+    ``unknown`` where nobody said (:class:`daskscope.observe.cluster.users.Users`).
 
     ``cancelled`` counts tasks that were given up before they had run. ``annotations`` are those
     that the whole graph carries, as short texts: made around the call, not where a collection was

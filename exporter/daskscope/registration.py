@@ -22,7 +22,7 @@ from daskscope.config import Settings, path_of, settings
 from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import address_of, install_on_scheduler, not_seen
-from daskscope.observe import environment
+from daskscope.observe.cluster import environment
 from daskscope.plugin import NAME, Installed, Plugin, Registrant, asked
 from daskscope.plugin import install as put_into
 from daskscope.propagate import send_context_with_graphs

@@ -26,14 +26,14 @@ from daskscope.explanation.dry_run import OwnNumbers
 from daskscope.explanation.latest_rows import LatestRows
 from daskscope.explanation.report import Explanation, explain
 from daskscope.jupyter_kernel import before_kernel_ends
-from daskscope.observe.logs import watch_logs
+from daskscope.observe.messages.logs import watch_logs
 from daskscope.observe.observer import Observer
-from daskscope.observe.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
-from daskscope.observe.profile import Window
-from daskscope.observe.shutdown_hook import ShutdownHook
 from daskscope.observe.snapshot import Observed
 from daskscope.observe.weight import weight
-from daskscope.observe.worker_cpu import watch_processes
+from daskscope.observe.workers.cpu import watch_processes
+from daskscope.observe.workers.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
+from daskscope.observe.workers.profile import Window
+from daskscope.observe.workers.shutdown_hook import ShutdownHook
 from daskscope.otlp.emitter import Emitter, disabled_by_environment
 from daskscope.otlp.environment import OTLPEnvironment
 from daskscope.otlp.traces import sampling

@@ -1,9 +1,9 @@
 """Log records, read where they are made: on the workers, and in the scheduler's process.
 
-This file is also sent to the workers, as text, and run there (``daskscope.observe.logs``): they may
-lack daskscope, and have another Python than the scheduler. So it needs nothing but the standard
-library, distributed, and ``daskscope.containment`` and ``daskscope.cutting``, which go along, and a
-Python as old as distributed takes.
+This file is also sent to the workers, as text, and run there
+(``daskscope.observe.messages.logs``): they may lack daskscope, and have another Python than the
+scheduler. So it needs nothing but the standard library, distributed, and ``daskscope.containment``
+and ``daskscope.cutting``, which go along, and a Python as old as distributed takes.
 
 Records are taken where ``logging`` hands them to the handlers. A handler of our own at the root
 would miss loggers that do not propagate, as Dask's; would turn the user's ``basicConfig`` into

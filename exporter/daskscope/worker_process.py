@@ -1,6 +1,6 @@
 """What a worker's process is at, as it says itself: what Dask's own metrics of a worker lack.
 
-This file is also sent to the workers, as text, and run there (``daskscope.observe.worker_cpu``):
+This file is also sent to the workers, as text, and run there (``daskscope.observe.workers.cpu``):
 they may lack daskscope, and have another Python than the scheduler. So it needs nothing but the
 standard library, distributed with what comes with it, and ``daskscope.containment``, which goes
 along; and a Python as old as distributed takes.

@@ -23,13 +23,13 @@ from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope.config import settings
-from daskscope.observe.events import MAX_EVENTS
-from daskscope.observe.failures import MAX_FAILURES
-from daskscope.observe.logs import MAX_RECORDS
+from daskscope.observe.errors.failures import MAX_FAILURES
+from daskscope.observe.messages.events import MAX_EVENTS
+from daskscope.observe.messages.logs import MAX_RECORDS
 from daskscope.observe.naming import MAX_PREFIXES
 from daskscope.observe.observer import Observer
 from daskscope.observe.weight import weight
-from daskscope.observe.worker_metrics import MAX_KEYS
+from daskscope.observe.workers.metrics import MAX_KEYS
 from tests.bench.results import Figure
 
 WORKERS, THREADS = 1_000, 4

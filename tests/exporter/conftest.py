@@ -15,7 +15,8 @@ from distributed import Client, LocalCluster, Scheduler
 from distributed.protocol.pickle import dumps
 
 import daskscope
-from daskscope.observe import calls, groups
+from daskscope.observe.cluster import calls
+from daskscope.observe.tasks import groups
 from daskscope.plugin import NAME
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE, wait_until

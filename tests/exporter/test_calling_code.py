@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import daskscope
 from daskscope import calling_code
 from daskscope.config import settings
-from daskscope.observe.code import cut
+from daskscope.observe.tasks.code import cut
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 

@@ -23,12 +23,12 @@ import daskscope
 from daskscope import names
 from daskscope.background import MAX_WAITING_BYTES
 from daskscope.names import OTHER
-from daskscope.observe import code as observed_code
-from daskscope.observe.cluster import MAX_DASK_PREFIXES
-from daskscope.observe.events import MAX_EVENT_BYTES, MAX_TOPICS
-from daskscope.observe.failures import MAX_TYPES
-from daskscope.observe.groups import MAX_DEPENDENCIES, MAX_GROUPS
+from daskscope.observe.cluster.cluster import MAX_DASK_PREFIXES
+from daskscope.observe.errors.failures import MAX_TYPES
+from daskscope.observe.messages.events import MAX_EVENT_BYTES, MAX_TOPICS
 from daskscope.observe.naming import MAX_PREFIXES
+from daskscope.observe.tasks import code as observed_code
+from daskscope.observe.tasks.groups import MAX_DEPENDENCIES, MAX_GROUPS
 from daskscope.observe.weight import weight
 from daskscope.plugin import Plugin
 from daskscope.privacy import Privacy

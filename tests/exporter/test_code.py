@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskscope import protocol
-from daskscope.observe.code import MAX_CODE, CodeOfGraphs, cut
+from daskscope.observe.tasks.code import MAX_CODE, CodeOfGraphs, cut
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 

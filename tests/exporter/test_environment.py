@@ -20,8 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 import daskscope
 from daskscope import names, protocol
-from daskscope.observe import environment
-from daskscope.observe.environment import deployment_of
+from daskscope.observe.cluster import environment
+from daskscope.observe.cluster.environment import deployment_of
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
 from tests.exporter.recorder import Recorder

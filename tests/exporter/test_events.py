@@ -11,7 +11,7 @@ from distributed import Client, Future
 
 from daskscope import names
 from daskscope.messages import LEFT_OUT, MAX_DEPTH, MAX_ITEMS, Safe, json_safe, of_dask
-from daskscope.observe.events import MISSPELT
+from daskscope.observe.messages.events import MISSPELT
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 

@@ -11,7 +11,7 @@ from distributed.core import error_message
 from distributed.protocol.serialize import Serialized, serialize
 
 from daskscope import protocol
-from daskscope.observe.exception_chain import (
+from daskscope.observe.errors.exception_chain import (
     MAX_CAUSES,
     MAX_FRAMES,
     MAX_PICKLE,

@@ -14,8 +14,8 @@ from dask.typing import Key
 from distributed.core import error_message
 from distributed.protocol.serialize import Serialized, serialize, to_serialize
 
-from daskscope.observe.exception_types import exception_type
-from daskscope.observe.failures import Failures, fingerprint
+from daskscope.observe.errors.exception_types import exception_type
+from daskscope.observe.errors.failures import Failures, fingerprint
 
 pytestmark = pytest.mark.contract
 
@@ -187,7 +187,7 @@ def _add(failures: Failures, name: str, key: Key = "a-key") -> None:
 def test_those_that_are_not_seen_for_longest_make_room_and_go_on_from_their_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("daskscope.observe.failures.MAX_FAILURES", 2)
+    monkeypatch.setattr("daskscope.observe.errors.failures.MAX_FAILURES", 2)
     failures = Failures(Counter())
     for name in ("often", "seldom", "often", "new"):
         _add(failures, name)
@@ -204,8 +204,8 @@ def test_those_that_are_not_seen_for_longest_make_room_and_go_on_from_their_coun
 def test_retries_that_are_not_told_with_what_failed_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("daskscope.observe.failures.MAX_FAILURES", 1)
-    monkeypatch.setattr("daskscope.observe.failures.MAX_RAISED", 2)
+    monkeypatch.setattr("daskscope.observe.errors.failures.MAX_FAILURES", 1)
+    monkeypatch.setattr("daskscope.observe.errors.failures.MAX_RAISED", 2)
     drops: Counter[str] = Counter()
     failures = Failures(drops)
     for name, key in (("a", "forgotten"), ("made-room", ("x", 1)), ("told", "y")):

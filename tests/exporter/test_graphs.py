@@ -10,7 +10,7 @@ import dask.array as da
 import pytest
 from distributed import Client, Event, wait
 
-from daskscope.observe.graphs import (
+from daskscope.observe.tasks.graphs import (
     MAX_ANNOTATIONS,
     MAX_CHARACTERS,
     MAX_VALUES,

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from daskscope import protocol
-from daskscope.observe.idle import MAX_STEP, PATIENCE, Idle
+from daskscope.observe.cluster.idle import MAX_STEP, PATIENCE, Idle
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder

@@ -10,9 +10,9 @@ import pytest
 from distributed.scheduler import Scheduler
 from tornado.ioloop import PeriodicCallback
 
-from daskscope.observe import load
-from daskscope.observe.load import Load
-from daskscope.observe.loop_tick_hook import LoopTickHook
+from daskscope.observe.cluster import load
+from daskscope.observe.cluster.load import Load
+from daskscope.observe.cluster.loop_tick_hook import LoopTickHook
 
 TICK = 0.02
 HOUR = 3600.0

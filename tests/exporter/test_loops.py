@@ -14,7 +14,7 @@ from distributed.client import SourceCode
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.observe import computations, groups, loops
+from daskscope.observe.tasks import computations, groups, loops
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, hold, inc

@@ -24,16 +24,16 @@ from tornado.ioloop import PeriodicCallback
 
 import daskscope
 from daskscope import names, protocol
-from daskscope.observe import losses as losses_module
-from daskscope.observe.logs import LAST_LINES
-from daskscope.observe.losses import (
+from daskscope.observe.naming import Naming
+from daskscope.observe.workers import losses as losses_module
+from daskscope.observe.workers.losses import (
+    LAST_LINES,
     LOSSES_AT_ONCE,
     MAX_DETAIL_BYTES,
     MAX_LOSSES,
     MAX_PREFIXES,
     Losses,
 )
-from daskscope.observe.naming import Naming
 from daskscope.plugin import NAME
 from daskscope.size import size_of
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs

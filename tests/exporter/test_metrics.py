@@ -18,8 +18,8 @@ from distributed.core import Status
 
 import daskscope
 from daskscope import names, protocol
-from daskscope.observe.cost import Cost
-from daskscope.observe.idle import MAX_STEP, Idle
+from daskscope.observe.cluster.cost import Cost
+from daskscope.observe.cluster.idle import MAX_STEP, Idle
 from daskscope.plugin import NAME
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder

@@ -9,11 +9,13 @@ from distributed import Client, LocalCluster
 
 import daskscope
 from daskscope import names
-from daskscope.observe import failures, graph_intake, naming
-from daskscope.observe.code import CodeOfGraphs
-from daskscope.observe.groups import Group
-from daskscope.observe.loops import Loops
-from daskscope.observe.workers import Workers
+from daskscope.observe import naming
+from daskscope.observe.errors import failures
+from daskscope.observe.tasks import graph_intake
+from daskscope.observe.tasks.code import CodeOfGraphs
+from daskscope.observe.tasks.groups import Group
+from daskscope.observe.tasks.loops import Loops
+from daskscope.observe.workers.workers import Workers
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 

@@ -22,10 +22,10 @@ from distributed.metrics import time
 
 from daskscope import protocol
 from daskscope import session as running_module
-from daskscope.observe import call_tree
-from daskscope.observe import profile as profile_module
-from daskscope.observe.call_tree import CallTree
-from daskscope.observe.profile import Profiles
+from daskscope.observe.workers import call_tree
+from daskscope.observe.workers import profile as profile_module
+from daskscope.observe.workers.call_tree import CallTree
+from daskscope.observe.workers.profile import Profiles
 from daskscope.plugin import NAME
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register

@@ -10,7 +10,7 @@ import pytest
 
 from daskscope import protocol
 from daskscope.config import settings
-from daskscope.observe.opt_outs import OptOuts
+from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.privacy import Privacy
 from tests.service.beats import make_beat, make_cluster
 

@@ -23,7 +23,7 @@ import daskscope
 from daskscope import plugin
 from daskscope.config import Settings, path_of
 from daskscope.defaults import leaves
-from daskscope.observe import environment
+from daskscope.observe.cluster import environment
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder

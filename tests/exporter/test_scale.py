@@ -17,8 +17,8 @@ from distributed.scheduler import Scheduler, WorkerState
 
 import daskscope
 from daskscope import names, protocol
-from daskscope.observe import losses
 from daskscope.observe.observer import Observer
+from daskscope.observe.workers import losses
 from daskscope.plugin import NAME
 from tests.exporter.conftest import Register, collect_garbage
 from tests.exporter.recorder import Recorder

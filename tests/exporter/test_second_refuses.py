@@ -14,7 +14,7 @@ from distributed.metrics import time
 import daskscope
 from daskscope import dask_setup, names
 from daskscope.config import settings
-from daskscope.observe.opt_outs import MAX_CLIENTS, MAX_COMPUTATIONS, OptOuts
+from daskscope.observe.cluster.opt_outs import MAX_CLIENTS, MAX_COMPUTATIONS, OptOuts
 from daskscope.plugin import NAME, Plugin, Registrant
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.recorder import Recorder

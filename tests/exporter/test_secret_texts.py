@@ -10,11 +10,11 @@ import pytest
 
 from daskscope import protocol
 from daskscope.config import settings
-from daskscope.observe.events import RawEvent
-from daskscope.observe.exception_chain import Cause, ExceptionChain
-from daskscope.observe.failures import RawFailure
-from daskscope.observe.logs import LogRecord
-from daskscope.observe.opt_outs import OptOuts
+from daskscope.observe.cluster.opt_outs import OptOuts
+from daskscope.observe.errors.exception_chain import Cause, ExceptionChain
+from daskscope.observe.errors.failures import RawFailure
+from daskscope.observe.messages.events import RawEvent
+from daskscope.observe.messages.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.privacy import Cleared, Privacy
 from daskscope.scrubbing import SCRUBBED

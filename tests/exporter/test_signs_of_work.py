@@ -22,8 +22,8 @@ from distributed.protocol.pickle import dumps
 from distributed.scheduler import WorkerState
 
 from daskscope import protocol
-from daskscope.observe.other_plugins import FRISKY
-from daskscope.observe.worker_cpu import SILENT, WINDOW, WorkersCpu
+from daskscope.observe.cluster.other_plugins import FRISKY
+from daskscope.observe.workers.cpu import SILENT, WINDOW, WorkersCpu
 from daskscope.worker_process import METRIC
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder

@@ -13,9 +13,10 @@ from distributed import Client, Event, LocalCluster, wait
 from distributed.metrics import monotonic
 from distributed.scheduler import Scheduler
 
-from daskscope.observe import groups, transitions
-from daskscope.observe.computations import Computations
+from daskscope.observe import transitions
 from daskscope.observe.observer import Observer
+from daskscope.observe.tasks import groups
+from daskscope.observe.tasks.computations import Computations
 from daskscope.plugin import NAME
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder

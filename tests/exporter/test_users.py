@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 import daskscope
 from daskscope import names
-from daskscope.observe import environment
-from daskscope.observe.users import MAX_CLIENTS, Users
+from daskscope.observe.cluster import environment
+from daskscope.observe.cluster.users import MAX_CLIENTS, Users
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder

@@ -11,7 +11,7 @@ from distributed.scheduler import ClientState, Scheduler
 from distributed.versions import get_versions
 
 import daskscope
-from daskscope.observe.versions import MAX_PACKAGES, Versions
+from daskscope.observe.cluster.versions import MAX_PACKAGES, Versions
 from daskscope.protocol import Mismatch
 from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import scheduler_process, worker_process

@@ -9,7 +9,7 @@ from dask.delayed import delayed
 from distributed import Client, Event, LocalCluster, wait
 
 import daskscope
-from daskscope.observe import computations
+from daskscope.observe.tasks import computations
 from daskscope.plugin import NAME
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder

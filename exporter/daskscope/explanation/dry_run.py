@@ -21,7 +21,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.delivery.queue import DeliveryQueue
 from daskscope.explanation.decode import READERS
-from daskscope.observe.opt_outs import OptOuts
+from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
 from daskscope.otlp.emitter import Emitter, disabled_by_environment
 from daskscope.otlp.environment import OTLPEnvironment, Signal

@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from daskscope.delivery.queue import KEYS
-from daskscope.observe.groups import Traced
 from daskscope.observe.snapshot import Observed
+from daskscope.observe.tasks.groups import Traced
 
 #: Rows of each kind that are remembered, the latest: as many as go with one beat.
 MAX_ROWS = 40

@@ -18,7 +18,7 @@ from daskscope.config import Settings
 from daskscope.explanation.decode import MADE_ANEW
 from daskscope.explanation.dry_run import DryRun, OwnNumbers
 from daskscope.explanation.latest_rows import MAX_ROWS
-from daskscope.observe.opt_outs import OptOuts
+from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
 from daskscope.scrubbing import shortened
 

@@ -21,33 +21,33 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import guarded
-from daskscope.observe.activities import Activities
-from daskscope.observe.cluster import Cluster
-from daskscope.observe.code import CodeOfGraphs
-from daskscope.observe.computations import MANY, Computations
-from daskscope.observe.cost import Cost
-from daskscope.observe.dispatch import hand_on_contexts
-from daskscope.observe.events import Events
-from daskscope.observe.failures import FailedRun, Failures, read_failed_run
-from daskscope.observe.graph_intake import GraphIntake
-from daskscope.observe.graphs import Graph, read_graph
-from daskscope.observe.group_index import GroupIndex
-from daskscope.observe.idle import Idle
-from daskscope.observe.load import Load
-from daskscope.observe.logs import Logs
-from daskscope.observe.loop_tick_hook import LoopTickHook
-from daskscope.observe.losses import Losses
+from daskscope.observe.cluster.cluster import Cluster
+from daskscope.observe.cluster.cost import Cost
+from daskscope.observe.cluster.idle import Idle
+from daskscope.observe.cluster.load import Load
+from daskscope.observe.cluster.loop_tick_hook import LoopTickHook
+from daskscope.observe.cluster.opt_outs import OptOuts
+from daskscope.observe.cluster.users import Users
+from daskscope.observe.cluster.versions import Versions
+from daskscope.observe.errors.failures import FailedRun, Failures, read_failed_run
+from daskscope.observe.messages.events import Events
+from daskscope.observe.messages.logs import Logs
+from daskscope.observe.messages.stream import Messages
 from daskscope.observe.naming import Naming
-from daskscope.observe.opt_outs import OptOuts
-from daskscope.observe.prefixes import Prefixes
-from daskscope.observe.profile import Profiles, Window
 from daskscope.observe.snapshot import Observed, Snapshot
-from daskscope.observe.stream import Messages
+from daskscope.observe.tasks.code import CodeOfGraphs
+from daskscope.observe.tasks.computations import MANY, Computations
+from daskscope.observe.tasks.dispatch import hand_on_contexts
+from daskscope.observe.tasks.graph_intake import GraphIntake
+from daskscope.observe.tasks.graphs import Graph, read_graph
+from daskscope.observe.tasks.group_index import GroupIndex
+from daskscope.observe.tasks.prefixes import Prefixes
 from daskscope.observe.transitions import Transitions
-from daskscope.observe.users import Users
-from daskscope.observe.versions import Versions
-from daskscope.observe.worker_metrics import WorkerMetrics
-from daskscope.observe.workers import Workers
+from daskscope.observe.workers.activities import Activities
+from daskscope.observe.workers.losses import Losses
+from daskscope.observe.workers.metrics import WorkerMetrics
+from daskscope.observe.workers.profile import Profiles, Window
+from daskscope.observe.workers.workers import Workers
 from daskscope.task_context import without_carried
 
 #: Rows that go along with the totals, in rows of groups. What is left goes by itself, some at a

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from daskscope import protocol
-from daskscope.observe.events import RawEvent
-from daskscope.observe.failures import RawFailure
-from daskscope.observe.groups import Traced
-from daskscope.observe.logs import LogRecord
-from daskscope.observe.prefixes import PrefixRow
-from daskscope.observe.worker_metrics import Measured
-from daskscope.observe.workers import WorkerTotals
+from daskscope.observe.errors.failures import RawFailure
+from daskscope.observe.messages.events import RawEvent
+from daskscope.observe.messages.logs import LogRecord
+from daskscope.observe.tasks.groups import Traced
+from daskscope.observe.tasks.prefixes import PrefixRow
+from daskscope.observe.workers.metrics import Measured
+from daskscope.observe.workers.workers import WorkerTotals
 
 EventKind = TypeVar("EventKind", RawEvent, protocol.Event)
 FailureKind = TypeVar("FailureKind", RawFailure, protocol.Failure)

@@ -18,9 +18,9 @@ from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.containment import contain, guarded
-from daskscope.observe.computations import ENDS, PUT_BACK, Computations
-from daskscope.observe.groups import Group
-from daskscope.observe.workers import Workers
+from daskscope.observe.tasks.computations import ENDS, PUT_BACK, Computations
+from daskscope.observe.tasks.groups import Group
+from daskscope.observe.workers.workers import Workers
 
 #: Transitions that are counted together: to wake the thread costs the loop what some 80 cost.
 AT_ONCE = 1_000

@@ -16,7 +16,7 @@ from opentelemetry.util.types import AnyValue
 from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained, each_guarded
-from daskscope.observe.logs import LogRecord
+from daskscope.observe.messages.logs import LogRecord
 from daskscope.otlp.environment import OTLPEnvironment
 from daskscope.otlp.exporters import Exporters
 from daskscope.otlp.logs import ERROR, INFO, Logs, severity

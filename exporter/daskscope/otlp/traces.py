@@ -29,9 +29,9 @@ from opentelemetry.util.types import AttributeValue
 from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained
-from daskscope.observe.groups import Traced
-from daskscope.observe.samples import TaskSample
-from daskscope.observe.trace_context import TraceContext, of_computation
+from daskscope.observe.tasks.groups import Traced
+from daskscope.observe.tasks.samples import TaskSample
+from daskscope.observe.tasks.trace_context import TraceContext, of_computation
 from daskscope.otlp.providers import SCOPE
 from daskscope.privacy import Cleared
 from daskscope.version import __version__

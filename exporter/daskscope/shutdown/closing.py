@@ -9,8 +9,8 @@ from contextlib import suppress
 from distributed.core import Status
 from distributed.scheduler import Scheduler
 
-from daskscope.observe.environment import deployment
-from daskscope.observe.idle import manager_of
+from daskscope.observe.cluster.environment import deployment
+from daskscope.observe.cluster.idle import manager_of
 
 #: The topic of Dask's event log that reports shutdowns. Anyone on the cluster may subscribe to it.
 TOPIC = "daskscope-shutdown"

@@ -16,7 +16,7 @@ from distributed.scheduler import Scheduler
 from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained, contain
-from daskscope.observe.idle import Idle
+from daskscope.observe.cluster.idle import Idle
 from daskscope.shutdown import closing
 from daskscope.timer import Timer
 

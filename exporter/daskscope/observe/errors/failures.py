@@ -18,8 +18,8 @@ from distributed.metrics import time
 from daskscope import protocol
 from daskscope.containment import each_guarded, guarded
 from daskscope.observe.bounded import Bounded, Count
-from daskscope.observe.exception_chain import ExceptionChain, causes_of
-from daskscope.observe.exception_types import by_dask, type_of_failed
+from daskscope.observe.errors.exception_chain import ExceptionChain, causes_of
+from daskscope.observe.errors.exception_types import by_dask, type_of_failed
 from daskscope.observe.naming import without_key
 
 #: Failures that are kept apart, over all computations, and characters of their texts; beyond it

@@ -11,7 +11,7 @@ from dask.typing import Key
 from distributed.utils import nbytes
 
 from daskscope.containment import guarded
-from daskscope.observe.trace_context import TraceContext, caller_of, carried_by
+from daskscope.observe.tasks.trace_context import TraceContext, caller_of, carried_by
 from daskscope.protocol import MAX_NAME
 from daskscope.task_context import ANNOTATION, CARRIED, CARRIED_STATE, STATE
 

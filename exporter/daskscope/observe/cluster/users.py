@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from distributed import Client
 
-from daskscope.observe.environment import UNKNOWN_USER
+from daskscope.observe.cluster.environment import UNKNOWN_USER
 
 #: Clients whose user is remembered; beyond it those go that registered the longest ago.
 MAX_CLIENTS = 10_000

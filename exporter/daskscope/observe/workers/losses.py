@@ -14,9 +14,10 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import names, protocol
 from daskscope.containment import guarded
-from daskscope.observe.logs import LAST_LINES
 from daskscope.size import size_of
 
+#: Lines that are kept of what each worker logged last.
+LAST_LINES = 10
 #: Losses that are kept between two beats, for a fleet that leaves at once; beyond it the oldest go,
 #: and are counted.
 MAX_LOSSES = 5_000

@@ -19,12 +19,12 @@ from distributed.scheduler import ALL_TASK_STATES, TaskState
 
 from daskscope import protocol
 from daskscope.names import DURATION_BOUNDS, OTHER
-from daskscope.observe.exception_types import type_of_failed
-from daskscope.observe.graphs import MAX_ANNOTATIONS, Graph
-from daskscope.observe.prefixes import Prefixes, PrefixTotals
-from daskscope.observe.runs import Action, Run, StartStops, actions_of
-from daskscope.observe.samples import Outcome, Samples, TaskSample
-from daskscope.observe.trace_context import TraceContext, of_computation, to_carry
+from daskscope.observe.errors.exception_types import type_of_failed
+from daskscope.observe.tasks.graphs import MAX_ANNOTATIONS, Graph
+from daskscope.observe.tasks.prefixes import Prefixes, PrefixTotals
+from daskscope.observe.tasks.runs import Action, Run, StartStops, actions_of
+from daskscope.observe.tasks.samples import Outcome, Samples, TaskSample
+from daskscope.observe.tasks.trace_context import TraceContext, of_computation, to_carry
 
 #: States of a task that still has something to do.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})

@@ -15,9 +15,9 @@ from operator import attrgetter
 from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import Scheduler, heartbeat_interval
 
-from daskscope.observe.calls import MEETINGS, Calls
-from daskscope.observe.other_plugins import Others
-from daskscope.observe.worker_cpu import WorkersCpu
+from daskscope.observe.cluster.calls import MEETINGS, Calls
+from daskscope.observe.cluster.other_plugins import Others
+from daskscope.observe.workers.cpu import WorkersCpu
 
 #: Seconds that workers which were asked for, and do not come, keep a cluster from being idle: they
 #: may wait in a queue of Slurm's, or may be dead for good.
@@ -40,9 +40,9 @@ class Idle:
     Idle is a cluster without any sign of work: a task that runs, is queued, or waits for others or
     for a worker that can run it; a graph on its way in; a worker that starts; a call of a client's
     (:mod:`.calls`); a worker whose processes use the CPU, or that does not report
-    (:mod:`.worker_cpu`); another plugin that says so (:mod:`.others`). What came and went between
-    two looks begins idleness anew. Connected clients and data in memory do not count: they are what
-    a forgotten notebook looks like.
+    (:mod:`~daskscope.observe.workers.cpu`); another plugin that says so (:mod:`.other_plugins`).
+    What came and went between two looks begins idleness anew. Connected clients and data in memory
+    do not count: they are what a forgotten notebook looks like.
 
     ``watched`` are the seconds that it was watched for, by a clock that does not jump. ``looked``
     is called at each look with how many of the seconds since the last one were idle.

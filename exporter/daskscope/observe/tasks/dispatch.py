@@ -13,7 +13,7 @@ from typing import Any
 from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.containment import contain
-from daskscope.observe.group_index import GroupIndex
+from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.task_context import ANNOTATION
 
 # Scheduler's method that makes the message of a task for the worker that is to run it.

@@ -26,7 +26,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 from daskscope.containment import contain
-from daskscope.observe.call_tree import CallTree
+from daskscope.observe.workers.call_tree import CallTree
 
 #: Workers that are asked for one window; where there are more, they take turns.
 MAX_WORKERS = 64

@@ -3,7 +3,7 @@
 All time is that of a thread: one of as many as a worker has, from when it came until it left.
 
 - Rows of prefixes hold the time of tasks in threads, as the workers measured it (see
-  ``worker_metrics``), and as ``running`` that of tasks which have not ended: of these Dask reports
+  ``metrics``), and as ``running`` that of tasks which have not ended: of these Dask reports
   the seconds alone.
 - The row without a prefix holds the rest: ``idle`` while no task was assigned to the thread, and
   ``paused`` while its worker took none for lack of memory. A thread whose task had not begun
@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from daskscope import protocol
 from daskscope.observe.naming import Naming
-from daskscope.observe.worker_metrics import Measured
-from daskscope.observe.workers import WorkerTotals
+from daskscope.observe.workers.metrics import Measured
+from daskscope.observe.workers.workers import WorkerTotals
 
 
 class Activities:

@@ -12,7 +12,7 @@ from distributed.metrics import monotonic, time
 from distributed.scheduler import TaskPrefix, TaskState, WorkerState
 
 from daskscope import protocol
-from daskscope.observe.gpus import total_of
+from daskscope.observe.workers.gpus import total_of
 
 #: Workers that are looked at in one step.
 WORKERS_AT_ONCE = 500

@@ -23,8 +23,9 @@ from distributed.scheduler import Scheduler, TaskState
 from daskscope import cutting, worker_logs
 from daskscope.config import Settings
 from daskscope.containment import Contained, guarded
-from daskscope.observe.idle import manager_of
+from daskscope.observe.cluster.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
+from daskscope.observe.workers.losses import LAST_LINES
 from daskscope.sent_code import sent, texts_of
 from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
 
@@ -35,8 +36,7 @@ NAME = "daskscope-logs"
 
 #: Records that are kept between two snapshots; what comes beyond is counted.
 MAX_RECORDS = 1_000
-#: Lines that are kept of each worker, to send them when it is lost, and characters of each.
-LAST_LINES = 10
+#: Characters of a line that is kept of a worker.
 MAX_LINE = 500
 
 

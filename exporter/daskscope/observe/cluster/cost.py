@@ -8,7 +8,7 @@ from collections.abc import Callable
 from distributed.scheduler import WorkerState
 
 from daskscope import protocol
-from daskscope.observe.gpus import has_gpu
+from daskscope.observe.workers.gpus import has_gpu
 
 _HOUR = 3_600.0
 _GIB = 1024.0**3
@@ -18,7 +18,7 @@ class Cost:
     """Adds up what is held, piece by piece: whenever a worker comes or goes, or someone looks.
 
     Both sums are in the prices' currency, since the plugin started. ``idle`` is what ``total`` grew
-    by while :class:`~daskscope.observe.idle.Idle` saw the cluster idle.
+    by while :class:`~daskscope.observe.cluster.idle.Idle` saw the cluster idle.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
-from daskscope.observe.groups import Group
+from daskscope.observe.tasks.groups import Group
 
 
 class SharedGroup:

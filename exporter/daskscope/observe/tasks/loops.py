@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
-from daskscope.observe.graphs import Graph
-from daskscope.observe.groups import Computation, Group
 from daskscope.observe.naming import kind_of
+from daskscope.observe.tasks.graphs import Graph
+from daskscope.observe.tasks.groups import Computation, Group
 
 #: Lines of code whose last graph is remembered; beyond it all are looked at anew.
 MAX_LOOPS = 100

@@ -3,8 +3,8 @@
 A computation is what one call to compute, persist or submit set going. Dask's own ``Computation``
 joins whatever is submitted while anything runs, and its task groups vanish with their last task, so
 both are kept here: a graph opens a computation, or joins the running one of the same client from
-the same lines of code (see :mod:`~daskscope.observe.graph_intake`); its tasks' transitions are
-counted under it until the last one is gone.
+the same lines of code (see :mod:`.graph_intake`); its tasks' transitions are counted under it until
+the last one is gone.
 
 What has ended stays ended: results that are lost with workers later, and tasks that run once more
 for it, change neither its status nor its end. Only who has a failed task retried has its
@@ -27,11 +27,11 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.containment import contain, each_guarded, guarded
-from daskscope.observe.group_index import GroupIndex
-from daskscope.observe.groups import ACTIVE, Computation, Group, Traced
 from daskscope.observe.naming import Naming
-from daskscope.observe.prefixes import Prefixes, PrefixTotals
-from daskscope.observe.runs import Run
+from daskscope.observe.tasks.group_index import GroupIndex
+from daskscope.observe.tasks.groups import ACTIVE, Computation, Group, Traced
+from daskscope.observe.tasks.prefixes import Prefixes, PrefixTotals
+from daskscope.observe.tasks.runs import Run
 
 #: Computations that may wait to be sent until there is no waiting for the next beat.
 MANY = 1_000

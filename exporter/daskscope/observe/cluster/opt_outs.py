@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from dataclasses import replace
 
 from daskscope.config import Settings
-from daskscope.observe.users import OF_A_TASK
+from daskscope.observe.cluster.users import OF_A_TASK
 
 #: Clients that refuse something and are kept apart; beyond it, what the first ones refuse is
 #: refused for all.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
-from daskscope.observe.group_index import GroupIndex
+from daskscope.observe.tasks.group_index import GroupIndex
 
 
 class NewTasks:

@@ -8,19 +8,19 @@ from distributed.scheduler import ALL_TASK_STATES, Scheduler
 
 from daskscope import protocol
 from daskscope.config import Settings, in_force
-from daskscope.observe.cost import Cost
-from daskscope.observe.environment import (
+from daskscope.observe.cluster.cost import Cost
+from daskscope.observe.cluster.environment import (
     deployment,
     environment,
     host,
     name_and_kind,
     name_and_kind_here,
 )
-from daskscope.observe.idle import Idle, manager_of
-from daskscope.observe.load import Load
-from daskscope.observe.opt_outs import OptOuts
-from daskscope.observe.versions import Versions
-from daskscope.observe.workers import WorkerTotals
+from daskscope.observe.cluster.idle import Idle, manager_of
+from daskscope.observe.cluster.load import Load
+from daskscope.observe.cluster.opt_outs import OptOuts
+from daskscope.observe.cluster.versions import Versions
+from daskscope.observe.workers.workers import WorkerTotals
 
 #: Prefixes of Dask's own, which forgets none, that are looked at for the states of their tasks.
 MAX_DASK_PREFIXES = 1_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from daskscope.names import DURATION_BOUNDS
 from daskscope.observe.naming import Naming
-from daskscope.observe.runs import StartStops, actions_of
+from daskscope.observe.tasks.runs import StartStops, actions_of
 
 
 class PrefixTotals:

@@ -1,0 +1,1 @@
+"""Exceptions: their types, their causes, and the tasks that failed."""

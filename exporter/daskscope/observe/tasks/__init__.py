@@ -1,0 +1,1 @@
+"""Graphs, computations and their task groups, from arrival to end."""

@@ -1,0 +1,1 @@
+"""Workers: what they hold and do, and why they left."""
