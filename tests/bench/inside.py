@@ -13,7 +13,7 @@ from distributed.scheduler import Scheduler
 from distributed.worker import Worker
 
 from daskscope.background import Background
-from daskscope.otlp.backlog import Backlog
+from daskscope.otlp.queues import Backlog
 from daskscope.plugin import NAME
 from daskscope.session import ObservationSession
 

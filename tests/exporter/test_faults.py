@@ -24,11 +24,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from daskscope import session as running
 from daskscope.background import Background
-from daskscope.delivery import http as connection
+from daskscope.delivery import backoff, sender
 from daskscope.delivery import queue as pending
-from daskscope.delivery import sender
 from daskscope.observe.weight import weight
-from daskscope.otlp import exporters, retry
+from daskscope.otlp import queues, retry
 from daskscope.plugin import NAME
 from daskscope.privacy import Privacy
 from daskscope.session import CLOSE_DEADLINE
@@ -530,7 +529,7 @@ def test_a_service_that_finds_all_beats_too_large_is_not_asked_without_end(
     warnings: Warnings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_PAUSE", 0.5)
+    monkeypatch.setattr(backoff, "MAX_PAUSE", 0.5)
     limit = 30
     kinds = [replace(kind, limit=limit) for kind in pending._KINDS]
     monkeypatch.setattr(pending, "_KINDS", kinds)
@@ -591,7 +590,7 @@ def test_what_waits_for_a_collector_is_bounded_and_what_is_dropped_is_counted(
     if bound == "items":
         monkeypatch.setenv("OTEL_BLRP_MAX_QUEUE_SIZE", "20")
     else:
-        monkeypatch.setattr(exporters, "MAX_RECORD_BYTES", 40_000)
+        monkeypatch.setattr(queues, "MAX_RECORD_BYTES", 40_000)
     with Recorder() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         collector.misbehave = lambda path: 503

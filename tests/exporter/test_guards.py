@@ -69,6 +69,28 @@ def test_nothing_but_the_guard_ends_whatever_is_raised() -> None:
     assert past == []
 
 
+def test_one_module_alone_uses_private_parts_of_opentelemetry() -> None:
+    private = re.compile(r"opentelemetry[\w.]*\._")
+    modules = set()
+    for module, tree in MODULES.items():
+        of_sdk = module.startswith(("otlp/", "explanation/"))
+        for node in ast.walk(tree):
+            imported = isinstance(node, ast.ImportFrom) and any(
+                private.match(f"{node.module}.{alias.name}") for alias in node.names
+            )
+            # An attribute of an object that is not of ours: ours have no private ones for others.
+            reached = (
+                of_sdk
+                and isinstance(node, ast.Attribute)
+                and node.attr.startswith("_")
+                and not node.attr.startswith("__")
+                and ast.unparse(node.value) not in ("self", "cls")
+            )
+            if imported or reached:
+                modules.add(module)
+    assert modules == {"otlp/sdk_private.py"}
+
+
 def test_the_architecture_lists_each_module_with_a_guard_and_no_other() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     section = text.partition("## What runs in other people's threads")[2].partition("\n## ")[0]

@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster, wait
 
 import daskscope
 from daskscope import names
-from daskscope.delivery import http
+from daskscope.delivery.backoff import Backoff
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import inc
@@ -34,5 +34,5 @@ def test_what_is_sent_of_a_computation_takes_none_of_them(recorder: Recorder) ->
 def test_nor_do_pauses_between_two_tries() -> None:
     random.seed(3)
     before = random.getstate()
-    assert http.pause(1.0, 2) != http.pause(1.0, 2)
+    assert Backoff(1.0).failed() != Backoff(1.0).failed()
     assert random.getstate() == before

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from daskscope import protocol, session
-from daskscope.delivery import http
+from daskscope.delivery import backoff
 from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
@@ -80,7 +80,7 @@ def test_a_beat_that_gets_no_answer_is_sent_again(
 def test_a_beat_that_was_refused_is_sent_again_though_beats_are_an_hour_apart(
     register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MAX_PAUSE", 0.2)
+    monkeypatch.setattr(backoff, "MAX_PAUSE", 0.2)
     monkeypatch.setattr(session, "TICK", 0.05)
     recorder.misbehave = _heartbeats(503)
     register(interval="1h", otlp__enabled=False)

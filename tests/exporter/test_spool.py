@@ -24,7 +24,7 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 import daskscope
-from daskscope.delivery import http
+from daskscope.delivery import backoff
 from daskscope.delivery import spool as spool_module
 from daskscope.delivery.spool import Spool, directory, read_records
 from tests.exporter.conftest import TOKEN, Register
@@ -508,7 +508,7 @@ def test_an_outage_loses_no_row_not_even_those_that_memory_cannot_hold(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "MAX_PAUSE", 0.2)
+    monkeypatch.setattr(backoff, "MAX_PAUSE", 0.2)
     register(spool__directory=str(tmp_path), otlp__enabled=False, events__allow=["mine"])
     recorder.misbehave = lambda path: 503
     for burst in range(12):

@@ -13,11 +13,13 @@ import requests
 from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import contain
-from daskscope.delivery.http import MAX_ASKED, Session, asked_to_wait, pause
+from daskscope.delivery.backoff import Backoff
+from daskscope.delivery.http import MAX_ASKED, Session, asked_to_wait
 from daskscope.delivery.problems import NEVER, Problem, corrected, refused, unexpected, unreachable
 from daskscope.delivery.queue import DeliveryQueue
 from daskscope.delivery.spool import Spool, directory
 from daskscope.delivery.spool_worker import SpoolWorker, body_of
+from daskscope.delivery.warn_once import WarnOnce
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
@@ -79,11 +81,11 @@ class Sender:
         self._given_up = False
         self._drops_told: dict[str, int] | None = None
         self._look_for_others = True
-        self._not_before = 0.0
-        self._again_at: float | None = None
+        self._backoff = Backoff(settings.interval)
+        # Whether a failure has not been followed by another try.
+        self._retry_waits = False
         self._share = 1.0
-        self._failed_in_a_row = 0
-        self._warned_of: set[str] = set()
+        self._warn_once = WarnOnce()
         self.failures: Counter[str] = Counter()
         self.first_answer = threading.Event()
         self.problem: str | None = None
@@ -113,9 +115,9 @@ class Sender:
         """Return, once after each failure, whether what was not delivered is to be sent again: the
         next beat may be an hour away.
         """
-        if self._again_at is None or time.monotonic() < self._again_at:
+        if not self._retry_waits or not self._backoff.is_over():
             return False
-        self._again_at = None
+        self._retry_waits = False
         self._unheard = True
         return True
 
@@ -143,7 +145,7 @@ class Sender:
         """Send what waits; what cannot be sent now waits for the next call."""
         if self._given_up or not self._unheard:
             return  # it went with an earlier one, or is kept
-        delivered = self._pending.ended or time.monotonic() >= self._not_before
+        delivered = self._pending.ended or self._backoff.is_over()
         try:
             if delivered:
                 delivered = self._deliver_all()
@@ -240,8 +242,8 @@ class Sender:
         if self.problem is not None:
             logger.info("daskscope: sending to %s works again", self._settings.endpoint)
         self.problem = None
-        self._failed_in_a_row = 0
-        self._not_before, self._again_at = 0.0, None
+        self._backoff.succeeded()
+        self._retry_waits = False
         self._share = min(2 * self._share, 1.0)
         self._tell_corrections(reply)
         self.url = reply.url
@@ -251,9 +253,9 @@ class Sender:
     def _tell_corrections(self, reply: protocol.Reply) -> None:
         if reply.rows_left_out:
             self._drops["refused row"] += reply.rows_left_out
-        if reply.corrections and "correction" not in self._warned_of:
-            self._warned_of.add("correction")
-            logger.warning(
+        if reply.corrections:
+            self._warn_once(
+                "correction",
                 "daskscope: the service at %s %s. The rest is stored. "
                 "This is the only warning of its kind.",
                 self._settings.endpoint,
@@ -262,21 +264,18 @@ class Sender:
 
     def _failed(self, problem: Problem, asked: float = 0.0) -> bool:
         self.failures["heartbeats"] += 1
-        self._failed_in_a_row += 1
         self._share = min(self._share, PROBING_SHARE)
         # Others may not outlive a service that is away.
         self._look_for_others = True
-        self._not_before = self._again_at = time.monotonic() + max(
-            asked, pause(self._settings.interval, self._failed_in_a_row)
+        self._backoff.failed(asked)
+        self._retry_waits = True
+        self._warn_once(
+            problem.kind,
+            "daskscope: %s%s The cluster runs on; %s. This is the only warning of its kind.",
+            problem.text,
+            "" if problem.text.endswith("?") else ".",
+            problem.then,
         )
-        if problem.kind not in self._warned_of:
-            self._warned_of.add(problem.kind)
-            logger.warning(
-                "daskscope: %s%s The cluster runs on; %s. This is the only warning of its kind.",
-                problem.text,
-                "" if problem.text.endswith("?") else ".",
-                problem.then,
-            )
         self.problem = problem.text
         self.first_answer.set()
         return False

@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from daskscope.delivery.warn_once import WarnOnce
+
 try:
     import fcntl
 except ImportError:  # Windows: see _lock
@@ -161,7 +163,7 @@ class Spool:
         self._unremoved: set[Path] = set()
         self._records: Iterator[bytes] | None = None
         self._next: bytes | None = None
-        self._warned = False
+        self._warn_once = WarnOnce()
         _spools.add(self)
 
     @property
@@ -323,9 +325,7 @@ class Spool:
         )
 
     def _warn(self, problem: str) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning("daskscope: %s. This is the only warning.", problem)
+        self._warn_once("spool", "daskscope: %s. This is the only warning.", problem)
 
 
 def _content(file: _File) -> bytes:

@@ -4,6 +4,9 @@ Each variable may be set for one signal (``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT``)
 empty one counts as not set. They are read here, not by the SDK, so that both protocols and all its
 versions read them the same, and so that a wrong value costs a warning and not the signal.
 
+Nothing global is set, and nothing but the variables is read: an application's own providers stay as
+they are.
+
 Without an endpoint it is the daskscope service, over HTTP and with its token. Where some signals
 have one, headers and certificates that are set for all are for those, and not for the service.
 """
@@ -13,27 +16,36 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics.export import Histogram, Sum
+from opentelemetry.sdk.resources import Attributes, OTELResourceDetector, Resource
 from opentelemetry.util.re import parse_env_headers
 
+from daskscope import names, protocol
 from daskscope.config import Settings
-from daskscope.otlp.attempt import Attempt, draw_no_pauses
+from daskscope.delivery.warn_once import WarnOnce
 from daskscope.otlp.delta_temporality import Kinds
+from daskscope.otlp.sdk_private import (
+    OTLPLogExporter,
+    draw_no_pauses,
+    grpc_log_exporter,
+    hide_variable,
+)
+from daskscope.otlp.transport import HttpTransport
+from daskscope.scrubbing import Scrubber
 
 if TYPE_CHECKING:
-    from daskscope.otlp.calls import Calls
+    from daskscope.otlp.grpc_transport import GrpcTransport
 
 logger = logging.getLogger("daskscope")
+
+#: The instrumentation scope of all that is emitted.
+SCOPE = "daskscope"
 
 Signal = Literal["metrics", "traces", "logs"]
 
@@ -69,10 +81,8 @@ class OTLPEnvironment:
         }
         # Whether a signal goes over gRPC, once that is known: by then it does so.
         self._grpc: dict[Signal, bool] = {}
-        self._warned: set[str] = set()
-        # Each signal may be made, and sent, in a thread of its own.
-        self._warning = threading.Lock()
-        self.sessions: dict[Signal, Attempt | Calls] = {}
+        self._warn_once = WarnOnce()
+        self.sessions: dict[Signal, HttpTransport | GrpcTransport] = {}
 
     def exporter(self, signal: Signal) -> Any:
         """Return an exporter of the SDK. Raises what the SDK raises."""
@@ -81,7 +91,7 @@ class OTLPEnvironment:
         # Whose credentials come from a plug-in has a session of its own.
         if self._variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
             return self._over_http(signal)
-        session = self.sessions[signal] = Attempt(
+        session = self.sessions[signal] = HttpTransport(
             overdue=2 * self.timeout(signal),
             presents=self._credential(signal, "CLIENT_CERTIFICATE") is not None,
         )
@@ -159,12 +169,12 @@ class OTLPEnvironment:
             # looks as it opens its first channel. Where others use it, it is theirs to say.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
-        from opentelemetry.exporter.otlp.proto.grpc import _log_exporter as logs
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as metrics
         from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as traces
 
-        from daskscope.otlp.calls import OPTIONS, Calls
+        from daskscope.otlp.grpc_transport import OPTIONS, GrpcTransport
 
+        logs = grpc_log_exporter()
         exporters: dict[Signal, tuple[ModuleType, Any]] = {
             "metrics": (metrics, metrics.OTLPMetricExporter),
             "traces": (traces, traces.OTLPSpanExporter),
@@ -177,7 +187,7 @@ class OTLPEnvironment:
         ]
         endpoint = self._variable(signal, "ENDPOINT") or ""
         in_clear = (self._variable(signal, "INSECURE") or "").strip().lower() == "true"
-        with _unread(module, f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT"):
+        with hide_variable(module, f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT"):
             made = exporter(
                 endpoint=endpoint,
                 # The scheme says so, if there is one.
@@ -189,7 +199,7 @@ class OTLPEnvironment:
                 credentials=grpc.ssl_channel_credentials(*files) if any(files) else None,
                 channel_options=OPTIONS,
             )
-        self.sessions[signal] = calls = Calls()
+        self.sessions[signal] = calls = GrpcTransport()
         calls.watch(made)
         return made
 
@@ -261,36 +271,11 @@ class OTLPEnvironment:
         return own if self._environment.get(own) else f"OTEL_EXPORTER_OTLP_{name}"
 
     def _warn(self, problem: str) -> None:
-        with self._warning:
-            if problem in self._warned:
-                return
-            self._warned.add(problem)
-        logger.warning("daskscope: %s.", problem)
+        self._warn_once(problem, "daskscope: %s.", problem)
 
 
 def _parsed(headers: str | None) -> dict[str, str]:
     return dict(parse_env_headers(headers or "", liberal=True))
-
-
-_hiding = threading.Lock()
-
-
-@contextmanager
-def _unread(module: ModuleType, variable: str) -> Iterator[None]:
-    """Hide a variable from a module of the SDK, which ends with an error where it is no number,
-    though it is given one. Where it looks, not in the process: others look there meanwhile.
-    """
-    with _hiding:
-        everything = getattr(module, "environ", None)
-        if everything is None or variable not in everything:
-            yield
-            return
-        hidden = {name: value for name, value in everything.items() if name != variable}
-        setattr(module, "environ", hidden)  # noqa: B010  # mypy knows of no such attribute
-        try:
-            yield
-        finally:
-            setattr(module, "environ", everything)  # noqa: B010
 
 
 def _content(path: str | None) -> bytes | None:
@@ -298,3 +283,54 @@ def _content(path: str | None) -> bytes | None:
         return None
     with open(path, "rb") as file:
         return file.read()
+
+
+def positive(variable: str, otherwise: int) -> int:
+    """Return the number in a ``variable``. One that makes no sense costs a warning; an empty
+    variable counts as not set. The SDK ends with an error where a number must be positive.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        return otherwise
+    try:
+        number = int(value)
+        if number > 0:
+            return number
+    except ValueError:
+        pass
+    logger.warning(
+        "daskscope: %s is %r; it must be a whole number above 0. %d is used instead.",
+        variable,
+        value,
+        otherwise,
+    )
+    return otherwise
+
+
+class Who(Resource):
+    """Who speaks: the attributes of DESIGN's contract and what ``OTEL_*`` variables add.
+
+    Providers keep theirs for good, but a cluster may be called something else once its manager has
+    told of it: what is sent from then on goes by :attr:`name`.
+    """
+
+    def __init__(self, cluster: protocol.Cluster, scrubber: Scrubber) -> None:
+        environment = OTELResourceDetector().detect().attributes
+        super().__init__(
+            {
+                names.SERVICE_NAME: "dask",
+                names.SERVICE_NAMESPACE: cluster.workspace or "default",
+                names.HOST_NAME: cluster.host,
+                **scrubber.scrub_named({key: str(value) for key, value in environment.items()}),
+                # Whatever the environment says: another instance would be another series at every
+                # start.
+                names.SERVICE_INSTANCE_ID: cluster.id,
+                names.CLUSTER_ID: cluster.id,
+            }
+        )
+        self.name = cluster.name
+
+    @property
+    def attributes(self) -> Attributes:
+        """The attributes as they are now."""
+        return {names.CLUSTER_NAME: self.name, **super().attributes}

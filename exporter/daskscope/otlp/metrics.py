@@ -28,8 +28,7 @@ from opentelemetry.sdk.resources import Resource
 
 from daskscope import names, protocol
 from daskscope.containment import Contained
-from daskscope.otlp.providers import SCOPE
-from daskscope.otlp.variables import positive
+from daskscope.otlp.environment import SCOPE, positive
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 

@@ -7,13 +7,11 @@ of once for each reason.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,16 +23,24 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from daskscope.containment import contain
-from daskscope.delivery.http import pause
+from daskscope.delivery.backoff import Backoff
+from daskscope.delivery.warn_once import WarnOnce
 from daskscope.otlp.environment import OTLPEnvironment, Signal
-from daskscope.otlp.outcome import Outcome, asked, content, is_answered, may_help, too_large, why
+from daskscope.otlp.sdk_private import silence
+from daskscope.otlp.transport import (
+    SendResult,
+    asked,
+    content,
+    is_answered,
+    may_help,
+    too_large,
+    why,
+)
 from daskscope.scrubbing import Scrubber
-
-logger = logging.getLogger("daskscope")
 
 #: Seconds that one batch is worth, while others wait behind it or are dropped.
 GIVE_UP_AFTER = 300.0
-#: About how many seconds to wait before the first retry; the next waits double.
+#: About how many seconds to wait before the first retry of a batch.
 FIRST_PAUSE = 1.0
 
 # What answers that all was taken, but for some; where it says of how many, and what these are.
@@ -58,16 +64,14 @@ class Delivery:
         service_is_well: Callable[[], bool],
         drops: Counter[str],
     ) -> None:
-        self._interval = interval
         self._destination = destination
         self._service_is_well = service_is_well
         self._drops = drops
         self.failures: Counter[str] = Counter()
-        self._in_a_row: Counter[str] = Counter()
-        self._not_before: dict[Signal, float] = {}
-        self._warned_of: set[tuple[str, str]] = set()
-        # Each signal has a thread of its own.
-        self._warning = threading.Lock()
+        # Each signal has a thread of its own, and what the SDK last said in it.
+        self._backoff = {signal: Backoff(interval) for signal in _ANSWERS}
+        self._said: dict[Signal, str | None] = {}
+        self._warn_once = WarnOnce()
         self._closing = threading.Event()
         self._gone: set[Signal] = set()
         self._process = os.getpid()
@@ -78,7 +82,7 @@ class Delivery:
 
     def give_up(self) -> None:
         """Count all that waits as lost, and what is under way. From any thread."""
-        self._gone.update(("metrics", "traces", "logs"))
+        self._gone.update(_ANSWERS)
         for session in tuple(self._destination.sessions.values()):
             session.give_up()
 
@@ -86,7 +90,7 @@ class Delivery:
         """Send metrics now or, if they are not wanted now, not at all."""
         if self._is_a_copy() or "metrics" in self._gone:
             return False
-        wanted = time.monotonic() >= self._not_before.get("metrics", 0.0)
+        wanted = self._backoff["metrics"].is_over()
         return (wanted or self._closing.is_set()) and self._try("metrics", export)
 
     def send(
@@ -101,11 +105,11 @@ class Delivery:
             return False
         given_up = time.monotonic() + GIVE_UP_AFTER
         while signal not in self._gone:
-            self._closing.wait(self._not_before.get(signal, 0.0) - time.monotonic())
+            self._closing.wait(self._backoff[signal].remaining())
             if self._try(signal, lambda: export(items)):
                 return True
             if too_large(self._outcome(signal)) and len(items) > 1:
-                self._not_before.pop(signal)
+                self._backoff[signal].skip()
                 half = len(items) // 2
                 first = self.send(signal, what, items[:half], export)
                 return self.send(signal, what, items[half:], export) and first
@@ -124,18 +128,16 @@ class Delivery:
         """Send, for as long as the environment says. Return whether it was taken."""
         ends = time.monotonic() + self._destination.timeout(signal)
         closing = self._closing.is_set()
-        tries = 1
+        between = Backoff(FIRST_PAUSE)
         while not self._send_once(signal, export):
             outcome = self._outcome(signal)
-            wait = max(pause(FIRST_PAUSE, tries), asked(outcome))
+            wait = between.failed(asked(outcome))
             if closing or not may_help(outcome) or time.monotonic() + wait > ends:
                 self._failed(signal, closing)
                 return False
             # Whoever closes meanwhile has it tried once more, at once.
             closing = self._closing.wait(wait)
-            tries += 1
-        self._in_a_row[signal] = 0
-        self._not_before.pop(signal, None)
+        self._backoff[signal].succeeded()
         self._note_rejected(signal)
         return True
 
@@ -145,25 +147,24 @@ class Delivery:
         if session is not None:
             session.outcome = None
         result: Any = None
-        with silence():
+        with silence() as sdk:
             try:
                 result = export()
             except Exception as error:
                 contain(error)
                 # Its text, not its repr: that of an OSError does not name the file.
-                _quiet.last = f"{type(error).__name__}: {error}"
+                sdk.last = f"{type(error).__name__}: {error}"
+            self._said[signal] = sdk.last
         return getattr(result, "name", None) == "SUCCESS"
 
     def _failed(self, signal: Signal, closing: bool) -> None:
         self.failures[signal] += 1
-        self._in_a_row[signal] += 1
         outcome = self._outcome(signal)
-        wait = max(pause(self._interval, self._in_a_row[signal]), asked(outcome))
         if closing and not is_answered(outcome):
             # Whoever waits for the cluster to close need not wait for each batch.
             self._gone.add(signal)
-        self._not_before[signal] = time.monotonic() + wait
-        self._warn(signal, *why(outcome, _quiet.last or "no answer"))
+        self._backoff[signal].failed(asked(outcome))
+        self._warn(signal, *why(outcome, self._said.get(signal) or "no answer"))
 
     def _note_rejected(self, signal: Signal) -> None:
         """Count what was left out of what was taken, and warn of it."""
@@ -178,7 +179,7 @@ class Delivery:
             said = Scrubber().scrub(partial.error_message or "it gives no reason", 300)
             self._warn(signal, "rejected", f"at least {rejected} {what}s rejected: {said}")
 
-    def _outcome(self, signal: Signal) -> Outcome:
+    def _outcome(self, signal: Signal) -> SendResult:
         """Return what the last request came to."""
         session = self._destination.sessions.get(signal)
         return None if session is None else session.outcome
@@ -188,11 +189,8 @@ class Delivery:
         host = urlsplit(address).netloc or address
         if not (self._destination.is_elsewhere(signal) or self._service_is_well()):
             return
-        with self._warning:
-            if (host, kind) in self._warned_of:
-                return
-            self._warned_of.add((host, kind))
-        logger.warning(
+        self._warn_once(
+            (host, kind),
             "daskscope: %s could not be sent over OTLP to %s (%s). The cluster runs on; %s. "
             "This is the only warning of its kind.",
             signal,
@@ -209,35 +207,3 @@ def _then(signal: Signal, kind: str) -> str:
     if signal == "metrics":
         return "the next export sends the totals again"
     return "they are sent again if that may help, and counted if they are lost"
-
-
-class _Quiet(threading.local):
-    on = False
-    last: str | None = None
-
-
-_quiet = _Quiet()
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Keep the SDK from logging in this thread."""
-    # A filter counts only where a record is made, so it goes on each of the SDK's own loggers.
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("opentelemetry."):
-            filters = logging.getLogger(name).filters
-            if _swallow not in filters:
-                # Before the SDK's own, which drops what it has just heard from another thread.
-                filters.insert(0, _swallow)
-    _quiet.on, _quiet.last = True, None
-    try:
-        yield
-    finally:
-        _quiet.on = False
-
-
-def _swallow(record: logging.LogRecord) -> bool:
-    """Let a log record of the SDK pass, unless it stems from one of our own requests."""
-    if _quiet.on:
-        _quiet.last = record.getMessage()
-    return not _quiet.on

@@ -32,7 +32,7 @@ from daskscope.containment import Contained
 from daskscope.observe.tasks.groups import Traced
 from daskscope.observe.tasks.samples import TaskSample
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation
-from daskscope.otlp.providers import SCOPE
+from daskscope.otlp.environment import SCOPE
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 

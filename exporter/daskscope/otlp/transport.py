@@ -1,19 +1,24 @@
-"""What sending a batch came to, over HTTP or gRPC: whether to send it again, and what is wrong."""
+"""How a batch is sent over HTTP, and what it came to: whether to send it again, what is wrong.
+
+Over gRPC it is sent by :mod:`.grpc_transport`, and comes to the same.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import requests
 
-from daskscope.delivery.http import asked_to_wait, kind_of
+from daskscope.delivery.http import Session, asked_to_wait
+from daskscope.delivery.http_errors import kind_of
 from daskscope.scrubbing import Scrubber
 
 
 @dataclass(frozen=True)
-class Status:
+class GrpcStatus:
     """What a call over gRPC came to.
 
     ``code`` is gRPC's, by name. ``wait`` is how many seconds the other side asks to wait, if it
@@ -27,7 +32,7 @@ class Status:
 
 
 #: None: it is not known.
-Outcome = requests.Response | Exception | Status | None
+SendResult = requests.Response | Exception | GrpcStatus | None
 
 # The codes that the OTLP specification has sent again. RESOURCE_EXHAUSTED is one only where the
 # other side says how long to wait.
@@ -58,51 +63,101 @@ _HINTS: Mapping[str | int, str] = {
 }
 
 
-def content(outcome: Outcome) -> bytes:
+class HttpTransport(Session):
+    """A session that the SDK sends with, once each time: it would try again inside, for seconds,
+    and cannot be stopped without losing what else waits.
+
+    ``outcome`` is what the last request came to. It ``presents`` a certificate or, whatever the SDK
+    has found in the environment, it does not.
+    """
+
+    def __init__(self, overdue: float, *, presents: bool) -> None:
+        super().__init__(overdue)
+        self._presents = presents
+        self.outcome: requests.Response | Exception | None = None
+        self._given_up = False
+
+    def give_up(self) -> None:
+        """End the request that is under way, and send no more. From any thread."""
+        self._given_up = True
+        self.end()
+
+    def merge_environment_settings(self, *args: Any) -> Any:
+        """Return the settings of a request, the environment's among them."""
+        merged = super().merge_environment_settings(*args)
+        return merged if self._presents else {**merged, "cert": None}
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """Send a request. Whatever is wrong, the SDK gets an answer that it does not try again."""
+        try:
+            if self._given_up:
+                raise requests.ReadTimeout
+            response = super().send(request, **kwargs)
+        except OSError as error:
+            self.outcome = error
+        else:
+            self.outcome = response
+            if _took(response):
+                return response
+        refused = requests.Response()
+        refused.status_code = 400
+        return refused
+
+
+def _took(response: requests.Response) -> bool:
+    """Return whether that is the answer of one who was sent OTLP, and took it.
+
+    The SDK takes it for a success if it is sent elsewhere, or to a page.
+    """
+    taken = 200 <= response.status_code < 300
+    return taken and not response.headers.get("Content-Type", "").startswith("text/html")
+
+
+def content(outcome: SendResult) -> bytes:
     """Return the answer of one who took it, encoded; empty where there is none."""
-    return outcome.content if isinstance(outcome, requests.Response | Status) else b""
+    return outcome.content if isinstance(outcome, requests.Response | GrpcStatus) else b""
 
 
-def is_answered(outcome: Outcome) -> bool:
+def is_answered(outcome: SendResult) -> bool:
     """Return whether the other side has said what it makes of it."""
-    if isinstance(outcome, Status):
+    if isinstance(outcome, GrpcStatus):
         return outcome.code not in _UNANSWERED
     return isinstance(outcome, requests.Response)
 
 
-def too_large(outcome: Outcome) -> bool:
+def too_large(outcome: SendResult) -> bool:
     """Return whether a part of it may be taken."""
-    if isinstance(outcome, Status):
+    if isinstance(outcome, GrpcStatus):
         exceeds = outcome.code in ("RESOURCE_EXHAUSTED", "OUT_OF_RANGE")
         return exceeds and _LARGER.search(outcome.details) is not None
     return isinstance(outcome, requests.Response) and outcome.status_code == 413
 
 
-def may_help(outcome: Outcome) -> bool:
+def may_help(outcome: SendResult) -> bool:
     """Return whether to send the same again, as OTLP has it."""
     if isinstance(outcome, Exception):
         return kind_of(outcome)[0] not in ("header", "file", "answer")
-    if isinstance(outcome, Status):
+    if isinstance(outcome, GrpcStatus):
         exhausted = outcome.code == "RESOURCE_EXHAUSTED" and outcome.wait is not None
         return (outcome.code in _TRANSIENT or exhausted) and not too_large(outcome)
     return outcome is not None and outcome.status_code in (408, 429, 502, 503, 504)
 
 
-def asked(outcome: Outcome) -> float:
+def asked(outcome: SendResult) -> float:
     """Return how many seconds the other side asks to wait."""
-    if isinstance(outcome, Status):
+    if isinstance(outcome, GrpcStatus):
         return outcome.wait or 0.0
     return asked_to_wait(outcome) if isinstance(outcome, requests.Response) else 0.0
 
 
-def why(outcome: Outcome, otherwise: str) -> tuple[str, str]:
+def why(outcome: SendResult, otherwise: str) -> tuple[str, str]:
     """Return why nothing was taken: in one word, and for people. ``otherwise``: as the SDK has it,
     where more is not known.
     """
     if isinstance(outcome, Exception):
         kind, words = kind_of(outcome)
         return kind, _HINTS.get(kind, "{}").format(words)
-    if isinstance(outcome, Status):
+    if isinstance(outcome, GrpcStatus):
         # gRPC has one code for all that goes wrong before a call is made.
         code = _UNTRUSTED if _UNTRUSTED in outcome.details else outcome.code
         words = Scrubber().scrub(f"{outcome.code}: {outcome.details}", 300)

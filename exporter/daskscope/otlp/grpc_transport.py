@@ -1,4 +1,4 @@
-"""The calls over gRPC of an exporter of the SDK's, and what each came to."""
+"""How a batch is sent over gRPC. Imported only where gRPC is used: it may not be installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status as Details
 
 from daskscope.delivery.http import MAX_ASKED
-from daskscope.otlp.outcome import Status
+from daskscope.otlp.sdk_private import between_exporter_and_channel
+from daskscope.otlp.transport import GrpcStatus
 
 #: Each exporter connects for itself, so that one that begins anew is not held up until the pause of
 #: the others' connection is over.
@@ -24,7 +25,7 @@ _NEVER = RetryInfo()
 _NEVER.retry_delay.seconds = 10**9
 
 
-class Calls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
+class GrpcTransport(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
     """What an exporter sends with, once each time: it would try again inside, for seconds, and
     cannot be stopped without losing what else waits.
 
@@ -32,21 +33,13 @@ class Calls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has
     """
 
     def __init__(self) -> None:
-        self.outcome: Status | None = None
+        self.outcome: GrpcStatus | None = None
         self._channel: Any = None
         self._given_up = False
 
     def watch(self, exporter: Any) -> None:
-        """Stand between an exporter and its channel, and the next ones that it makes.
-
-        The SDK has no public way to it. Where it is made otherwise, outcomes are not known.
-        """
-        try:
-            stub, channel = exporter._stub, exporter._channel
-        except AttributeError:
-            return
-        exporter._stub = self._between(stub)
-        exporter._client = exporter._stub(channel)
+        """Stand between an exporter and its channel, and the next ones that it makes."""
+        between_exporter_and_channel(exporter, self._intercept)
 
     def end_overdue(self) -> None:
         """Do nothing: gRPC ends calls itself, in time."""
@@ -65,22 +58,19 @@ class Calls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has
             call = continuation(client_call_details, request)
             error = call.exception()
             if error is None:
-                self.outcome = Status("OK", content=call.result().SerializeToString())
+                self.outcome = GrpcStatus("OK", content=call.result().SerializeToString())
                 return call
             if isinstance(error, grpc.RpcError):
-                self.outcome = Status(error.code().name, error.details() or "", _asked(error))
+                self.outcome = GrpcStatus(error.code().name, error.details() or "", _asked(error))
             elif not self._given_up:
                 return call  # a header that none may have, and the like
         if self._given_up:
-            self.outcome = Status("DEADLINE_EXCEEDED", "no answer in time")
+            self.outcome = GrpcStatus("DEADLINE_EXCEEDED", "no answer in time")
         return _Failed()
 
-    def _between(self, stub: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def make(channel: Any) -> Any:
-            self._channel = channel
-            return stub(grpc.intercept_channel(channel, self))
-
-        return make
+    def _intercept(self, channel: Any) -> Any:
+        self._channel = channel
+        return grpc.intercept_channel(channel, self)
 
 
 class _Failed(grpc.RpcError):  # type: ignore[misc]  # as above

@@ -1,0 +1,127 @@
+"""All that daskscope uses of OpenTelemetry that is private there, and may change with a release.
+
+The logs API, whose modules begin with an underscore; attributes of exporters; where modules look
+for variables; and the log records of the SDK about our own requests. No other module uses private
+parts: ``tests/exporter/test_guards.py`` checks that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadWriteLogRecord
+from opentelemetry.sdk._logs.export import (
+    BatchLogRecordProcessor,
+    LogRecordExporter,
+    LogRecordExportResult,
+)
+
+__all__ = [
+    "BatchLogRecordProcessor",
+    "LogRecord",
+    "LogRecordExportResult",
+    "LogRecordExporter",
+    "LogRecordProcessor",
+    "LoggerProvider",
+    "OTLPLogExporter",
+    "ReadWriteLogRecord",
+    "SeverityNumber",
+    "between_exporter_and_channel",
+    "draw_no_pauses",
+    "grpc_log_exporter",
+    "hide_variable",
+    "silence",
+]
+
+
+def grpc_log_exporter() -> ModuleType:
+    """Return the module of the exporter of logs over gRPC, which may not be installed."""
+    from opentelemetry.exporter.otlp.proto.grpc import _log_exporter
+
+    return _log_exporter
+
+
+def draw_no_pauses(exporter: Any) -> None:
+    """Keep an exporter over HTTP from drawing the pause before a second try, which never comes.
+
+    It draws one before each request, from :mod:`random`: a program that seeds it expects the
+    numbers that come then. Releases that draw only after a failure go on to do so.
+    """
+    client: Any = getattr(exporter, "_client", None)
+    if hasattr(client, "_compute_backoff"):
+        client._compute_backoff = float
+
+
+def between_exporter_and_channel(exporter: Any, intercept: Callable[[Any], Any]) -> None:
+    """Have an exporter over gRPC use what ``intercept`` returns for each channel that it makes.
+
+    Where a release of the SDK makes channels in another way, nothing is intercepted.
+    """
+    try:
+        stub, channel = exporter._stub, exporter._channel
+    except AttributeError:
+        return
+    exporter._stub = lambda made: stub(intercept(made))
+    exporter._client = exporter._stub(channel)
+
+
+_hiding = threading.Lock()
+
+
+@contextmanager
+def hide_variable(module: ModuleType, variable: str) -> Iterator[None]:
+    """Hide a variable from a module of the SDK, which ends with an error where it is no number,
+    though it is given one. Where it looks, not in the process: others look there meanwhile.
+    """
+    with _hiding:
+        everything = getattr(module, "environ", None)
+        if everything is None or variable not in everything:
+            yield
+            return
+        hidden = {name: value for name, value in everything.items() if name != variable}
+        setattr(module, "environ", hidden)  # noqa: B010  # mypy knows of no such attribute
+        try:
+            yield
+        finally:
+            setattr(module, "environ", everything)  # noqa: B010
+
+
+class Silence(threading.local):
+    """Whether the SDK is silent in this thread, and the last that it would have logged."""
+
+    on = False
+    last: str | None = None
+
+
+_silence = Silence()
+
+
+@contextmanager
+def silence() -> Iterator[Silence]:
+    """Keep the SDK from logging in this thread."""
+    # A filter counts only where a record is made, so it goes on each of the SDK's own loggers.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("opentelemetry."):
+            filters = logging.getLogger(name).filters
+            if _swallow not in filters:
+                # Before the SDK's own, which drops what it has just heard from another thread.
+                filters.insert(0, _swallow)
+    _silence.on, _silence.last = True, None
+    try:
+        yield _silence
+    finally:
+        _silence.on = False
+
+
+def _swallow(record: logging.LogRecord) -> bool:
+    """Let a log record of the SDK pass, unless it stems from one of our own requests."""
+    if _silence.on:
+        _silence.last = record.getMessage()
+    return not _silence.on
