@@ -7,10 +7,14 @@ import importlib
 from typing import Any
 
 from distributed import Client
+from distributed.scheduler import Scheduler
 
 from daskscope.explanation.report import Explanation
-from daskscope.plugin import NOT_REGISTERED, explain_here
+from daskscope.plugin import NAME, Plugin
 from daskscope.registration import current_client
+
+#: What to do on a scheduler that has no plugin.
+NOT_REGISTERED = "Call daskscope.register(), or start the scheduler with --preload daskscope"
 
 
 def explain(client: Client | None = None) -> Any:
@@ -52,7 +56,7 @@ async def _explain(client: Client) -> Explanation:
     try:
         # By name, functions of the standard library alone, as in register().
         await client._run_on_scheduler(
-            asyncio.to_thread, importlib.import_module, "daskscope.plugin"
+            asyncio.to_thread, importlib.import_module, "daskscope.inspection"
         )
     except ImportError as error:
         return Explanation(
@@ -60,3 +64,14 @@ async def _explain(client: Client) -> Explanation:
         )
     explanation: Explanation = await client._run_on_scheduler(explain_here)
     return explanation
+
+
+async def explain_here(dask_scheduler: Scheduler) -> Explanation:
+    """Return what is sent from this cluster now; runs on the scheduler."""
+    plugin = dask_scheduler.plugins.get(NAME)
+    if plugin is None:
+        return Explanation(problem=f"nobody has registered it. {NOT_REGISTERED}")
+    assert isinstance(plugin, Plugin)
+    if plugin.session is None:
+        return Explanation(problem=plugin.failed or "it has ended there")
+    return await plugin.session.explain()

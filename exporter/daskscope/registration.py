@@ -17,14 +17,15 @@ import click
 from distributed import Client, get_client
 from distributed.scheduler import Scheduler
 
+from daskscope.admission import Installed, asked
+from daskscope.admission import install as put_into
 from daskscope.calling_code import send_calling_code, send_no_calling_code
 from daskscope.config import Settings, path_of, settings
 from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import address_of, install_on_scheduler, not_seen
 from daskscope.observe.cluster import environment
-from daskscope.plugin import NAME, Installed, Plugin, Registrant, asked
-from daskscope.plugin import install as put_into
+from daskscope.plugin import NAME, Plugin, Registrant
 from daskscope.propagate import send_context_with_graphs
 from daskscope.shutdown.client import heed_shutdowns
 from daskscope.version import __version__
@@ -282,7 +283,9 @@ async def _import_on_scheduler(client: Client) -> None:
     # By name, functions of the standard library alone: nothing of ours is needed there yet, the
     # import does not block the scheduler's loop, and should it fail, the scheduler's log shows no
     # more than this. The token goes only to a scheduler that can unpack it.
-    await client._run_on_scheduler(asyncio.to_thread, importlib.import_module, "daskscope.plugin")
+    await client._run_on_scheduler(
+        asyncio.to_thread, importlib.import_module, "daskscope.admission"
+    )
 
 
 def _not_on_scheduler(client: Client, reason: ImportError) -> NotOnScheduler:

@@ -22,7 +22,7 @@ def weigh_beats(dask_scheduler: Scheduler) -> None:
     """Note the bytes of each beat from now on, as they are sent: compressed."""
     plugin = dask_scheduler.plugins[NAME]
     plugin.bench_bytes = sizes = []  # type: ignore[attr-defined]
-    session = plugin._running.sender._session  # type: ignore[attr-defined]
+    session = plugin.session.sender._session  # type: ignore[attr-defined]
     post = session.post
 
     def weighed(url: str, *, data: bytes, **how: object) -> requests.Response:
@@ -35,7 +35,7 @@ def weigh_beats(dask_scheduler: Scheduler) -> None:
 
 async def tell_all(dask_scheduler: Scheduler) -> None:
     """Have the plugin tell of the cluster now, and wait until all of it has been sent."""
-    running = dask_scheduler.plugins[NAME]._running  # type: ignore[attr-defined]
+    running = dask_scheduler.plugins[NAME].session  # type: ignore[attr-defined]
     running._beat()
     while running._steps is not None or running._more is not None:
         await asyncio.sleep(0.005)

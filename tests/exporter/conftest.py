@@ -146,7 +146,7 @@ def close_plugin(client: Client) -> None:
     assert client.cluster is not None
     plugin = client.cluster.scheduler.plugins.pop(NAME, None)
     if plugin is not None:
-        running = plugin._running
+        running = plugin.session
         client.sync(plugin.close)
         ends = time.monotonic() + PATIENCE
         while running is not None and not running._done() and time.monotonic() < ends:

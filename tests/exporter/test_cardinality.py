@@ -273,8 +273,8 @@ def test_snapshots_that_wait_are_bounded_in_bytes(
     # Slowly: so many snapshots wait before the next one is put off.
     register(interval="1s", events__allow=["mine"])
     plugin = plugin_of(cluster)
-    assert plugin._running is not None
-    queue, drops = plugin._running._clear, plugin.drops
+    assert plugin.session is not None
+    queue, drops = plugin.session._clear, plugin.drops
     ends = time.monotonic() + PATIENCE
     while not drops["snapshot"] and time.monotonic() < ends:
         client.log_event("mine", "x" * MB)

@@ -85,7 +85,7 @@ def test_an_answer_that_drips_in_does_not_hold_up_closing(
     for server in servers[who]:
         _wait_until_asked(server)
     plugin = _plugin(client)
-    running = plugin._running
+    running = plugin.session
 
     async def close() -> None:
         # A little more: this machine may be busy. What drips does so for longer.
@@ -124,7 +124,7 @@ def test_what_a_collector_did_not_take_is_counted_and_told_as_the_plugin_closes(
     recorder.wait_for(lambda: len(recorder.events()) == 10, "all events, at the service")
     recorder.computation()
     plugin = _plugin(client)
-    running = plugin._running
+    running = plugin.session
     client.sync(plugin.close)
     _wait_until_ended(running)
     # Of the computation, its group and its task; its start and end, the events, and the end.
@@ -145,7 +145,7 @@ def test_a_scheduler_that_closes_leaves_no_thread_and_no_connection_of_ours(
             Client(cluster) as client,
         ):
             daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
-            running = _plugin(client)._running
+            running = _plugin(client).session
             client.submit(inc, 1).result()
             paths = {"/api/v1/heartbeats", "/v1/metrics", "/v1/logs", "/v1/traces"}
             recorder.wait_for(

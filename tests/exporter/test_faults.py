@@ -551,7 +551,7 @@ def test_a_service_that_finds_all_beats_too_large_is_not_asked_without_end(
         assert "413" in warning
         assert "proxy" in warning
         assert client.cluster is not None
-        ours = client.cluster.scheduler.plugins[NAME]._running.sender
+        ours = client.cluster.scheduler.plugins[NAME].session.sender
         assert ours.waiting() <= limit * len(kinds)
 
         service.misbehave = lambda path: None
@@ -647,7 +647,7 @@ def test_snapshots_are_put_off_while_others_wait_and_nothing_is_lost(
     register(otlp__enabled=False)
     _work(client, 1)
     assert client.cluster is not None
-    queue = client.cluster.scheduler.plugins[NAME]._running._clear
+    queue = client.cluster.scheduler.plugins[NAME].session._clear
     for _ in range(10):
         assert asked.acquire(timeout=PATIENCE)
         assert waiting(queue) <= 2
@@ -663,7 +663,7 @@ def test_a_plugin_that_was_removed_before_it_is_closed_ends_once(
     register()
     assert client.cluster is not None
     removed = client.cluster.scheduler.plugins.pop(NAME)
-    running = removed._running
+    running = removed.session
 
     async def close() -> None:
         while running._timer.is_running():

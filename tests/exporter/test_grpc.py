@@ -65,7 +65,7 @@ def _events(client: Client, recorder: Recorder) -> None:
 def _wait_for_failures(client: Client, number: int) -> None:
     """Wait until log records were given up for now so often."""
     assert client.cluster is not None
-    emitter = client.cluster.scheduler.plugins[NAME]._running._emitter
+    emitter = client.cluster.scheduler.plugins[NAME].session._emitter
     wait_until(lambda: emitter.send_failures().get("logs", 0) >= number)
 
 

@@ -270,7 +270,7 @@ def broken(*_: object, **__: object) -> None:
 
 
 def break_shutdowns(dask_scheduler: Any) -> None:
-    dask_scheduler.plugins[NAME]._running.shutdowns.work_arrived = broken
+    dask_scheduler.plugins[NAME].session.shutdowns.work_arrived = broken
 
 
 def test_it_ends_whatever_fails_at_its_end(
@@ -278,7 +278,7 @@ def test_it_ends_whatever_fails_at_its_end(
 ) -> None:
     register()
     assert client.cluster is not None
-    running = client.cluster.scheduler.plugins[NAME]._running
+    running = client.cluster.scheduler.plugins[NAME].session
     running.observer.tasks_dropped = running.shutdowns.end = broken
     running._unwatch.insert(0, broken)
     close_plugin(client)

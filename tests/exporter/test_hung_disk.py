@@ -285,7 +285,7 @@ def test_what_is_in_files_that_cannot_be_let_go_of_is_there_for_the_next_plugin(
     register(spool__directory=str(tmp_path))
     client.submit(after_it_hung, 1).result()
     scheduler: Any = cluster.scheduler
-    ours = scheduler.plugins[NAME]._running.sender.keeper
+    ours = scheduler.plugins[NAME].session.sender.keeper
     _close(cluster)
     assert disk.reached.is_set()
     assert caplog.text.count(HANGS) == 1
@@ -322,7 +322,7 @@ if __name__ == "__main__":
     daskscope.register(client, endpoint=sys.argv[1], interval="0.1s")
     future = client.submit(str, 1)
     reached.wait()
-    sender = cluster.scheduler.plugins["daskscope"]._running.sender
+    sender = cluster.scheduler.plugins["daskscope"].session.sender
     while not sender._pending.rows_wait():
         time.sleep(0.01)
     print("the end of the script")

@@ -20,7 +20,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskscope
-from daskscope import plugin
+from daskscope import admission, plugin
 from daskscope.config import Settings, path_of
 from daskscope.defaults import leaves
 from daskscope.observe.cluster import environment
@@ -277,7 +277,7 @@ def test_a_service_that_does_not_answer_is_not_taken_for_one_that_does(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The scheduler is in this process.
-    monkeypatch.setattr(plugin, "ANSWER_DEADLINE", 0.1)
+    monkeypatch.setattr(admission, "ANSWER_DEADLINE", 0.1)
     recorder.misbehave = lambda path: "hang"
     registration = register()
     told = f"no answer yet from {recorder.url}; the scheduler keeps trying"
@@ -459,7 +459,7 @@ def test_hooks_that_fail_are_counted_and_never_logged(
 
 def _break_the_observer(what: str, dask_scheduler: object) -> None:
     plugin = dask_scheduler.plugins["daskscope"]  # type: ignore[attr-defined]
-    observer = plugin._running.observer
+    observer = plugin.session.observer
 
     def broken(*args: object) -> None:
         raise RuntimeError("broken")

@@ -45,7 +45,7 @@ def workers(client: Client) -> Iterator[SimulatedWorkers]:
 
 def observer_of(cluster: LocalCluster) -> Observer:
     scheduler: Any = cluster.scheduler
-    observer: Observer = scheduler.plugins[NAME]._running.observer
+    observer: Observer = scheduler.plugins[NAME].session.observer
     return observer
 
 

@@ -49,7 +49,7 @@ async def taken_to_count(dask_scheduler: Scheduler) -> None:
     Some may stay: a loop that was quiet in between had those before them counted already.
     """
     plugin: Any = dask_scheduler.plugins[NAME]
-    noted = plugin._running.observer.transitions
+    noted = plugin.session.observer.transitions
     few = transitions.WORTHWHILE * transitions._OF_STEP
     while len(noted._steps) >= few or noted._waiting:
         await asyncio.sleep(0.01)

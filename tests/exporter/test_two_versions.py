@@ -13,7 +13,7 @@ import pytest
 from distributed import Client
 
 import daskscope
-from daskscope import config, plugin
+from daskscope import admission, config, plugin
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import SchedulerProcess, scheduler_process
 from tests.exporter.recorder import Recorder
@@ -97,9 +97,11 @@ def test_a_setting_that_the_scheduler_does_not_know_is_refused_and_keeps_nobody_
     with scheduler_process() as scheduler:
         with Client(scheduler.address, timeout=START_PATIENCE) as client:
             with monkeypatch.context() as newer:
-                newer.setattr(plugin, "__version__", "9.9")
+                newer.setattr(admission, "__version__", "9.9")
                 newer.setattr(
-                    plugin, "by_name", lambda chosen: config.by_name(chosen) | {"new_transmit": 1}
+                    admission,
+                    "by_name",
+                    lambda chosen: config.by_name(chosen) | {"new_transmit": 1},
                 )
                 with pytest.raises(daskscope.ConfigurationError) as refused:
                     daskscope.register(client, endpoint=recorder.url, token=TOKEN)

@@ -27,7 +27,7 @@ def test_computations_that_nobody_takes_are_bounded_and_counted(
 ) -> None:
     register(interval="1h")
     scheduler: Any = cluster.scheduler
-    running = scheduler.plugins[NAME]._running
+    running = scheduler.plugins[NAME].session
     monkeypatch.setattr(computations, "MAX_WAITING", 3)
     for number in range(5):
         client.submit(inc, number, pure=False).result()
@@ -81,7 +81,7 @@ def test_those_that_never_had_to_run_are_bounded_and_counted_too(
         wait(client.submit(_work(number), failed))
         client.run_on_scheduler(_count)
 
-    ours = scheduler.plugins[NAME]._running.observer._computations
+    ours = scheduler.plugins[NAME].session.observer._computations
     assert ours.waiting() == 3
     assert scheduler.plugins[NAME].drops["computation"] == 3
     assert len(ours._arrived) == 3
@@ -104,8 +104,8 @@ def test_as_many_go_as_have_the_groups_that_are_too_many(
     monkeypatch.setattr(computations, "MAX_WAITING", 6)
     for number in range(5):
         _run(client, number)
-    assert scheduler.plugins[NAME]._running.observer.rows_wait()
-    assert scheduler.plugins[NAME]._running.observer._computations.waiting() == 3
+    assert scheduler.plugins[NAME].session.observer.rows_wait()
+    assert scheduler.plugins[NAME].session.observer._computations.waiting() == 3
     assert scheduler.plugins[NAME].drops["computation"] == 2
 
 
@@ -137,4 +137,4 @@ def _work(number: int) -> Any:
 
 
 def _count(dask_scheduler: Any) -> None:
-    dask_scheduler.plugins[NAME]._running.observer.transitions.count()
+    dask_scheduler.plugins[NAME].session.observer.transitions.count()
