@@ -28,8 +28,7 @@ from daskscope.explanation.report import Explanation, explain
 from daskscope.jupyter_kernel import before_kernel_ends
 from daskscope.observe.messages.logs import watch_logs
 from daskscope.observe.observer import Observer
-from daskscope.observe.snapshot import Observed
-from daskscope.observe.weight import weight
+from daskscope.observe.snapshot import Observed, weight
 from daskscope.observe.workers.cpu import watch_processes
 from daskscope.observe.workers.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.workers.profile import Window
@@ -85,7 +84,13 @@ class ObservationSession:
         self._contained = Contained(drops)
         self._is_installed = is_installed
         self.observer = Observer(
-            scheduler, settings, drops, user=user, preloaded=preloaded, sampled=sampling()
+            scheduler,
+            settings,
+            drops,
+            user=user,
+            preloaded=preloaded,
+            sampled=sampling(),
+            many_wait=lambda: self._count.put(None),
         )
         self._count: Background[None] = Background(
             "daskscope-count",
@@ -93,7 +98,6 @@ class ObservationSession:
             lambda: None,
             drops,
         )
-        self.observer.transitions.many_wait = lambda: self._count.put(None)
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)
         self._privacy = Privacy(settings, self.observer.refusals, drops)

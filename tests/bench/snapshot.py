@@ -28,7 +28,7 @@ from daskscope.observe.messages.events import MAX_EVENTS
 from daskscope.observe.messages.logs import MAX_RECORDS
 from daskscope.observe.naming import MAX_PREFIXES
 from daskscope.observe.observer import Observer
-from daskscope.observe.weight import weight
+from daskscope.observe.snapshot import weight
 from daskscope.observe.workers.metrics import MAX_KEYS
 from tests.bench.results import Figure
 

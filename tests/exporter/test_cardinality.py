@@ -27,9 +27,9 @@ from daskscope.observe.cluster.cluster import MAX_DASK_PREFIXES
 from daskscope.observe.errors.failures import MAX_TYPES
 from daskscope.observe.messages.events import MAX_EVENT_BYTES, MAX_TOPICS
 from daskscope.observe.naming import MAX_PREFIXES
+from daskscope.observe.snapshot import weight
 from daskscope.observe.tasks import code as observed_code
 from daskscope.observe.tasks.groups import MAX_DEPENDENCIES, MAX_GROUPS
-from daskscope.observe.weight import weight
 from daskscope.plugin import Plugin
 from daskscope.privacy import Privacy
 from daskscope.size import size_of

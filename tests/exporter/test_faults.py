@@ -26,7 +26,7 @@ from daskscope import session as running
 from daskscope.background import Background
 from daskscope.delivery import backoff, sender
 from daskscope.delivery import queue as pending
-from daskscope.observe.weight import weight
+from daskscope.observe.snapshot import weight
 from daskscope.otlp import queues, retry
 from daskscope.plugin import NAME
 from daskscope.privacy import Privacy

@@ -428,10 +428,12 @@ def leave_at_once(
 ) -> tuple[Losses, Counter[str]]:
     drops: Counter[str] = Counter()
     scheduler: Any = SimpleNamespace(tasks={})
-    losses = Losses(scheduler, Naming(Counter()).prefix, lambda address: lines, drops)
+    losses = Losses(scheduler, Naming(Counter()).prefix, drops)
     for number in range(workers):
         worker: Any = _Lost(number)
         losses.added(worker)
+        for line in lines or ():
+            losses.logged(worker.address, line)
         losses.event(
             "all",
             {
@@ -477,6 +479,7 @@ def test_where_their_last_lines_take_too_much_room_losses_come_without_and_that_
     # There is room again.
     worker: Any = _Lost(9_999)
     losses.added(worker)
+    losses.logged(worker.address, "a line")
     losses.event("all", {"action": "remove-worker", "worker": worker.address})
     (row,) = losses.take(last=False)
     assert row.log is not None
@@ -487,7 +490,7 @@ def test_lines_that_arrive_after_their_worker_has_left_are_as_many_as_of_others(
     assert losses.take(last=False) == ()  # each may have something to say yet
     for address in ("tcp://10.0.0.1:0", "tcp://10.0.0.1:499"):
         for number in range(2 * LAST_LINES):
-            losses.late_line(address, f"{number}")
+            losses.logged(address, f"{number}")
     full, *_, last = losses.take(last=True)
     assert (
         full.log == last.log == tuple(f"{number}" for number in range(LAST_LINES, 2 * LAST_LINES))
@@ -499,9 +502,9 @@ def test_where_there_is_no_room_late_lines_are_left_out_and_that_is_counted_once
     losses, drops = leave_at_once(2_000, ("x" * 500,) * 4, stimulus="handle-worker-cleanup-1")
     without = drops["worker loss detail"]
     for number in range(LAST_LINES):
-        losses.late_line("tcp://10.0.0.1:0", f"{number}" + "y" * 5_000)
-        losses.late_line("tcp://10.0.0.1:1999", f"{number}")
-        losses.late_line("tcp://10.0.0.1:2000", "of one that is not known")
+        losses.logged("tcp://10.0.0.1:0", f"{number}" + "y" * 5_000)
+        losses.logged("tcp://10.0.0.1:1999", f"{number}")
+        losses.logged("tcp://10.0.0.1:2000", "of one that is not known")
     assert without
     assert drops == {"worker loss detail": without + 1}
     told = losses.take(last=True)
@@ -520,7 +523,7 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
         group = SimpleNamespace(name=key, prefix=prefix)
         tasks[key] = SimpleNamespace(key=key, run_spec=function, prefix=prefix, group=group)
     scheduler: Any = SimpleNamespace(tasks=tasks)
-    losses = Losses(scheduler, Naming(Counter()).prefix, lambda address: None, drops)
+    losses = Losses(scheduler, Naming(Counter()).prefix, drops)
     worker: Any = _Lost(1)
     losses.added(worker)
     message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": keys}

@@ -108,7 +108,7 @@ def test_none_is_left_out_while_the_other_thread_does_not_get_its_turn(
     register(interval="1h")
     noted = observer_of(cluster).transitions
     waiting = []
-    noted.many_wait = lambda: waiting.append(len(noted._waiting))
+    noted._many_wait = lambda: waiting.append(len(noted._waiting))
     run(client, 1_000)
 
     assert len(waiting) > 1
@@ -130,13 +130,13 @@ def test_never_do_more_wait_than_are_counted_at_once_though_many_err_in_one_go(
     register(interval="1h")
     noted = observer_of(cluster).transitions
     sizes = []
-    count = noted.many_wait
+    count = noted._many_wait
 
     def many_wait() -> None:
         sizes.append(max(len(steps) // 3 for steps, *_ in tuple(noted._waiting)))
         count()
 
-    noted.many_wait = many_wait
+    noted._many_wait = many_wait
     # None of them runs: they wait for one that fails, and err with it.
     failed = client.submit(fail, pure=False)
     dependents = client.map(inc, [failed] * 1_000, pure=False)

@@ -9,9 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dask.typing import Key
 from distributed.core import error_message
@@ -22,13 +22,9 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import guarded
 from daskscope.observe.cluster.cluster import Cluster
-from daskscope.observe.cluster.cost import Cost
-from daskscope.observe.cluster.idle import Idle
-from daskscope.observe.cluster.load import Load
 from daskscope.observe.cluster.loop_tick_hook import LoopTickHook
 from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.observe.cluster.users import Users
-from daskscope.observe.cluster.versions import Versions
 from daskscope.observe.errors.failures import FailedRun, Failures, read_failed_run
 from daskscope.observe.messages.events import Events
 from daskscope.observe.messages.logs import Logs
@@ -59,6 +55,27 @@ NO_TASK = "(graph)"
 FAILURES_PER_ROW = 2
 
 
+_Self = TypeVar("_Self", bound="Observer")
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
+
+
+def _up_to_date(
+    method: Callable[Concatenate[_Self, _P], _Result],
+) -> Callable[Concatenate[_Self, _P], _Result]:
+    """Count all transitions until now before ``method``, which reads or changes what they change.
+
+    Not for what runs for each task, or for each graph.
+    """
+
+    @wraps(method)
+    def count_first(self: _Self, /, *arguments: _P.args, **options: _P.kwargs) -> _Result:
+        self.transitions.count()
+        return method(self, *arguments, **options)
+
+    return count_first
+
+
 class Observer:
     """Takes what the scheduler's hooks report, and makes snapshots of it. Not thread-safe."""
 
@@ -71,10 +88,11 @@ class Observer:
         user: str,
         preloaded: bool,
         sampled: Callable[[str], bool] | None,
+        many_wait: Callable[[], None] | None = None,
     ) -> None:
         """``user`` is whose cluster it is: who registered first or, if it was ``preloaded``, who
         runs the scheduler. ``sampled`` says whether a new trace of that id is kept; None if
-        no spans are made.
+        no spans are made. ``many_wait`` is as of :class:`.Transitions`.
         """
         self._scheduler = scheduler
         self._settings = settings
@@ -99,7 +117,6 @@ class Observer:
         )
         self._events = Events(settings.events_allow, self._drops)
         self._workers = Workers()
-        self._versions = Versions(scheduler)
         self.transitions = Transitions(
             scheduler,
             self._computations,
@@ -107,6 +124,7 @@ class Observer:
             self._drops,
             put_back=self._put_back,
             erred=self._erred,
+            many_wait=many_wait,
         )
         # A context names a span: spans of the user's in tasks would miss one that is not sent.
         traced = sampled is not None and settings.traces_transmit and settings.otlp_enabled
@@ -122,31 +140,20 @@ class Observer:
             sampled=sampled if traced else None,
             places=settings.traces_tasks_per_group if traced else 0,
         )
-        self.logs = Logs(scheduler, self._computation_of, self._naming, self._drops)
-        self._losses = Losses(scheduler, self._prefix_of, self.logs.last_lines, self._drops)
-        self.logs.late_line = self._losses.late_line
+        self._losses = Losses(scheduler, self._prefix_of, self._drops)
+        self.logs = Logs(
+            scheduler, self._computation_of, self._losses.logged, self._naming, self._drops
+        )
         self._worker_metrics = WorkerMetrics(
             scheduler.cumulative_worker_metrics, self._naming, self._drops
         )
         self._activities = Activities(self._naming)
-        self._load = Load(scheduler)
-        self._ticks = LoopTickHook(
-            scheduler, self._drops, self._load.look, self.transitions.count_if_quiet
-        )
-        self._cost = None if settings.prices is None else Cost(settings.prices)
-        self.idle = (
-            Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)
-        )
         self._cluster = Cluster(
-            scheduler,
-            settings,
-            user,
-            load=self._load,
-            idle=self.idle,
-            cost=self._cost,
-            versions=self._versions,
-            refusals=self.refusals,
-            at_work=self._at_work,
+            scheduler, settings, user, self._drops, refusals=self.refusals, at_work=self._at_work
+        )
+        self.idle = self._cluster.idle
+        self._ticks = LoopTickHook(
+            scheduler, self._drops, self._cluster.load.look, self.transitions.count_if_quiet
         )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
         self._graphs = Messages[Graph](
@@ -257,8 +264,8 @@ class Observer:
             return self.idle.work() is not None
         return bool(self._computations.running()) or self.idle.asked() is not None
 
+    @_up_to_date
     def _users_running(self) -> Collection[str]:
-        self.transitions.count()
         return self._computations.users_running
 
     def _put_back(self, task: TaskState) -> None:
@@ -282,12 +289,12 @@ class Observer:
             guarded(self._drops, None, self._failed, task, details)
         return start
 
+    @_up_to_date
     def _computation_of(self, task: TaskState) -> str | None:
-        self.transitions.count()
         return self._computations.computation_of(task)
 
+    @_up_to_date
     def _prefix_of(self, task: TaskState) -> str:
-        self.transitions.count()
         return self._naming.prefix(task)
 
     def _failed(
@@ -300,13 +307,11 @@ class Observer:
         """A worker has come."""
         self._add(self._scheduler.workers[address])
 
+    @_up_to_date
     def remove_worker(self, address: str) -> None:
         """A worker has left."""
-        self.transitions.count()
-        for removed in (self._workers.removed, self._versions.removed):
+        for removed in (self._workers.removed, self._cluster.worker_removed):
             guarded(self._drops, None, removed, address)
-        if self._cost is not None:
-            self._cost.removed(address)
 
     def log_event(self, topic: str, message: Any) -> None:
         """Something was written to Dask's event log."""
@@ -323,9 +328,9 @@ class Observer:
         guarded(self._drops, None, self._losses.event, topic, message)
         self._events.add(topic, message)
 
+    @_up_to_date
     def tasks_dropped(self) -> None:
         """The scheduler has dropped all its tasks."""
-        self.transitions.count()
         self._computations.cancel_all()
 
     def rows_wait(self) -> bool:
@@ -334,12 +339,10 @@ class Observer:
             self._computations.waiting() or self._failures.waiting() or self._losses.many_wait()
         )
 
+    @_up_to_date
     def _add(self, worker: WorkerState) -> None:
-        self.transitions.count()
-        for added in (self._workers.added, self._versions.added, self._losses.added):
+        for added in (self._workers.added, self._losses.added, self._cluster.worker_added):
             guarded(self._drops, None, added, worker)
-        if self._cost is not None:
-            self._cost.added(worker)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -352,15 +355,18 @@ class Observer:
         steps = self._steps(phase)
         while True:
             began = time()
-            self.transitions.count()
             try:
-                next(steps)
+                self._take_step(steps)
             except StopIteration as end:
                 observed: Observed = end.value
                 return observed
             finally:
                 self._hook_seconds += time() - began
             yield
+
+    @_up_to_date
+    def _take_step(self, steps: Generator[None, None, Observed]) -> None:
+        next(steps)
 
     def snapshot(self, phase: protocol.Phase) -> Observed:
         """Take a snapshot at once."""
@@ -377,11 +383,13 @@ class Observer:
         if self._start is None:
             return self.snapshot(phase)
         began = time()
-        self.transitions.count()
-        started = replace(self._start, phase=phase, drops=dict(self._drops))
-        observed = self._with_rows(started, SOME_ROWS, any_row=True)
+        observed = self._rest(replace(self._start, phase=phase))
         self._hook_seconds += time() - began
         return observed
+
+    @_up_to_date
+    def _rest(self, start: Observed) -> Observed:
+        return self._with_rows(replace(start, drops=dict(self._drops)), SOME_ROWS, any_row=True)
 
     def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
         if phase == "stop":
@@ -414,17 +422,6 @@ class Observer:
             losses_by_reason=self._losses.by_reason(),
             drops=dict(self._drops),
             hook_seconds=self._hook_seconds,
-            computations=(),
-            task_groups=(),
-            traced={},
-            failures=(),
-            worker_losses=(),
-            events=(),
-            code=(),
-            logs=(),
-            activities=(),
-            shutdowns=(),
-            profiles=(),
         )
         self._start = state
         self._busy_seconds = workers.seconds["busy"]

@@ -43,7 +43,8 @@ class Transitions:
 
     What else has to be seen at once is reported on the loop: to ``erred`` a task that Dask calls
     erred, which returns what it was before, to ``put_back`` one that was to run and now is not.
-    ``many_wait`` is called there, too, whenever some more should be counted.
+    ``many_wait`` is called there, too, whenever another thread should call
+    :meth:`count_waiting`; without it they are counted on the loop.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Transitions:
         *,
         put_back: Callable[[TaskState], None],
         erred: Callable[[TaskState, str, Details], str],
+        many_wait: Callable[[], None] | None,
     ) -> None:
         self._computations = computations
         self._drops = drops
@@ -66,7 +68,7 @@ class Transitions:
         self._waiting: deque[tuple[list[Any], list[Any], list[Any]]] = deque()
         self._counting = Lock()
         self._noted_before = 0
-        self.many_wait: Callable[[], None] = self.count
+        self._many_wait = many_wait or self.count
         #: Dask's hook.
         self.note = self._hook(scheduler, workers, put_back, erred)
 
@@ -161,7 +163,7 @@ class Transitions:
     def _hand_over(self) -> None:
         self._let_wait()
         if len(self._waiting) < MAX_WAITING:
-            self.many_wait()
+            self._many_wait()
         else:
             self.count_waiting()
 

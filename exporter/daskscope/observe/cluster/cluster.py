@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
-from distributed.scheduler import ALL_TASK_STATES, Scheduler
+from distributed.scheduler import ALL_TASK_STATES, Scheduler, WorkerState
 
 from daskscope import protocol
 from daskscope.config import Settings, in_force
+from daskscope.containment import guarded
 from daskscope.observe.cluster.cost import Cost
 from daskscope.observe.cluster.environment import (
     deployment,
@@ -30,9 +32,9 @@ _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
 class Cluster:
-    """Makes rows of one cluster, whose it is by ``user``. ``cost`` is None without prices.
+    """Makes rows of one cluster, whose it is by ``user``.
 
-    ``at_work`` is as of ``protocol.Status``.
+    ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``.
     """
 
     def __init__(
@@ -40,28 +42,40 @@ class Cluster:
         scheduler: Scheduler,
         settings: Settings,
         user: str,
+        drops: Counter[str],
         *,
-        load: Load,
-        idle: Idle,
-        cost: Cost | None,
-        versions: Versions,
         refusals: OptOuts,
         at_work: Callable[[], bool],
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
+        self._drops = drops
         self._refusals = refusals
         self._user = user
         self._host = host()
         self._id = scheduler.id
         self._environment = environment()
-        self._load = load
-        self._idle = idle
-        self._cost = cost
-        self._versions = versions
+        self.load = Load(scheduler)
+        self._cost = None if settings.prices is None else Cost(settings.prices)
+        self.idle = (
+            Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)
+        )
+        self._versions = Versions(scheduler)
         self._at_work = at_work
         self._called = name_and_kind_here()
         self._peaks = (0, 0, 0)
+
+    def worker_added(self, worker: WorkerState) -> None:
+        """Count a worker from now on."""
+        guarded(self._drops, None, self._versions.added, worker)
+        if self._cost is not None:
+            self._cost.added(worker)
+
+    def worker_removed(self, address: str) -> None:
+        """Do not count it any more."""
+        guarded(self._drops, None, self._versions.removed, address)
+        if self._cost is not None:
+            self._cost.removed(address)
 
     def row(self) -> protocol.Cluster:
         """Return what the cluster is."""
@@ -95,9 +109,9 @@ class Cluster:
         seen = (workers.count, workers.threads, used)
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
         clients = sum(1 for client in self._scheduler.clients if client != "fire-and-forget")
-        self._idle.count_tasks(tasks)
+        self.idle.count_tasks(tasks)
         # This adds to the cost too.
-        self._idle.look()
+        self.idle.look()
         return protocol.Status(
             at=now,
             workers=workers.count,
@@ -107,17 +121,17 @@ class Cluster:
             worker_seconds=workers.seconds,
             tasks=tasks,
             clients=clients,
-            idle_seconds=self._idle.seconds(),
+            idle_seconds=self.idle.seconds(),
             peak_workers=self._peaks[0],
             peak_threads=self._peaks[1],
             peak_memory_used=self._peaks[2],
             stopped_at=stopped_at,
-            scheduler=self._load.take(),
+            scheduler=self.load.take(),
             gpu=workers.gpu,
             cost=None if self._cost is None else self._cost.total,
             idle_cost=None if self._cost is None else self._cost.idle,
-            held_by=self._idle.held_by(tasks, clients),
-            busy_by=self._idle.busy_by(),
+            held_by=self.idle.held_by(tasks, clients),
+            busy_by=self.idle.busy_by(),
             mismatches=self._versions.mismatches(),
             at_work=self._at_work(),
         )

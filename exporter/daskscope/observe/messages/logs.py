@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,6 @@ from daskscope.config import Settings
 from daskscope.containment import Contained, guarded
 from daskscope.observe.cluster.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
-from daskscope.observe.workers.losses import LAST_LINES
 from daskscope.sent_code import sent, texts_of
 from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
 
@@ -60,23 +59,26 @@ class LogRecord:
 
 
 class Logs:
-    """The records since the last snapshot, and the last lines of each worker."""
+    """The records since the last snapshot.
+
+    ``computation_of`` returns the id of a task's computation. ``worker_logged`` gets the address of
+    a worker, and each line that it logged.
+    """
 
     def __init__(
         self,
         scheduler: Scheduler,
         computation_of: Callable[[TaskState], str | None],
+        worker_logged: Callable[[str, str], None],
         naming: Naming,
         drops: Counter[str],
     ) -> None:
         self._scheduler = scheduler
         self._computation_of = computation_of
+        self._worker_logged = worker_logged
         self._naming = naming
         self._drops = drops
         self._records: list[LogRecord] = []
-        self._last: dict[str, deque[str]] = {}
-        #: Gets the address and the line of a worker that had left before the line arrived.
-        self.late_line: Callable[[str, str], None] = lambda worker, line: None
 
     def of_worker(self, worker: str, records: Iterable[tuple[Described, Any]]) -> None:
         """Keep records of a worker, each with the key of the task that logged it."""
@@ -92,17 +94,12 @@ class Logs:
             task = self._scheduler.tasks.get(key)
             if task is not None:
                 computation, prefix = self._computation_of(task), self._naming.prefix(task)
-        self._tell(described, worker, computation, prefix)
+        self._add(described, worker, computation, prefix)
         return True
 
     def of_scheduler(self, described: Described) -> None:
         """Keep a record of the scheduler."""
-        self._tell(described, None)
-
-    def last_lines(self, worker: str) -> tuple[str, ...] | None:
-        """Return the last lines of a worker that has left, and forget them."""
-        lines = self._last.pop(worker, None)
-        return None if lines is None else tuple(lines)
+        self._add(described, None)
 
     def dropped(self, count: int) -> None:
         """Count records that were made, and not sent."""
@@ -114,18 +111,15 @@ class Logs:
         records, self._records = self._records, []
         return tuple(records)
 
-    def _tell(
+    def _add(
         self,
         described: Described,
         worker: str | None,
         computation: str | None = None,
         prefix: str | None = None,
     ) -> None:
-        if worker is not None and worker in self._scheduler.workers:
-            lines = self._last.setdefault(worker, deque(maxlen=LAST_LINES))
-            lines.append(_line(described))
-        elif worker is not None:
-            self.late_line(worker, _line(described))
+        if worker is not None:
+            self._worker_logged(worker, _line(described))
         if len(self._records) >= MAX_RECORDS:
             self.dropped(1)
         else:

@@ -63,6 +63,7 @@ class _Known:
     since: float
     reason: str = ""
     nanny_memory: int | None = None
+    lines: deque[str] | None = None
 
 
 @dataclass(slots=True)
@@ -82,20 +83,17 @@ class _Unclear:
 class Losses:
     """Remembers the workers there are, and records those that leave.
 
-    ``prefix_of`` returns what a task is called, ``last_lines`` what a worker that has left logged
-    last.
+    ``prefix_of`` returns what a task is called.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         prefix_of: Callable[[TaskState], str],
-        last_lines: Callable[[str], tuple[str, ...] | None],
         drops: Counter[str],
     ) -> None:
         self._scheduler = scheduler
         self._prefix_of = prefix_of
-        self._last_lines = last_lines
         self._drops = drops
         self._known: dict[str, _Known] = {}
         self._losses: deque[protocol.WorkerLoss] = deque()
@@ -131,7 +129,17 @@ class Losses:
         elif topic == "worker-restart-memory":
             self._out_of_memory(str(message.get("worker")), message.get("rss"))
 
-    def late_line(self, address: str, line: str) -> None:
+    def logged(self, address: str, line: str) -> None:
+        """Keep a line that a worker logged, among its last: they are sent if it is lost."""
+        known = self._known.get(address)
+        if known is None:
+            self._late_line(address, line)
+        elif known.lines is None:
+            known.lines = deque((line,), LAST_LINES)
+        else:
+            known.lines.append(line)
+
+    def _late_line(self, address: str, line: str) -> None:
         """A worker had logged a line before it left; it arrives only now."""
         unclear = self._unclear.get(address)
         if unclear is None or unclear.cut:
@@ -218,7 +226,7 @@ class Losses:
             memory_limit=worker.memory_limit or None,
             nanny_memory=known.nanny_memory,
             tasks=guarded(self._drops, {names.OTHER: len(keys)}, self._by_prefix, keys),
-            log=guarded(self._drops, None, self._last_lines, address),
+            log=None if known.lines is None else tuple(known.lines),
         )
         size = size_of(loss.tasks) + size_of(loss.log)
         cut = self._detail_bytes + size > MAX_DETAIL_BYTES
