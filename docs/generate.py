@@ -26,11 +26,11 @@ from daskscope.observe.errors.failures import MAX_TYPES
 from daskscope.observe.messages.events import MAX_TOPICS
 from daskscope.observe.naming import MAX_PREFIXES
 from daskscope_service.api.openapi import document
-from daskscope_service.api.parameters import LIST
 from daskscope_service.application import PROGRAMS
 from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.ingest.beat_schema import ROWS
 from daskscope_service.settings import Settings, option
+from daskscope_service.web.parameters import LIST
 
 HERE = Path(__file__).parent
 _ANSWERS = HERE.parent / "exporter" / "daskscope" / "api_rows.py"
@@ -321,8 +321,8 @@ def api() -> str:
     ]
     problems = described["components"]["responses"]
     return _GENERATED.format(
-        source="docs/generate.py, or what it reads of service/daskscope_service/api and "
-        "exporter/daskscope/api_types.py"
+        source="docs/generate.py, or the views that service/daskscope_service/application.py lists "
+        "and exporter/daskscope/api_types.py"
     ) + _API.format(
         description=described["info"]["description"],
         operations=_table(("operation", "scope", "what it does"), operations),

@@ -11,72 +11,59 @@ from flask import Flask
 from sqlalchemy import Engine
 
 from daskscope.protocol import MAX_BEAT_BYTES
-from daskscope_service import compression, forms, request_log
 from daskscope_service.accounts import access
+from daskscope_service.accounts.api import login, tokens, workspaces
+from daskscope_service.accounts.pages import account, activation, members, openid, workspace
+from daskscope_service.accounts.pages import audit as audit_page
+from daskscope_service.accounts.pages import tokens as tokens_page
 from daskscope_service.accounts.tokens import Memory
-from daskscope_service.api import (
-    budget,
-    commands,
-    health,
-    heartbeats,
-    login,
-    metrics,
-    openapi,
-    otlp,
-    policies,
-    prices,
-    reads,
-    retention,
-    targets,
-    tokens,
-    traces,
-    workspaces,
-)
-from daskscope_service.commands.command_queue import CommandQueue
-from daskscope_service.commands.policy_enforcer import patrol
+from daskscope_service.api import health, metrics, openapi, reads, traces
+from daskscope_service.costs import budget_api as budget
+from daskscope_service.costs import prices_api as prices
+from daskscope_service.costs import prices_page
+from daskscope_service.costs import usage_page as usage
+from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import key_register
 from daskscope_service.db.engine import alone, open_database
-from daskscope_service.fast_ingest import HeartbeatFastPath
+from daskscope_service.ingest import heartbeat_api as heartbeats
+from daskscope_service.ingest import otlp_api as otlp
+from daskscope_service.ingest.fast_path import HeartbeatFastPath
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.quotas import SECONDS as QUOTA_SECONDS
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.notify.notifier import Notifier, prune
-from daskscope_service.notify.sending import Sender
-from daskscope_service.notify.trial import Trials
+from daskscope_service.notifications import api as targets
+from daskscope_service.notifications import pages as notifications
+from daskscope_service.notifications.notifier import Notifier, prune
+from daskscope_service.notifications.sending import Sender
+from daskscope_service.notifications.trial import Trials
 from daskscope_service.pages import (
-    account,
-    activation,
     cluster_charts,
     cluster_list,
     csv_downloads,
     events_and_logs,
-    members,
-    notifications,
-    openid,
     overview,
     profile,
     report,
     report_api,
-    shutdown,
-    usage,
     views,
-    workspace,
 )
-from daskscope_service.pages import audit as audit_page
-from daskscope_service.pages import policies as idle
-from daskscope_service.pages import prices as prices_page
-from daskscope_service.pages import retention as retention_page
-from daskscope_service.pages import tokens as tokens_page
 from daskscope_service.periodic import PeriodicTask
-from daskscope_service.problems import install as install_problems
+from daskscope_service.policies import api as policies
+from daskscope_service.policies import pages as idle
+from daskscope_service.policies.enforcer import patrol
 from daskscope_service.queries.influx_logs import from_influxdb
 from daskscope_service.queries.logs import own_logs
+from daskscope_service.retention import api as retention
+from daskscope_service.retention import pages as retention_page
 from daskscope_service.retention.rounds import Remover
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
+from daskscope_service.shutdowns import api as commands
+from daskscope_service.shutdowns import pages as shutdown
+from daskscope_service.shutdowns.command_queue import CommandQueue
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from daskscope_service.telemetry.influx import InfluxSeries
 from daskscope_service.telemetry.influx_logs import InfluxLogs
@@ -84,8 +71,9 @@ from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
 from daskscope_service.telemetry.spans import EmbeddedSpans
 from daskscope_service.telemetry.workspace_access import own_clusters
-from daskscope_service.trusted_proxy import Forwarded
-from daskscope_service.usage_totals import sum_up
+from daskscope_service.web import compression, forms, request_log
+from daskscope_service.web.problems import install as install_problems
+from daskscope_service.web.trusted_proxy import Forwarded
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

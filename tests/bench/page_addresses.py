@@ -11,9 +11,9 @@ from flask import Flask
 from daskscope_service.accounts import members
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.application import PAGES
-from daskscope_service.commands import policies
 from daskscope_service.db.engine import writing
 from daskscope_service.insight.idle_policy import Policy
+from daskscope_service.policies import idle_policies as policies
 from tests.bench.questions import Addresses, Places
 from tests.bench.stock import DAY, Stock, cluster_id
 from tests.service_process import ServiceProcess

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import revisions
-from daskscope_service.usage_totals import sum_up
 from tests.bench import stock_fill
 from tests.bench.page_addresses import pages, prepare
 from tests.bench.questions import Addresses, Reader, lists, make_owner

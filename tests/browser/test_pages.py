@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from playwright.sync_api import Browser, expect
 
+from daskscope_service import application
 from daskscope_service.accounts import device_login, members
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.application import close_app, create_app
@@ -170,12 +171,12 @@ def page_routes() -> tuple[set[str], Callable[[str], str]]:
         app = create_app(settings)
         close_app(app)
     addresses = app.url_map.bind("")
+    blueprints = {page.blueprint.name for page in application.PAGES}
     pages = {
         rule.endpoint
         for rule in app.url_map.iter_rules()
         if "GET" in (rule.methods or ())
-        and app.view_functions[rule.endpoint].__module__.startswith("daskscope_service.pages")
-        and not rule.rule.startswith("/api/")
+        and rule.endpoint.partition(".")[0] in blueprints
         and not rule.rule.endswith((".csv", ".json"))
     }
     return pages, lambda path: str(addresses.match(path)[0])

@@ -17,9 +17,9 @@ import pytest
 import requests
 
 from daskscope.protocol import encode
-from daskscope_service.connections import Connections
-from daskscope_service.problems import Problem
-from daskscope_service.reception import SMALL, GoneError, Reception
+from daskscope_service.server.connections import Connections
+from daskscope_service.server.reception import SMALL, GoneError, Reception
+from daskscope_service.web.problems import Problem
 from tests.patience import PATIENCE, wait_until
 from tests.service.beats import make_beat, make_cluster
 from tests.service.test_bodies import most_memory

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from daskscope.protocol import MAX_TEXT, Prices
-from daskscope_service.queries.scope import MOST_BYTES
+from daskscope_service.db.scope import MOST_BYTES
 from tests.service.beats import (
     full_beat,
     make_beat,

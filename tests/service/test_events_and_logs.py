@@ -12,8 +12,8 @@ import pytest
 import requests
 from sqlalchemy import text
 
+from daskscope_service.db.scope import Scope, Selection
 from daskscope_service.queries import logs, profiles, scan_filter
-from daskscope_service.queries.scope import Scope, Selection
 from tests.seed_seen import features_profile
 from tests.seed_seen import logs as seed_logs
 from tests.seed_writer import SeedWriter

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from traitlets.config import Config
 
 from daskscope_service.db import schema
-from daskscope_service.notify.due_notices import find
+from daskscope_service.notifications.due_notices import find
 from tests.patience import stretched, wait_until
 from tests.service_process import ServiceProcess
 

@@ -15,7 +15,7 @@ import requests
 from sqlalchemy import text
 
 from daskscope_service.db.engine import writing
-from daskscope_service.logs import JsonFormatter, TextFormatter
+from daskscope_service.server.logs import JsonFormatter, TextFormatter
 from tests.service.beats import make_beat, make_computation, post
 from tests.service_process import ServiceProcess
 

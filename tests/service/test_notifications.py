@@ -17,8 +17,8 @@ from daskscope_service.accounts import audit
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.insight.notice import KINDS, MOST_LINES, message
-from daskscope_service.notify.notifier import Notifier
-from daskscope_service.notify.sending import Sender
+from daskscope_service.notifications.notifier import Notifier
+from daskscope_service.notifications.sending import Sender
 from tests.patience import wait_until
 from tests.service.beats import (
     make_cluster,

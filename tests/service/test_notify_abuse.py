@@ -20,16 +20,16 @@ from sqlalchemy import update
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.notify.addresses import (
+from daskscope_service.notifications.addresses import (
     PARAMETERS,
     UnfitAddress,
     check,
     parameters,
     wrong_with,
 )
-from daskscope_service.notify.delivery import Outcome
-from daskscope_service.notify.networks import is_allowed
-from daskscope_service.notify.sending import NotSent, Sender, reason
+from daskscope_service.notifications.delivery import Outcome
+from daskscope_service.notifications.networks import is_allowed
+from daskscope_service.notifications.sending import NotSent, Sender, reason
 from tests.patience import wait_until
 from tests.service.people import browser_of, make_user
 from tests.service.test_commands import Workspace

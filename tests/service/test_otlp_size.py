@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from daskscope_service.ingest.otlp_size import MOST_MESSAGES, check, count
-from daskscope_service.problems import Problem
+from daskscope_service.web.problems import Problem
 from tests.service.test_bodies import MIB, most_memory, post
 from tests.service.test_otlp import Sender
 from tests.service_process import ServiceProcess

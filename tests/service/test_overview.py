@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from daskscope_service.costs.day_bars import columns
 from daskscope_service.insight.attention import concerns, reasons
 from daskscope_service.insight.news import news
 from daskscope_service.insight.spending import (
@@ -18,7 +19,6 @@ from daskscope_service.insight.spending import (
     total,
 )
 from daskscope_service.insight.wording import hours, percent
-from daskscope_service.pages.day_bars import columns
 
 CLUSTER: dict[str, Any] = {
     "id": "Scheduler-1",

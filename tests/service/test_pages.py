@@ -12,9 +12,9 @@ from flask import Blueprint, Flask, get_template_attribute
 
 from daskscope_service import pages
 from daskscope_service.pages.bars import state_bar
-from daskscope_service.pages.filters import ago, breakable, install, middle
 from daskscope_service.pages.graph import MOST_NODES, layout
 from daskscope_service.telemetry.store import Line, rate
+from daskscope_service.web.template_filters import ago, breakable, install, middle
 
 VENDOR = Path(str(pages.__file__)).parent / "static" / "vendor"
 

@@ -10,7 +10,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy.exc import DataError
 
-from daskscope_service import problems
+from daskscope_service.web import problems
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from sqlalchemy import Engine, func, insert, select, update
 
 from daskscope import api_types
 from daskscope_service.accounts import audit
-from daskscope_service.api.retention import KeptDays
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.retention import policy
+from daskscope_service.retention.api import KeptDays
 from daskscope_service.retention.forecast import MOST_COUNTED, forecast
 from daskscope_service.retention.rounds import next_round
 from tests.service.people import browser_of, make_user

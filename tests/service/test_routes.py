@@ -15,12 +15,13 @@ from daskscope_service.accounts import sessions, sign_in, tokens, users
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
 from daskscope_service.application import close_app, create_app
-from daskscope_service.commands import policies, shutdowns
-from daskscope_service.commands.shutdowns import Wish
 from daskscope_service.db import schema
 from daskscope_service.db.engine import upgrade_database, writing
 from daskscope_service.insight.idle_policy import Policy
+from daskscope_service.policies import idle_policies as policies
 from daskscope_service.settings import Settings
+from daskscope_service.shutdowns import commands as shutdowns
+from daskscope_service.shutdowns.commands import Wish
 from tests.service.beats import full_beat, make_cluster, post
 from tests.service.people import make_user as add_user
 from tests.service_process import ServiceProcess

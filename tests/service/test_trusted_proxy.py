@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daskscope_service.trusted_proxy import Forwarded
+from daskscope_service.web.trusted_proxy import Forwarded
 
 LIES = {
     "HTTP_FORWARDED": "for=6.6.6.6",

@@ -16,17 +16,17 @@ import requests
 from sqlalchemy import delete, update
 
 from daskscope.protocol import Prices
-from daskscope_service import usage_totals
-from daskscope_service.db import schema, usage_sums
+from daskscope_service.costs import usage_sums, usage_totals
+from daskscope_service.costs.usage import list_usage
+from daskscope_service.costs.usage_totals import sum_up
+from daskscope_service.db import schema
 from daskscope_service.db.data_ownership import Whose
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
+from daskscope_service.db.scope import Scope
 from daskscope_service.ingest.cluster_rows import UsageUpsert
-from daskscope_service.queries.scope import Scope
-from daskscope_service.queries.usage import list_usage
 from daskscope_service.retention.deletion import delete_rows
 from daskscope_service.retention.throttle import Throttle
-from daskscope_service.usage_totals import sum_up
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service_process import ServiceProcess
 

@@ -15,8 +15,8 @@ from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Ask, Make, Outdated, Rows, Writer
-from daskscope_service.problems import Problem
 from daskscope_service.service_metrics import ServiceMetrics
+from daskscope_service.web.problems import Problem
 from tests.service.conftest import standstill
 
 

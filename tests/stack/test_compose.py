@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from daskscope_service.server import check
+from daskscope_service.server.process import check
 from daskscope_service.settings import Settings
 from tests.stack import build
 from tests.stack.collector import CONFIGURATIONS

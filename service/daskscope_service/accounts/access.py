@@ -22,8 +22,8 @@ from daskscope_service.accounts.sessions import Session
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
 from daskscope_service.db.engine import current_engine
-from daskscope_service.problems import Problem, is_api
 from daskscope_service.settings import Settings
+from daskscope_service.web.problems import Problem, is_api
 
 P = ParamSpec("P")
 R = TypeVar("R")

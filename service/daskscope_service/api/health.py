@@ -8,11 +8,11 @@ from flask import Blueprint, current_app
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from daskscope_service.api.operation import JSON, Operation, describes
 from daskscope_service.db.engine import current_engine
 from daskscope_service.db.schema import workspace
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.problems import Problem
+from daskscope_service.web.operation import JSON, Operation, describes
+from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("health", __name__)
 

@@ -22,9 +22,9 @@ from sqlalchemy.exc import DBAPIError
 
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
-from daskscope_service.problems import Problem
 from daskscope_service.service_metrics import NAMESPACE, ServiceMetrics
 from daskscope_service.settings import Settings
+from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("metrics", __name__)
 

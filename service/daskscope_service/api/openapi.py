@@ -1,7 +1,7 @@
 """``/api/v1/openapi.json``: the API as an OpenAPI 3.1 document, made of the routes themselves.
 
 Addresses come from the routes, words from the views' docstrings, types from what the views say they
-take and answer (:mod:`daskscope_service.api.operation`), scopes from what lets them run.
+take and answer (:mod:`daskscope_service.web.operation`), scopes from what lets them run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from werkzeug.routing import Rule
 
 from daskscope.version import __version__
 from daskscope_service.accounts.sessions import COOKIE
-from daskscope_service.api.operation import JSON, Operation, answers
-from daskscope_service.problems import ProblemDocument
+from daskscope_service.web.operation import JSON, Operation, answers
+from daskscope_service.web.problems import ProblemDocument
 
 blueprint = Blueprint("openapi", __name__, url_prefix="/api/v1")
 

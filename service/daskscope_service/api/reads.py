@@ -11,8 +11,19 @@ from flask import Blueprint, current_app, g, request
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
-from daskscope_service.api.operation import answers
-from daskscope_service.api.parameters import (
+from daskscope_service.costs.usage import list_usage
+from daskscope_service.db.scope import Item, Page, Scope, reading
+from daskscope_service.insight.spending import first_monday
+from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
+from daskscope_service.queries.clusters import list_clusters, one_cluster
+from daskscope_service.queries.computations import list_computations, one_computation
+from daskscope_service.queries.events import list_events, list_shutdowns, list_worker_losses
+from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.findings import add_to_cluster, add_to_computation
+from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
+from daskscope_service.telemetry.store import SeriesStore, Unavailable, rate
+from daskscope_service.web.operation import answers
+from daskscope_service.web.parameters import (
     LIST,
     OF_CLUSTER,
     SINCE,
@@ -27,19 +38,8 @@ from daskscope_service.api.parameters import (
     required,
     selection,
 )
-from daskscope_service.api.representation import away, page_answer, page_url
-from daskscope_service.insight.spending import first_monday
-from daskscope_service.problems import Problem
-from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
-from daskscope_service.queries.clusters import list_clusters, one_cluster
-from daskscope_service.queries.computations import list_computations, one_computation
-from daskscope_service.queries.events import list_events, list_shutdowns, list_worker_losses
-from daskscope_service.queries.failures import list_exceptions, one_exception
-from daskscope_service.queries.findings import add_to_cluster, add_to_computation
-from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
-from daskscope_service.queries.scope import Item, Page, Scope, reading
-from daskscope_service.queries.usage import list_usage
-from daskscope_service.telemetry.store import SeriesStore, Unavailable, rate
+from daskscope_service.web.problems import Problem
+from daskscope_service.web.representation import away, page_answer, page_url
 
 blueprint = Blueprint("reads", __name__, url_prefix="/api/v1")
 

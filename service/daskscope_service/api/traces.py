@@ -9,12 +9,12 @@ from flask import Blueprint, current_app, g
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
-from daskscope_service.api.operation import answers
-from daskscope_service.problems import Problem
+from daskscope_service.db.scope import Item, reading
 from daskscope_service.queries.computations import trace_id_of
-from daskscope_service.queries.scope import Item, reading
 from daskscope_service.telemetry.spans import SpanReader, Trace
 from daskscope_service.telemetry.store import Unavailable
+from daskscope_service.web.operation import answers
+from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("traces", __name__, url_prefix="/api/v1")
 

@@ -10,8 +10,8 @@ from typing import IO, Any, Protocol
 
 from sqlalchemy import Boolean, Float, Integer
 
-from daskscope_service.api.representation import iso
 from daskscope_service.export.rows import Rows
+from daskscope_service.web.representation import iso
 
 #: Bytes that are gathered into one row group of Parquet.
 _GROUP_BYTES = 16 * 1024 * 1024

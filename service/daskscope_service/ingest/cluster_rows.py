@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from daskscope.protocol import Cluster, Heartbeat, Status
-from daskscope_service.db import usage_sums
+from daskscope_service.costs import usage_sums
 from daskscope_service.db.schema import cluster, usage
 from daskscope_service.db.statements import Upsert
 from daskscope_service.db.wire import RowMaker, to_json

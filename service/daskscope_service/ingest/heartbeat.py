@@ -31,7 +31,7 @@ from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.senders import Senders
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.insight.notice import computation_failed, worker_lost
-from daskscope_service.problems import Problem
+from daskscope_service.web.problems import Problem
 
 _MAJOR = PROTOCOL.partition(".")[0]
 

@@ -13,7 +13,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
 from daskscope_service.ingest.nesting import depth
-from daskscope_service.problems import Problem
+from daskscope_service.web.problems import Problem
 
 #: The most objects and arrays in a body, and the most members and items: what is made of them takes
 #: many times their bytes, and far longer than of protobuf. Braces and commas in texts count too; a

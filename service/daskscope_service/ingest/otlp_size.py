@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from daskscope_service.problems import Problem
+from daskscope_service.web.problems import Problem
 
 #: The most messages in a body: attributes and their values are some. A batch of 8,192 points or
 #: spans with ten attributes each has a fifth of that.

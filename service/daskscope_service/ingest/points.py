@@ -43,7 +43,7 @@ from daskscope_service.ingest.otlp import (
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.series_memory import Family, Ids, SeriesMemory
 from daskscope_service.ingest.writer import Outdated, Writer
-from daskscope_service.problems import Problem
+from daskscope_service.web.problems import Problem
 
 #: How many attribute sets one query asks for: databases bound the number of parameters.
 _ASKED_AT_ONCE = 500

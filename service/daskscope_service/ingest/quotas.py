@@ -18,9 +18,9 @@ from daskscope_service.db import schema
 from daskscope_service.db.data_ownership import TABLES
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.space import row_bytes
-from daskscope_service.problems import Problem
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings, variable
+from daskscope_service.web.problems import Problem
 
 Kind = Literal["clusters", "series", "bytes"]
 KINDS: tuple[Kind, ...] = ("clusters", "series", "bytes")

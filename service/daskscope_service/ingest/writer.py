@@ -26,8 +26,8 @@ from daskscope_service.accounts import tokens
 from daskscope_service.db.engine import for_writing
 from daskscope_service.db.key_register import KeyMissing
 from daskscope_service.db.statements import Upsert
-from daskscope_service.problems import Problem
 from daskscope_service.service_metrics import ServiceMetrics
+from daskscope_service.web.problems import Problem
 
 logger = logging.getLogger(__name__)
 

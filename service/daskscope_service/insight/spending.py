@@ -29,7 +29,7 @@ class Spent:
     idle_cost: dict[str, float] = field(default_factory=dict)
 
     def add(self, item: Mapping[str, Any]) -> None:
-        """Add an item of :func:`daskscope_service.queries.usage.list_usage`."""
+        """Add an item of :func:`daskscope_service.costs.usage.list_usage`."""
         self.clusters += item["clusters"]
         self.up_seconds += item["up_seconds"]
         self.thread_seconds += item["thread_seconds"]

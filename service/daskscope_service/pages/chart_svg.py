@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from daskscope_service.pages.charts import Drawn, Plot, words
-from daskscope_service.pages.filters import moment
 from daskscope_service.pages.period import Period
 from daskscope_service.queries.chart_annotations import Mark
+from daskscope_service.web.template_filters import moment
 
 WIDTH, HEIGHT = 1000, 180
 

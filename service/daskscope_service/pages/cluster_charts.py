@@ -12,6 +12,7 @@ from flask import Blueprint, current_app, g, jsonify
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
+from daskscope_service.db.scope import Item, Scope, reading
 from daskscope_service.insight.wording import duration
 from daskscope_service.pages import charts
 from daskscope_service.pages.chart_svg import (
@@ -24,11 +25,10 @@ from daskscope_service.pages.chart_svg import (
     picture,
 )
 from daskscope_service.pages.period import Link, Period, as_data, in_words, links, period_of
-from daskscope_service.problems import Problem
 from daskscope_service.queries.chart_annotations import MOST_MARKS, ChartAnnotations, list_marks
 from daskscope_service.queries.clusters import one_cluster
-from daskscope_service.queries.scope import Item, Scope, reading
 from daskscope_service.telemetry.store import MOST_AVERAGED, SeriesStore, Unavailable
+from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("charts", __name__)
 

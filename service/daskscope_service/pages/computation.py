@@ -10,22 +10,22 @@ from typing import Any
 from flask import current_app, g, render_template, request
 
 from daskscope import names
-from daskscope_service.api.parameters import bad, one_of
+from daskscope_service.db.scope import Item, Scope, Selection, reading
 from daskscope_service.insight.flame import Line, lines_of, merge
 from daskscope_service.pages import cluster_context
 from daskscope_service.pages.graph import layout, spent_in
 from daskscope_service.pages.histogram import histograms
 from daskscope_service.pages.source import sources
 from daskscope_service.pages.waterfall import MOST_READ, waterfall
-from daskscope_service.problems import Problem
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.queries.findings import add_to_computation
 from daskscope_service.queries.logs import LogFilter, LogReader, list_logs
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.scan_filter import Sifted
-from daskscope_service.queries.scope import Item, Scope, Selection, reading
 from daskscope_service.telemetry.spans import SpanReader, Trace
 from daskscope_service.telemetry.store import SeriesStore, Unavailable
+from daskscope_service.web.parameters import bad, one_of
+from daskscope_service.web.problems import Problem
 
 #: Task groups that the table shows at a go; in a report, which has no other pages, at most.
 MOST_GROUPS, MOST_REPORTED = 50, 500

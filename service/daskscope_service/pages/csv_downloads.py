@@ -10,20 +10,20 @@ from flask.typing import ResponseReturnValue
 
 from daskscope import names, protocol
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.api.parameters import one_of, refuse_unknown, selection
-from daskscope_service.api.representation import away
+from daskscope_service.db.scope import MOST_ROWS, Item, Page, Scope, Selection, reading
 from daskscope_service.insight.time import seconds_of
-from daskscope_service.pages.csv_table import MOST_READS, Columns, csv_list, csv_table, make_columns
-from daskscope_service.problems import Problem
+from daskscope_service.policies.queries import list_decisions
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
 from daskscope_service.queries.events import find_events, list_worker_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
 from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
-from daskscope_service.queries.policies import list_decisions
-from daskscope_service.queries.scope import MOST_ROWS, Item, Page, Scope, Selection, reading
-from daskscope_service.queries.shutdowns import shutdowns_of
+from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.telemetry.store import Unavailable
+from daskscope_service.web.csv_table import MOST_READS, Columns, csv_list, csv_table, make_columns
+from daskscope_service.web.parameters import one_of, refuse_unknown, selection
+from daskscope_service.web.problems import Problem
+from daskscope_service.web.representation import away
 
 blueprint = Blueprint("tables", __name__)
 

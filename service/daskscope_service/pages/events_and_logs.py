@@ -9,14 +9,14 @@ from flask.typing import ResponseReturnValue
 
 from daskscope import names
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.api.parameters import ROWS_SHOWN, one_of, selection
-from daskscope_service.pages.form_fields import tidied
+from daskscope_service.db.scope import reading
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.events import find_events
 from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
 from daskscope_service.queries.scan_filter import Sifted
-from daskscope_service.queries.scope import reading
 from daskscope_service.telemetry.store import Unavailable
+from daskscope_service.web.form_fields import tidied
+from daskscope_service.web.parameters import ROWS_SHOWN, one_of, selection
 
 blueprint = Blueprint("records", __name__)
 

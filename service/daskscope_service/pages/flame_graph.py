@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from daskscope_service.insight.flame import Call, Origin, address_of, origin_of
 from daskscope_service.insight.wording import duration, file_name, number
-from daskscope_service.pages.filters import middle
+from daskscope_service.web.template_filters import middle
 
 ROW = 21
 #: Calls that are drawn at most, the longest, and the least share of the width, in per cent.

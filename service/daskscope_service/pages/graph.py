@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration, number, percent
-from daskscope_service.pages.filters import middle
-from daskscope_service.queries.scope import Item
+from daskscope_service.web.template_filters import middle
 
 #: A drawing of more than these would show nothing.
 MOST_NODES = 60

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daskscope.names import DURATION_BOUNDS
+from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration, plural
-from daskscope_service.queries.scope import Item
 
 #: In the units of the drawing.
 STEP, HEIGHT = 10, 28

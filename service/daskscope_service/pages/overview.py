@@ -8,24 +8,23 @@ from flask import Blueprint, render_template
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.api.parameters import refuse_unknown
+from daskscope_service.accounts.first_run import first_run, has_clusters
+from daskscope_service.costs.day_bars import columns
+from daskscope_service.costs.usage import list_usage
+from daskscope_service.db.scope import Selection, reading
 from daskscope_service.insight.attention import concerns
 from daskscope_service.insight.news import news
 from daskscope_service.insight.spending import by_period, total
 from daskscope_service.insight.time import all_together
-from daskscope_service.pages.day_bars import columns
-from daskscope_service.pages.first_run import first_run
 from daskscope_service.queries.computations import list_computations
 from daskscope_service.queries.failures import list_exceptions
 from daskscope_service.queries.overview import (
     clusters_in_question,
-    has_clusters,
     running_clusters,
     seen_before,
     went_wrong,
 )
-from daskscope_service.queries.scope import Selection, reading
-from daskscope_service.queries.usage import list_usage
+from daskscope_service.web.parameters import refuse_unknown
 
 blueprint = Blueprint("overview", __name__)
 

@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 
 from flask import request
 
-from daskscope_service.api.parameters import bad, instant, one_of
+from daskscope_service.db.scope import Item
 from daskscope_service.insight.verdict import last_known
-from daskscope_service.pages.filters import exact, iso
-from daskscope_service.queries.scope import Item
+from daskscope_service.web.parameters import bad, instant, one_of
+from daskscope_service.web.template_filters import exact, iso
 
 #: Seconds back from the end, by the word in the address, and what the link says.
 SPANS: dict[str, tuple[float | None, str]] = {

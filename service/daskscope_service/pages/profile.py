@@ -10,7 +10,7 @@ from flask import Blueprint, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.api.parameters import one_of, selection
+from daskscope_service.db.scope import reading
 from daskscope_service.insight.flame import (
     Call,
     Line,
@@ -23,12 +23,12 @@ from daskscope_service.insight.flame import (
 )
 from daskscope_service.insight.wording import duration
 from daskscope_service.pages.bars import Segment
-from daskscope_service.pages.csv_table import csv_answer
 from daskscope_service.pages.flame_graph import ORIGINS, flame_graph
-from daskscope_service.pages.form_fields import tidied
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.profiles import Profiles, newest_profiles
-from daskscope_service.queries.scope import reading
+from daskscope_service.web.csv_table import csv_answer
+from daskscope_service.web.form_fields import tidied
+from daskscope_service.web.parameters import one_of, selection
 
 blueprint = Blueprint("profile", __name__)
 

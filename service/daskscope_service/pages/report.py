@@ -20,15 +20,15 @@ from flask.typing import ResponseReturnValue
 from daskscope.version import __version__
 from daskscope_service.accounts import audit
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.api.parameters import one_of, refuse_unknown
 from daskscope_service.db.engine import current_engine, writing
-from daskscope_service.pages.attachment import attach
+from daskscope_service.db.scope import Item, reading
 from daskscope_service.pages.computation import computation_page
 from daskscope_service.pages.views import cluster_page
-from daskscope_service.problems import Problem
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import one_computation
-from daskscope_service.queries.scope import Item, reading
+from daskscope_service.web.attachment import attach
+from daskscope_service.web.parameters import one_of, refuse_unknown
+from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("report", __name__)
 

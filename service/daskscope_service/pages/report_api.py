@@ -5,9 +5,9 @@ from __future__ import annotations
 from flask import Blueprint, Response
 
 from daskscope_service.accounts.access import require
-from daskscope_service.api.operation import Operation, describes
-from daskscope_service.api.parameters import Parameter
 from daskscope_service.pages import report
+from daskscope_service.web.operation import Operation, describes
+from daskscope_service.web.parameters import Parameter
 
 blueprint = Blueprint("reports", __name__, url_prefix="/api/v1")
 

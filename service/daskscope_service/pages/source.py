@@ -9,7 +9,7 @@ from functools import cache
 from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
 
-from daskscope_service.queries.scope import Item
+from daskscope_service.db.scope import Item
 
 #: Characters of a page's code that are looked at; what lies beyond stays plain. It takes time.
 MOST_CHARACTERS = 6_000

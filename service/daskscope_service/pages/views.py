@@ -9,25 +9,25 @@ from flask import Blueprint, Response, current_app, g, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
-from daskscope_service.api.parameters import ROWS_SHOWN, selection
+from daskscope_service.db.scope import Selection, encode_cursor, reading
 from daskscope_service.insight.time import all_together, seconds_of
 from daskscope_service.insight.why_running import why_running
-from daskscope_service.pages import filters
 from daskscope_service.pages.bars import state_bar, time_bar
 from daskscope_service.pages.cluster_charts import over_time
 from daskscope_service.pages.computation import computation_page
 from daskscope_service.pages.source import sources
-from daskscope_service.problems import Problem
+from daskscope_service.policies.queries import decisions_on, policies_for
 from daskscope_service.queries.activities import list_activities
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import frames_of, list_computations
 from daskscope_service.queries.events import count_worker_losses, list_events, list_worker_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
 from daskscope_service.queries.findings import add_to_cluster
-from daskscope_service.queries.policies import decisions_on, policies_for
 from daskscope_service.queries.profiles import has_profiles
-from daskscope_service.queries.scope import Selection, encode_cursor, reading
-from daskscope_service.queries.shutdowns import shutdowns_of
+from daskscope_service.shutdowns.queries import shutdowns_of
+from daskscope_service.web import template_filters as filters
+from daskscope_service.web.parameters import ROWS_SHOWN, selection
+from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint(
     "pages",

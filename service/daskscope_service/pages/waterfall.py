@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daskscope import names
+from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration
 from daskscope_service.pages.graph import state_of
-from daskscope_service.queries.scope import Item
 from daskscope_service.telemetry.spans import Span, Trace
 
 #: Groups and task runs that are drawn at most: more would be too long to look at, and to send.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import and_
 
 from daskscope_service.db.schema import activity, cluster, profile
-from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 
 _WITHOUT_TREE = ("cluster", "id", "started_at", "stopped_at", "workers", "seconds", "cut")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Select
 
 from daskscope_service.db.schema import computation, failure, worker_loss
-from daskscope_service.queries.scope import Item, Scope
+from daskscope_service.db.scope import Item, Scope
 
 #: Marks of one kind, at most: the newest.
 MOST_MARKS = 100

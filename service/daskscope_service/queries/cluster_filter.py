@@ -7,12 +7,12 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tuple_, union_all
 
-from daskscope_service.accounts.prices import prices_of
+from daskscope_service.costs.prices import prices_of
+from daskscope_service.costs.pricing import cost, up
 from daskscope_service.db.schema import cluster
+from daskscope_service.db.scope import Page, Scope, Selection, first_page
 from daskscope_service.insight.verdict import MISSED_BEATS
 from daskscope_service.queries.clusters import BRIEF, completed
-from daskscope_service.queries.pricing import cost, up
-from daskscope_service.queries.scope import Page, Scope, Selection, first_page
 
 Status = Literal["running", "stopped", "lost", "ended"]
 STATUSES: tuple[Status, ...] = get_args(Status)

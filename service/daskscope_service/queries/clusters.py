@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import func
 
+from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db.schema import cluster, computation, failure
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
-from daskscope_service.queries.pricing import price_clusters
-from daskscope_service.queries.scope import Item, Page, Scope, Selection, page, total
 
 #: What is there to sort by, and shown in another form.
 _TO_SORT_BY = ("thread_seconds", "thread_idle_seconds")

@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import Select, and_
 
 from daskscope_service.db.schema import cluster, code, computation, failure, task_group
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.progress import done_in, done_of
 from daskscope_service.insight.verdict import (
     cluster_verdict,
     computation_seconds,
     computation_verdict,
 )
-from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
 
 _CLUSTER_COLUMNS = (
     "name",

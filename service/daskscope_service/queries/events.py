@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import and_, func
 
 from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.queries.scan_filter import Sifted, sift
-from daskscope_service.queries.scope import Item, Page, Scope, Selection, page
 
 _OF_EVENT = [column for column in event.c if column is not event.c.user]
 

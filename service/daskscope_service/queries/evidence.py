@@ -5,7 +5,9 @@ from __future__ import annotations
 from sqlalchemy import func, or_
 
 from daskscope import names
+from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db import schema
+from daskscope_service.db.scope import Item, Scope, Selection
 from daskscope_service.insight.findings.evidence import (
     ClusterState,
     Evidence,
@@ -26,9 +28,7 @@ from daskscope_service.insight.verdict import (
 )
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries import meanwhile
-from daskscope_service.queries.pricing import price_clusters
 from daskscope_service.queries.profiles import newest_profiles
-from daskscope_service.queries.scope import Item, Scope, Selection
 from daskscope_service.telemetry.store import SeriesStore
 
 #: Losses of a subject, and profiles, that are read at most.

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tuple_
 
 from daskscope_service.db.schema import cluster, failure
-from daskscope_service.queries.scope import Item, Page, Scope, Selection, first_page, total
+from daskscope_service.db.scope import Item, Page, Scope, Selection, first_page, total
 
 #: Failures that the page and the API show of one group, the newest first.
 MOST_SAMPLES = 20

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Finding
 from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
 from daskscope_service.insight.findings.rules import Judgement, judge
 from daskscope_service.queries import evidence
-from daskscope_service.queries.scope import Item, Scope
 from daskscope_service.telemetry.store import SeriesStore
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from daskscope_service.db.schema import cluster
+from daskscope_service.db.scope import Page, Scope, Selection
 from daskscope_service.queries.logs import LogReader, level_of
-from daskscope_service.queries.scope import Page, Scope, Selection
 from daskscope_service.telemetry.influx_logs import InfluxLogs
 
 

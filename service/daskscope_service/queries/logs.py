@@ -9,8 +9,8 @@ from sqlalchemy import and_
 
 from daskscope import names
 from daskscope_service.db.schema import cluster, log_record
+from daskscope_service.db.scope import Item, Page, Position, Scope, Selection, page
 from daskscope_service.queries.scan_filter import Sifted, sift
-from daskscope_service.queries.scope import Item, Page, Position, Scope, Selection, page
 
 #: The least severity number of each level, as OpenTelemetry has them; the lowest first.
 LEVELS = {"trace": 1, "debug": 5, "info": 9, "warning": 13, "error": 17, "fatal": 21}

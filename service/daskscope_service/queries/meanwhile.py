@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daskscope import names
+from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import Meanwhile, Run
-from daskscope_service.queries.scope import Item, Scope
 from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore, Unavailable
 
 #: What threads' time is measured in may be this much longer than the computation.

@@ -19,7 +19,9 @@ from sqlalchemy import (
     select,
 )
 
+from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db.schema import cluster, failure, notice
+from daskscope_service.db.scope import Item, Scope, total
 from daskscope_service.db.statements import Lookup
 from daskscope_service.insight.attention import (
     IDLE_AFTER,
@@ -30,8 +32,6 @@ from daskscope_service.insight.attention import (
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
 from daskscope_service.queries.cluster_filter import is_silent
 from daskscope_service.queries.clusters import BRIEF
-from daskscope_service.queries.pricing import price_clusters
-from daskscope_service.queries.scope import Item, Scope, total
 
 #: Fingerprints that are looked for with one statement.
 _LOOKS = 50
@@ -146,13 +146,6 @@ def went_wrong(scope: Scope, since: float, limit: int) -> tuple[dict[str, int], 
         scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(limit)
     )
     return {str(kind): int(count) for kind, count in counts}, newest
-
-
-def has_clusters(scope: Scope) -> bool:
-    """Tell whether any cluster ever reported."""
-    return (
-        scope.connection.execute(scope.select(cluster, cluster.c.id).limit(1)).first() is not None
-    )
 
 
 def _judged(scope: Scope, items: list[Item]) -> list[dict[str, Any]]:

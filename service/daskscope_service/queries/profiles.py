@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import tuple_
 
 from daskscope_service.db.schema import profile
+from daskscope_service.db.scope import Item, Scope, Selection
 from daskscope_service.insight.flame import fits
-from daskscope_service.queries.scope import Item, Scope, Selection
 
 #: Profiles, and calls in them, that are read at most: what a page can merge while someone waits.
 MOST_PROFILES = 60

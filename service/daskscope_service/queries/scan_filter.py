@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from daskscope_service.queries.scope import Item, Page, Position, Scope, Selection
+from daskscope_service.db.scope import Item, Page, Position, Scope, Selection
 
 #: Rows that one request looks through at most, and at a go.
 MOST_SIFTED = 1000

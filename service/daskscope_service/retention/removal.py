@@ -21,7 +21,8 @@ from sqlalchemy import (
     select,
 )
 
-from daskscope_service.db import schema, series_generation, usage_sums
+from daskscope_service.costs import usage_sums
+from daskscope_service.db import schema, series_generation
 from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.deadlock import writing_again
 from daskscope_service.db.rows import select_in

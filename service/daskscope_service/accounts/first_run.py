@@ -1,0 +1,45 @@
+"""How to report the first cluster, which an empty workspace shows, and any other one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from flask import current_app, g, render_template
+
+from daskscope_service.accounts import tokens
+from daskscope_service.db.engine import current_engine
+from daskscope_service.db.schema import cluster
+from daskscope_service.db.scope import Scope
+
+
+def has_clusters(scope: Scope) -> bool:
+    """Return whether any cluster of the workspace has ever reported."""
+    query = scope.select(cluster, cluster.c.id).limit(1)
+    return scope.connection.execute(query).first() is not None
+
+
+def first_run() -> str:
+    """Return the page, which shows how far one has come and notices when a cluster arrives."""
+    found = steps()
+    used = [one for one in found["sends"] if one.last_used_at is not None]
+    return render_template(
+        "first_run.html",
+        **found,
+        used=max(used, key=lambda one: one.last_used_at or 0.0, default=None),
+    )
+
+
+def steps() -> dict[str, Any]:
+    """Return what ``_connect.html`` needs: the steps to a cluster that reports."""
+    now = time.time()
+    return {
+        "now": now,
+        "url": current_app.config["SETTINGS"].url,
+        "sends": [
+            one
+            for one in tokens.list_in(current_engine(), g.workspace)
+            if one.state(now) == "active" and "ingest" in one.scopes
+        ],
+        "may_make": "ingest" in g.caller.grants,
+    }

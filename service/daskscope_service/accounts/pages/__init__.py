@@ -1,0 +1,1 @@
+"""The pages of accounts: sign-in, members, tokens, the audit log."""

@@ -1,0 +1,52 @@
+"""Settings, audit log: who came in and changed what in the workspace, for its owners."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from flask import Blueprint, g, render_template
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts import access, audit
+from daskscope_service.db.engine import current_engine
+from daskscope_service.web.csv_table import csv_table, make_columns
+from daskscope_service.web.parameters import part, refuse_unknown
+
+blueprint = Blueprint("audit_page", __name__)
+
+#: How many entries are shown at once, and how many a file has at most.
+_SHOWN, _IN_FILE = 100, 10_000
+
+_COLUMNS = make_columns("at action actor detail workspace address")
+
+
+@blueprint.get("/settings/audit")
+@access.acting_as("owner")
+def entries() -> ResponseReturnValue:
+    """Show what happened in the workspace, the newest first."""
+    refuse_unknown("cursor")
+    after = part()[1]
+    found = audit.newest(
+        current_engine(),
+        _SHOWN + 1,
+        workspace=g.workspace,
+        after=None if after is None else (after[0], after[1]),
+    )
+    shown = found[:_SHOWN]
+    return render_template(
+        "audit.html",
+        now=time.time(),
+        entries=shown,
+        later=after is not None,
+        next=(shown[-1].at, shown[-1].id, "") if len(found) > _SHOWN else None,
+    )
+
+
+@blueprint.get("/settings/audit.csv")
+@access.acting_as("owner")
+def file() -> ResponseReturnValue:
+    """Answer with the newest entries as CSV."""
+    refuse_unknown()
+    found = audit.newest(current_engine(), _IN_FILE, workspace=g.workspace)
+    return csv_table(_COLUMNS, map(dataclasses.asdict, found), "audit-log")

@@ -1,0 +1,152 @@
+"""Sign-in by OpenID Connect: to the provider and back, and the connection of an account with it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, current_app, g, make_response, redirect, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts import access, openid_sign_in
+from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.openid_answer import OpenIDError
+from daskscope_service.accounts.openid_sign_in import NotLetIn
+from daskscope_service.accounts.pages.account import begin_session, sign_in_page
+from daskscope_service.db.engine import current_engine
+from daskscope_service.settings import Settings
+from daskscope_service.web.problems import Problem
+
+if TYPE_CHECKING:
+    from daskscope_service.accounts.openid import Provider
+
+blueprint = Blueprint("openid", __name__)
+
+_COOKIE = "daskscope_openid"
+_PATH = "/sign-in/openid"
+
+logger = logging.getLogger(__name__)
+
+
+def make_provider(settings: Settings) -> Provider | None:
+    """Return the provider of ``settings``; None if they name none."""
+    if not settings.oidc_issuer:
+        return None
+    from daskscope_service.accounts.openid import Provider
+
+    return Provider(
+        settings.oidc_issuer,
+        settings.oidc_client_id,
+        settings.oidc_secret,
+        f"{settings.url}{_PATH}/callback",
+        at_once=max(1, settings.threads // 2),  # the others answer other requests meanwhile
+    )
+
+
+@blueprint.get(_PATH)
+def begin() -> ResponseReturnValue:
+    """Send the browser to the provider."""
+    target = access.safe_next(request.args.get("next"))
+    if not _is_meant():
+        return sign_in_page(target, 403, "Another site sent you here. Sign in here if you want to.")
+    return _away(target, user_id=None, again="again" in request.args)
+
+
+@blueprint.get("/account/openid")
+@access.as_user
+def connect() -> ResponseReturnValue:
+    """Send the browser to the provider, to connect the user's account with one of there."""
+    if not _is_meant():
+        raise Problem(403, "This request came from another site, so it was refused.")
+    return _away("/account", user_id=g.session.user)
+
+
+@blueprint.get(f"{_PATH}/callback")
+def finish() -> ResponseReturnValue:
+    """Take the browser back from the provider, and sign its user in."""
+    if "error" in request.args:
+        return _failed("The provider did not let you in. Try again, or sign in another way.")
+    issuer = request.args.get("iss")
+    provider = _provider()
+    session = access.current_session()
+    try:
+        if issuer is not None and issuer != provider.issuer:  # RFC 9207
+            raise OpenIDError("the answer comes from another provider")
+        returned = openid_sign_in.finish(
+            current_engine(),
+            provider,
+            current_app.config["SETTINGS"],
+            state=request.args.get("state", ""),
+            ticket=request.cookies.get(_COOKIE, ""),
+            code=request.args.get("code", ""),
+            user_id=None if session is None else session.user,
+            address=request.remote_addr or "",
+            agent=request.headers.get("User-Agent", ""),
+        )
+    except OpenIDError as error:
+        logger.warning("sign-in by OpenID Connect failed: %s", error)
+        return _failed("This sign-in failed or expired. Try again.")
+    except NotLetIn as error:
+        return _failed(str(error))
+    response = make_response(begin_session(returned.session_id, returned.target))
+    response.delete_cookie(_COOKIE, path=_PATH)
+    return response
+
+
+def _is_meant() -> bool:
+    """Tell whether a person wants to go to the provider, and not another site, or a picture there.
+
+    It is no form that is sent by POST, for the answer to one may not lead to another site by our
+    own policy (form-action).
+    """
+    headers = request.headers  # which browsers from before 2023 do not have
+    return (
+        headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none")
+        and headers.get("Sec-Fetch-Dest", "document") == "document"
+    )
+
+
+def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseReturnValue:
+    try:
+        begun = openid_sign_in.begin(
+            current_engine(),
+            _provider(),
+            target=target,
+            address=request.remote_addr or "",
+            user_id=user_id,
+            again=again,
+        )
+    except OpenIDError as error:
+        logger.warning("sign-in by OpenID Connect failed: %s", error)
+        return _failed("The provider cannot be reached. Try again, or sign in another way.", 502)
+    except TooMany as error:
+        raise Problem(
+            429,
+            f"Too many sign-ins from your address are waiting. Try again in {error.seconds} s.",
+            headers={"Retry-After": str(error.seconds)},
+        ) from None
+    response = make_response(redirect(begun.url, code=303))
+    settings: Settings = current_app.config["SETTINGS"]
+    response.set_cookie(
+        _COOKIE,
+        begun.ticket,
+        max_age=round(openid_sign_in.SECONDS),
+        path=_PATH,
+        httponly=True,
+        samesite="Lax",  # it comes along when the provider sends the browser back
+        secure=settings.secure,
+    )
+    return response
+
+
+def _failed(wrong: str, status: int = 403) -> ResponseReturnValue:
+    response = make_response(sign_in_page("/", status, wrong))
+    response.delete_cookie(_COOKIE, path=_PATH)
+    return response
+
+
+def _provider() -> Provider:
+    provider: Provider | None = current_app.extensions["daskscope.openid"]
+    if provider is None:
+        raise Problem(404, "This service has no OpenID Connect provider.", title="Not found")
+    return provider

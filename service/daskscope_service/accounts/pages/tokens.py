@@ -1,0 +1,126 @@
+"""Settings, tokens: the workspace's tokens, forms to make one and to revoke them."""
+
+from __future__ import annotations
+
+import time
+
+from flask import Blueprint, g, make_response, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts import access, tokens
+from daskscope_service.accounts.caller import Caller, NotGranted, make_token
+from daskscope_service.accounts.tokens import LONGEST_LABEL, SCOPES
+from daskscope_service.db.engine import current_engine
+from daskscope_service.web.parameters import part, refuse_unknown
+from daskscope_service.web.problems import Problem
+
+blueprint = Blueprint("tokens_page", __name__)
+
+#: After how many days a token can expire; "" for never.
+LIFETIMES = {"": "never", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
+
+#: How many are shown at once of those in force.
+_SHOWN = 100
+
+#: How many of those that are no more in force are shown; the API has all.
+_OVER_SHOWN = 50
+
+
+@blueprint.get("/settings/tokens")
+@access.signed_in
+def list_tokens() -> ResponseReturnValue:
+    """Show the tokens of the workspace."""
+    refuse_unknown("cursor")
+    return _page()
+
+
+@blueprint.post("/settings/tokens")
+@access.signed_in
+def create_token() -> ResponseReturnValue:
+    """Make a token, and show its secret, this once."""
+    scopes = [scope for scope in SCOPES if scope in request.form.getlist("scope")]
+    lifetime = request.form.get("days", "")
+    if not scopes:
+        return _page(400, wrong="A token needs a scope: choose what it may do.")
+    if lifetime not in LIFETIMES:
+        raise Problem(400, "The form does not offer this expiry time.")
+    if "admin" in scopes:
+        access.check_fresh()
+    try:
+        made = make_token(
+            current_engine(),
+            g.caller,
+            label=request.form.get("label", "").strip()[:LONGEST_LABEL],
+            scopes=scopes,
+            expires_at=time.time() + float(lifetime) * 86_400 if lifetime else None,
+        )
+    except NotGranted:
+        raise Problem(403, "A token may do no more than you may, so none was created.") from None
+    response = make_response(_page(made=made))
+    # The browser shall not show the secret again, nor keep it on the disk.
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@blueprint.post("/settings/tokens/<token_id>/revoke")
+@access.signed_in
+def revoke_token(token_id: str) -> ResponseReturnValue:
+    """Revoke one token."""
+    caller: Caller = g.caller
+    engine = current_engine()
+    found = tokens.one_in(engine, g.workspace, token_id)
+    if found is None:
+        raise Problem(404, f"This workspace has no token {token_id}.", title="Not found")
+    if not caller.owns(found):
+        raise Problem(403, "This token is not yours; an owner of the workspace may revoke it.")
+    tokens.revoke(engine, g.workspace, token_id, actor=caller.name, address=caller.address)
+    return redirect("/settings/tokens", code=303)
+
+
+@blueprint.post("/settings/tokens/revoke")
+@access.signed_in
+def revoke_tokens() -> ResponseReturnValue:
+    """Revoke all of one's own tokens here, or all of the workspace's."""
+    caller: Caller = g.caller
+    which = request.form.get("which")
+    if which == "mine" and caller.user is not None:
+        user = caller.user
+    elif which == "all" and caller.role == "owner":
+        user = None
+    else:
+        raise Problem(403, "You may revoke your own tokens; an owner may revoke all.")
+    tokens.revoke_all(
+        current_engine(),
+        workspace=g.workspace,
+        user=user,
+        actor=caller.name,
+        address=caller.address,
+    )
+    return redirect("/settings/tokens", code=303)
+
+
+def _page(
+    status: int = 200, *, made: str | None = None, wrong: str | None = None
+) -> tuple[str, int]:
+    caller: Caller = g.caller
+    engine, now = current_engine(), time.time()
+    after = part()[1] if request.method == "GET" else None
+    last = None if after is None else after[:2]
+    active = tokens.list_in(engine, g.workspace, active=True, limit=_SHOWN + 1, after=last)
+    more = active[_SHOWN - 1] if len(active) > _SHOWN else None
+    page = render_template(
+        "tokens.html",
+        now=now,
+        made=made,
+        wrong=wrong,
+        grants=caller.grants,
+        lifetimes=LIFETIMES,
+        longest_label=LONGEST_LABEL,
+        active=active[:_SHOWN],
+        active_count=tokens.count_in(engine, g.workspace, active=True),
+        later=after is not None,
+        next=more and (more.created_at, more.id, ""),
+        over=tokens.list_in(engine, g.workspace, active=False, limit=_OVER_SHOWN),
+        over_count=tokens.count_in(engine, g.workspace, active=False),
+    )
+    return page, status

@@ -1,1 +1,0 @@
-"""What is asked of clusters: shutdowns, by people and by policies."""

@@ -1,0 +1,1 @@
+"""What clusters cost: prices, budgets, and the usage of each user and week."""

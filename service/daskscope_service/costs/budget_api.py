@@ -1,0 +1,56 @@
+"""``/api/v1/budget``: what the workspace means to spend in a month."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import msgspec
+from flask import Blueprint, g, request
+from msgspec import Meta
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import require, require_role
+from daskscope_service.costs.budgets import Budget, budget_of, set_budget
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.scope import Item
+from daskscope_service.web.operation import answers
+
+blueprint = Blueprint("budget", __name__, url_prefix="/api/v1")
+
+
+class BudgetRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What the clusters that start in a month of UTC may cost; None: anything."""
+
+    amount: Annotated[float, Meta(gt=0, le=1e12)] | None
+    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$")] = "USD"
+
+
+@blueprint.get("/budget")
+@require("read")
+@answers(types.Budget)
+def budget() -> Item:
+    """Answer with the budget; its ``amount`` is null where there is none."""
+    return _budget()
+
+
+@blueprint.put("/budget")
+@require_role("owner")
+@answers(types.Budget, body=BudgetRequest)
+def put_budget(body: BudgetRequest) -> Item:
+    """Set the budget; with an ``amount`` of null, there is none."""
+    with writing(current_engine()) as connection:
+        set_budget(
+            connection,
+            g.workspace,
+            None if body.amount is None else Budget(body.amount, body.currency),
+            actor=g.actor,
+            client=request.remote_addr,
+        )
+    return _budget()
+
+
+def _budget() -> Item:
+    with current_engine().connect() as connection:
+        found = budget_of(connection, g.workspace)
+    return {"amount": None, "currency": None} if found is None else asdict(found)

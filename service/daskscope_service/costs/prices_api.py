@@ -1,0 +1,72 @@
+"""``/api/v1/prices``: what an hour costs, for clusters whose own settings do not say it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from flask import Blueprint, g, request
+from msgspec import Meta
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import require, require_role
+from daskscope_service.costs.prices import MOST, WorkspacePrices, prices_of, set_prices
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.scope import Item
+from daskscope_service.web.operation import answers
+
+blueprint = Blueprint("prices", __name__, url_prefix="/api/v1")
+
+_Price = Annotated[float, Meta(ge=0, le=MOST)] | msgspec.UnsetType
+
+
+class PerHour(msgspec.Struct, forbid_unknown_fields=True):
+    """What an hour costs: of a thread, and of a cluster whatever its size."""
+
+    thread: _Price = msgspec.UNSET
+    cluster: _Price = msgspec.UNSET
+
+
+class PricesRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What an hour of something costs, in ``currency`` (ISO 4217); of nothing: no prices."""
+
+    per_hour: PerHour
+    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$")] = "USD"
+
+
+@blueprint.get("/prices")
+@require("read")
+@answers(types.WorkspacePrices)
+def prices() -> Item:
+    """Answer with the workspace's prices; ``currency`` is null where there are none."""
+    return _prices()
+
+
+@blueprint.put("/prices")
+@require_role("owner")
+@answers(types.WorkspacePrices, body=PricesRequest)
+def put_prices(body: PricesRequest) -> Item:
+    """Set the workspace's prices; they also apply to the costs of earlier clusters."""
+    per_hour = msgspec.to_builtins(body.per_hour)
+    with writing(current_engine()) as connection:
+        set_prices(
+            connection,
+            g.workspace,
+            WorkspacePrices(body.currency, per_hour) if per_hour else None,
+            actor=g.actor,
+            address=request.remote_addr,
+        )
+    return _prices()
+
+
+def _prices() -> Item:
+    with current_engine().connect() as connection:
+        found = prices_of(connection, g.workspace)
+    if found is None:
+        return {"currency": None, "per_hour": {}, "changed_at": None, "changed_by": None}
+    return {
+        "currency": found.currency,
+        "per_hour": dict(found.per_hour),
+        "changed_at": found.changed_at,
+        "changed_by": found.changed_by,
+    }

@@ -1,0 +1,91 @@
+"""Settings, prices: what an hour costs, whose word counts for it, and what that comes to."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from flask import Blueprint, g, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import acting_as, may_act, signed_in
+from daskscope_service.costs.prices import MOST, PRICED, WorkspacePrices, prices_of, set_prices
+from daskscope_service.costs.usage import list_usage
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.scope import reading
+from daskscope_service.insight.spending import first_monday, price_lists, total_of
+from daskscope_service.web.form_fields import said
+
+blueprint = Blueprint("prices_page", __name__)
+
+#: Over how many weeks the page looks, this one included.
+_WEEKS = 8
+
+_CURRENCY = re.compile("[A-Z]{3}")
+
+
+@blueprint.get("/settings/prices")
+@signed_in
+def prices() -> ResponseReturnValue:
+    """Show the prices in force and what clusters came to by them."""
+    return _page()
+
+
+@blueprint.post("/settings/prices")
+@acting_as("owner")
+def change() -> ResponseReturnValue:
+    """Keep what the form says; with no price in it, there is none."""
+    fields = {name: said(name) for name in ("currency", *PRICED)}
+    per_hour: dict[str, float] = {}
+    wrong: dict[str, str] = {}
+    for name in PRICED:
+        if text := fields[name]:
+            try:
+                per_hour[name] = float(text)
+            except ValueError:
+                wrong[name] = f"{text!r} is not a number: write an amount such as 0.06."
+            else:
+                if not 0 <= per_hour[name] <= MOST:
+                    wrong[name] = f"Write an amount from 0 to {MOST:,.0f}."
+    currency = fields["currency"].upper()
+    if per_hour and not _CURRENCY.fullmatch(currency):
+        wrong["currency"] = "Write the three-letter code of the currency, such as USD or EUR."
+    if wrong:
+        return _page(fields, wrong)
+    with writing(current_engine()) as connection:
+        set_prices(
+            connection,
+            g.workspace,
+            WorkspacePrices(currency, per_hour) if per_hour else None,
+            actor=g.actor,
+            address=request.remote_addr,
+        )
+    return redirect("/settings/prices", code=303)
+
+
+def _page(
+    fields: dict[str, str] | None = None, wrong: dict[str, str] | None = None
+) -> tuple[str, int]:
+    now = time.time()
+    with reading() as scope:
+        items = list_usage(scope, first_monday(now, _WEEKS), _WEEKS, 7)
+        own = prices_of(scope.connection, scope.workspace)
+    if fields is None:
+        fields = {"currency": "USD"}
+        if own is not None:
+            fields = {name: f"{price:g}" for name, price in own.per_hour.items()}
+            fields["currency"] = own.currency
+    page = render_template(
+        "prices.html",
+        now=now,
+        weeks=_WEEKS,
+        own=own,
+        ours=total_of(item for item in items if item["price_source"] == "workspace"),
+        unpriced=total_of(item for item in items if item["price_source"] is None),
+        users=sorted({item["user"] for item in items if item["price_source"] != "cluster"}),
+        theirs=[one for one in price_lists(items) if one.source == "cluster"],
+        fields=fields,
+        wrong=wrong or {},
+        may_change=may_act(g.session, "owner"),
+    )
+    return page, 400 if wrong else 200

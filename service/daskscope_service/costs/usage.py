@@ -1,0 +1,112 @@
+"""What clusters came to in days or weeks, by user: hours, threads' hours, and what they cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import ColumnElement, FromClause, and_, case, func, not_, select
+
+from daskscope_service.costs import usage_sums
+from daskscope_service.costs.pricing import price_usage
+from daskscope_service.db.schema import usage
+from daskscope_service.db.scope import Item, Scope
+
+_DAY = 86400.0
+_TOTALS = ("up_seconds", "thread_seconds", "idle_seconds", "cost", "idle_cost")
+
+
+def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
+    """Return what each user's clusters came to in each of ``periods`` times of ``days`` days.
+
+    ``first`` is the first day, of UTC since the Unix epoch. An item has ``period`` from 0,
+    ``user``, ``prices`` (None where none are set), ``clusters``, ``up_seconds``,
+    ``thread_seconds``, ``idle_seconds`` of threads, ``cost`` and ``idle_cost`` in the prices'
+    currency. Clusters of other prices are other items. ``price_source`` is "cluster" or
+    "workspace", whose prices they are, or None.
+    """
+    starts = range(first, first + periods * days, days)
+    found = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
+    for run in runs((start for start in starts if start not in found), days):
+        found |= add_up(scope, run[0], len(run), days)
+    items = [{"period": n, **item} for n, start in enumerate(starts) for item in found[start]]
+    return price_usage(scope, items)
+
+
+def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[Item]]:
+    """Return the items of :func:`list_usage`, before they are priced, by the first day of each.
+
+    Out of what each cluster came to, whatever sums are kept.
+    """
+    # What is kept is the sum since a cluster's start. On its first day that is the day's own; on a
+    # later one, what it was before is taken off. Most clusters have no later one.
+    end = first + periods * days
+    before, older, earlier = (usage.alias(name) for name in ("before", "older", "earlier"))
+    goes_on = usage.c.started_at < usage.c.day * _DAY
+    # Of a cluster that was not heard for a day. Looked up for those alone, which are few.
+    last_day = (
+        select(func.max(earlier.c.day))
+        .where(
+            earlier.c.workspace == usage.c.workspace,
+            earlier.c.cluster == usage.c.cluster,
+            earlier.c.day < usage.c.day,
+        )
+        .correlate(usage)
+        .scalar_subquery()
+    )
+    # The bound says nothing new. Without it, PostgreSQL goes through all days that there are.
+    day_before = and_(before.c.day == usage.c.day - 1, before.c.day.between(first - 1, end - 2))
+    rows = usage.outerjoin(before, and_(_same_cluster(before), goes_on, day_before)).outerjoin(
+        older,
+        and_(
+            _same_cluster(older),
+            older.c.day == case((and_(goes_on, before.c.day.is_(None)), last_day)),
+        ),
+    )
+    # In each period, clusters that began in it count on the first day that they were heard on, and
+    # others once.
+    period = ((usage.c.day - first) // days).label("period")
+    began_before = usage.c.started_at < (first + (usage.c.day - first) // days * days) * _DAY
+    first_heard = and_(not_(began_before), before.c.day.is_(None), older.c.day.is_(None))
+    clusters = func.count(case((not_(goes_on), 1), (first_heard, 1))) + func.count(
+        case((and_(goes_on, began_before), usage.c.cluster)).distinct()
+    )
+    keys = (usage.c.user, period, usage.c.prices)
+    sums = (
+        func.sum(
+            _difference(usage.c[name], func.coalesce(before.c[name], older.c[name], 0.0))
+        ).label(name)
+        for name in _TOTALS
+    )
+    items = scope.items(
+        scope.select(usage, *keys, clusters.label("clusters"), *sums)
+        .select_from(rows)
+        .where(usage.c.day >= first, usage.c.day < end)
+        .group_by(*keys)
+    )
+    found: dict[int, list[Item]] = {first + period * days: [] for period in range(periods)}
+    for item in items:
+        item["prices"] = None if item["prices"] is None else json.loads(item["prices"])
+        found[first + item.pop("period") * days].append(item)
+    return found
+
+
+def runs(starts: Iterable[int], step: int) -> list[list[int]]:
+    """Return ``starts``, which rise, in parts without a gap: each is ``step`` after the last."""
+    found: list[list[int]] = []
+    for start in starts:
+        if found and found[-1][-1] + step == start:
+            found[-1].append(start)
+        else:
+            found.append([start])
+    return found
+
+
+def _same_cluster(other: FromClause) -> ColumnElement[bool]:
+    return and_(other.c.workspace == usage.c.workspace, other.c.cluster == usage.c.cluster)
+
+
+def _difference(now: ColumnElement[Any], then: ColumnElement[Any]) -> ColumnElement[Any]:
+    # One whose plugin was started anew counts from 0 again.
+    return case((now >= then, now - then), else_=now)

@@ -1,0 +1,197 @@
+"""People and cost: what each user's clusters came to, week by week."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import Blueprint, render_template
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.accounts.first_run import first_run, has_clusters
+from daskscope_service.costs.usage import list_usage
+from daskscope_service.db.scope import Item, reading
+from daskscope_service.insight.spending import (
+    Spent,
+    by_period,
+    by_user,
+    first_monday,
+    price_lists,
+    total,
+)
+from daskscope_service.insight.wording import hours, money
+from daskscope_service.web.csv_table import csv_answer
+from daskscope_service.web.parameters import one_of, refuse_unknown
+
+blueprint = Blueprint("people", __name__)
+
+#: For how many weeks the page may be asked, this one included; the first where it is not said.
+WEEKS = ("8", "4", "13", "26")
+#: People that the page shows, those with most first; the CSV has all.
+MOST_SHOWN = 100
+#: Shades of the heat map, from the least to the most.
+_SHADES = 6
+
+_DAY = 86400
+
+_CSV = (
+    *("user", "week", "clusters", "cluster_hours", "compute_hours", "idle_compute_hours"),
+    *("currency", "price_source", "cost_estimate", "idle_cost_estimate"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What the heat map shows: its ``name`` in the address, its ``label``, and how it is written.
+
+    ``amount`` is None where it is not known: where nothing has a price in that currency.
+    """
+
+    name: str
+    label: str
+    amount: Callable[[Spent], float | None]
+    words: Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One week of one user. ``shade`` is 0 for nothing, up to :data:`_SHADES` for the most."""
+
+    words: str
+    shade: int
+
+
+_NOTHING = Cell("·", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One user. ``cells`` begin with the newest week."""
+
+    user: str
+    cells: list[Cell]
+    whole: Spent
+
+
+@blueprint.get("/people")
+@signed_in
+def people() -> ResponseReturnValue:
+    """Show the users as a heat map over weeks, and as a table."""
+    refuse_unknown("weeks", "show")
+    weeks = int(one_of("weeks", WEEKS))
+    now = time.time()
+    first = first_monday(now, weeks)
+    with reading() as scope:
+        if not has_clusters(scope):
+            return first_run()
+        items = list_usage(scope, first, weeks, 7)
+    each_week = by_period(items, weeks)
+    whole = total(each_week)
+    measures = _measures(whole)
+    shown = one_of("show", tuple(measures))
+    measure = measures[shown]
+    users = by_user(items, weeks)
+    highest = max(
+        (measure.amount(one) or 0.0 for each in users.values() for one in each), default=0.0
+    )
+    sums = {user: total(each) for user, each in users.items()}
+    order = sorted(sums, key=lambda user: (-(measure.amount(sums[user]) or 0.0), user))
+    rows = [
+        Row(user, [_cell(measure, one, highest) for one in reversed(users[user])], sums[user])
+        for user in order[:MOST_SHOWN]
+    ]
+    return render_template(
+        "people.html",
+        now=now,
+        moving=False,
+        weeks=weeks,
+        choices=sorted(map(int, WEEKS)),
+        # The newest first, beside the names: half a year is wider than most screens.
+        starts=[(first + 7 * week) * _DAY for week in reversed(range(weeks))],
+        measure=measure,
+        measures=measures,
+        rows=rows,
+        left_out=len(order) - len(rows),
+        whole=whole,
+        sums=[_text(measure, one) for one in reversed(each_week)],
+        text_of=functools.partial(_text, measure),
+        prices=price_lists(items),
+        shades=_SHADES,
+    )
+
+
+@blueprint.get("/people.csv")
+@signed_in
+def people_csv() -> ResponseReturnValue:
+    """Answer with what each user's clusters came to in each week as CSV."""
+    refuse_unknown("weeks")
+    weeks = int(one_of("weeks", WEEKS))
+    first = first_monday(time.time(), weeks)
+    with reading() as scope:
+        items = list_usage(scope, first, weeks, 7)
+    return csv_answer(_CSV, [_csv_row(item, first) for item in items], "people")
+
+
+def _measures(whole: Spent) -> dict[str, Measure]:
+    """Return what can be shown: cost first in each currency, where there are prices."""
+    found: list[Measure] = []
+    for currency in sorted(whole.cost, key=lambda name: -whole.cost[name]):
+        code = currency.lower()
+        found += [
+            Measure(f"cost-{code}", f"cost, {currency}", _cost_in(currency), _told_in(currency)),
+            Measure(
+                f"idle-{code}", f"idle cost, {currency}", _idle_in(currency), _told_in(currency)
+            ),
+        ]
+    found += [
+        Measure("compute", "compute hours", lambda one: one.thread_seconds, hours),
+        Measure("cluster", "cluster hours", lambda one: one.up_seconds, hours),
+    ]
+    return {measure.name: measure for measure in found}
+
+
+def _cost_in(currency: str) -> Callable[[Spent], float | None]:
+    return lambda spent: spent.cost.get(currency)
+
+
+def _idle_in(currency: str) -> Callable[[Spent], float | None]:
+    return lambda spent: spent.idle_cost.get(currency)
+
+
+def _told_in(currency: str) -> Callable[[float], str]:
+    return lambda amount: money(amount, currency).removesuffix(f" {currency}")
+
+
+def _cell(measure: Measure, spent: Spent, highest: float) -> Cell:
+    if not spent.clusters:
+        return _NOTHING
+    amount = measure.amount(spent)
+    shade = min(1 + int(_SHADES * amount / highest), _SHADES) if amount and amount > 0 else 0
+    return Cell(_text(measure, spent), shade)
+
+
+def _text(measure: Measure, spent: Spent) -> str:
+    amount = measure.amount(spent)
+    if not spent.clusters:
+        return _NOTHING.words
+    return "–" if amount is None else measure.words(amount)
+
+
+def _csv_row(item: Item, first: int) -> list[Any]:
+    prices: Mapping[str, Any] = item["prices"] or {}
+    monday = datetime.fromtimestamp((first + 7 * item["period"]) * _DAY, UTC)
+    return [
+        item["user"],
+        f"{monday:%Y-%m-%d}",
+        item["clusters"],
+        *(round(item[name] / 3600, 4) for name in ("up_seconds", "thread_seconds", "idle_seconds")),
+        prices.get("currency"),
+        item["price_source"],
+        item["cost"],
+        item["idle_cost"],
+    ]

@@ -1,0 +1,72 @@
+"""Keeps sums of what clusters came to in the days and weeks that are over, in the background.
+
+So the pages of hours and costs take as long after years as after days. Every process does rounds;
+what one has kept, the others leave as it is.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Engine, select
+
+from daskscope_service.costs import usage_sums
+from daskscope_service.costs.usage import add_up, runs
+from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import usage, workspace
+from daskscope_service.db.scope import Scope
+from daskscope_service.insight.spending import monday_of
+from daskscope_service.periodic import in_each
+
+_DAY = 86400
+
+#: How many sums are kept, by the number of their days: those that pages and programs may ask for.
+_KEPT = {1: 14, 7: 104}
+
+#: Seconds for which what is over rests before it is added up: a beat may have been on its way.
+_REST = 3600.0
+
+#: Sums that are made in one transaction. Other writers of SQLite wait for it.
+_TOGETHER = 4
+
+
+def sum_up(engine: Engine) -> int:
+    """Make the sums that are missing in all workspaces, and return how many that were."""
+    over = int((time.time() - _REST) // _DAY)
+    spans = [
+        (days, range(end - _KEPT[days] * days, end, days))
+        for days, end in ((1, over), (7, monday_of(over)))
+    ]
+    with engine.connect() as connection:
+        names = connection.execute(select(workspace.c.id)).scalars().all()
+    return in_each(
+        names, lambda name: sum(_sum_up(engine, name, days, starts) for days, starts in spans)
+    )
+
+
+def _sum_up(engine: Engine, name: str, days: int, starts: range) -> int:
+    made = 0
+    with engine.connect() as connection:
+        used = connection.execute(select_in(name, usage, usage.c.day).limit(1)).first()
+        kept = usage_sums.days_kept(connection, name, days)
+    if used is None:
+        return 0
+    if any(start < starts.start for start in kept):
+        with writing(engine) as connection:
+            usage_sums.forget_before(connection, name, days, starts.start)
+    for run in runs((start for start in starts if start not in kept), days):
+        for first in range(0, len(run), _TOGETHER):
+            made += _keep(engine, name, days, run[first : first + _TOGETHER])
+    return made
+
+
+def _keep(engine: Engine, name: str, days: int, run: list[int]) -> int:
+    with writing(engine) as connection:
+        usage_sums.let_usage_stand(connection)
+        if usage_sums.days_kept(connection, name, days) & set(run):
+            return 0  # another process was first; what it has left is for the next round
+        scope = Scope(connection, name, time.time(), 0.0)
+        sums = add_up(scope, run[0], len(run), days)
+        usage_sums.keep(connection, name, days, sums)
+    return len(sums)

@@ -1,0 +1,129 @@
+"""``POST /v1/metrics|traces|logs``: OTLP over HTTP, kept in the service's own database."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from flask import Blueprint, Response, current_app, g, request
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from daskscope_service.accounts.access import require
+from daskscope_service.ingest import otlp_json, otlp_size
+from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
+from daskscope_service.ingest.points import MetricStore
+from daskscope_service.ingest.quotas import Quotas
+from daskscope_service.ingest.writer import Writer
+from daskscope_service.service_metrics import ServiceMetrics
+from daskscope_service.web.body import encoding_of, receive, unpacked
+from daskscope_service.web.operation import JSON, Operation, describes
+from daskscope_service.web.problems import Problem
+
+blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
+
+#: Where bodies may be large.
+PATHS = ("/v1/metrics", "/v1/traces", "/v1/logs")
+
+_PROTOBUF = "application/x-protobuf"
+
+# The types of both are OpenTelemetry's.
+_EITHER = {_PROTOBUF: None, JSON: dict[str, Any]}
+_OPERATION = Operation(_EITHER, body=_EITHER, problems=(429,))
+
+M = TypeVar("M", bound=Message)
+Contra = TypeVar("Contra", contravariant=True)
+
+
+class _Store(Protocol[Contra]):
+    def keep(self, request: Contra, workspace: str) -> Outcome: ...
+
+
+@blueprint.post("/metrics")
+@require("ingest")
+@describes(_OPERATION)
+def post_metrics() -> Response:
+    """Store the points of a request for good."""
+    store: MetricStore = current_app.extensions["daskscope.metrics"]
+    outcome = _keep(ExportMetricsServiceRequest(), store, "metrics")
+    answer = ExportMetricsServiceResponse()
+    if outcome.rejected:
+        answer.partial_success.rejected_data_points = outcome.rejected
+        answer.partial_success.error_message = outcome.reason
+    return _answer(answer)
+
+
+@blueprint.post("/traces")
+@require("ingest")
+@describes(_OPERATION)
+def post_traces() -> Response:
+    """Store the spans of a request for good."""
+    store: SpanStore = current_app.extensions["daskscope.spans"]
+    outcome = _keep(ExportTraceServiceRequest(), store, "traces")
+    answer = ExportTraceServiceResponse()
+    if outcome.rejected:
+        answer.partial_success.rejected_spans = outcome.rejected
+        answer.partial_success.error_message = outcome.reason
+    return _answer(answer)
+
+
+@blueprint.post("/logs")
+@require("ingest")
+@describes(_OPERATION)
+def post_logs() -> Response:
+    """Store the log records of a request for good."""
+    store: LogStore = current_app.extensions["daskscope.logs"]
+    outcome = _keep(ExportLogsServiceRequest(), store, "logs")
+    answer = ExportLogsServiceResponse()
+    if outcome.rejected:
+        answer.partial_success.rejected_log_records = outcome.rejected
+        answer.partial_success.error_message = outcome.reason
+    return _answer(answer)
+
+
+def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
+    if request.mimetype not in (_PROTOBUF, JSON):
+        raise Problem(
+            415,
+            f"Content-Type {request.mimetype or 'is missing'}: send OTLP as {_PROTOBUF} or {JSON}.",
+        )
+    quotas: Quotas = current_app.extensions["daskscope.quotas"]
+    quotas.check(g.workspace)
+    writer: Writer = current_app.extensions["daskscope.writer"]
+    limit = current_app.config["SETTINGS"].max_body_bytes
+    body = receive(request, limit)
+    with writer.place(), unpacked(body, encoding_of(request), limit) as content:
+        if request.mimetype == JSON:
+            otlp_json.parse(content, message)
+        else:
+            _parse(content, message)
+        outcome = store.keep(message, g.workspace)
+    instruments: ServiceMetrics = current_app.extensions["daskscope.instruments"]
+    instruments.rejected.labels(signal).inc(outcome.rejected)
+    return outcome
+
+
+def _parse(content: bytes, message: Message) -> None:
+    otlp_size.check(content, message)
+    try:
+        message.ParseFromString(content)
+    except DecodeError as error:
+        name = message.DESCRIPTOR.full_name
+        raise Problem(400, f"The body is not a {name}: {error}.") from None
+
+
+def _answer(message: Message) -> Response:
+    if request.mimetype == JSON:
+        return Response(MessageToJson(message, indent=None), content_type=JSON)
+    return Response(message.SerializeToString(), content_type=_PROTOBUF)

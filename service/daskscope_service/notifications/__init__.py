@@ -1,0 +1,1 @@
+"""Messages to people about what happens: targets, and what is sent to them."""

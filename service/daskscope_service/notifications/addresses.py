@@ -1,0 +1,167 @@
+"""Addresses of targets: which services there are, and what an address of each may say.
+
+An address can ask Apprise for more than to send a message: to read a file, to add headers, to
+leave certificates unchecked. So of each service only those parameters are taken that say whom the
+message is for.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any, NewType
+from urllib.parse import unquote, urlsplit
+
+from daskscope_service.db.sealing import Unreadable
+from daskscope_service.notifications.networks import is_allowed
+
+_MAIL = frozenset(("from", "name", "smtp", "mode", "reply", "to", "cc", "bcc", "user", "pass"))
+_MATRIX = frozenset(("mode", "msgtype", "to", "token", "version"))
+_MATTERMOST = frozenset(("botname", "channel", "channels", "mode", "team", "to"))
+_NTFY = frozenset(("auth", "mode", "priority", "to", "token"))
+_NONE = frozenset[str]()
+
+#: Services that can be notified, and the parameters (behind ``?``) that their addresses may have.
+PARAMETERS = {
+    "discord": frozenset(("thread",)),
+    "form": _NONE,
+    "forms": _NONE,
+    "gchat": frozenset(("key", "thread", "token", "workspace")),
+    "gotify": frozenset(("priority",)),
+    "gotifys": frozenset(("priority",)),
+    "json": _NONE,
+    "jsons": _NONE,
+    "mailgun": frozenset(("bcc", "cc", "from", "name", "region", "to")),
+    "mailto": _MAIL,
+    "mailtos": _MAIL,
+    "matrix": _MATRIX,
+    "matrixs": _MATRIX,
+    "mmost": _MATTERMOST,
+    "mmosts": _MATTERMOST,
+    "ntfy": _NTFY,
+    "ntfys": _NTFY,
+    "opsgenie": frozenset(("priority", "region", "tags", "to")),
+    "pagerduty": frozenset(("class", "group", "region", "severity")),
+    "rocket": frozenset(("mode", "to", "webhook")),
+    "rockets": frozenset(("mode", "to", "webhook")),
+    "sendgrid": frozenset(("bcc", "cc", "to")),
+    "slack": frozenset(("mode", "to", "token")),
+    "tgram": frozenset(("silent", "thread", "to", "topic")),
+    "victorops": frozenset(("apikey", "entity_id", "route", "routing_key")),
+    "wxteams": frozenset(("mode", "to", "token")),
+    "workflows": frozenset(
+        ("api-version", "id", "pa", "powerautomate", "route", "routeid", "sig", "ver")
+    ),
+    "xml": _NONE,
+    "xmls": _NONE,
+    "zulip": frozenset(("to", "token")),
+}
+
+# What it says might hold addresses.
+logging.getLogger("apprise").propagate = False
+
+_SCHEME = re.compile(r"([a-z0-9]+)://.")
+
+
+#: An address that :func:`check` has found fit.
+FitAddress = NewType("FitAddress", str)
+
+
+class UnfitAddress(ValueError):
+    """An address that nothing can be sent to. The message says why, without the address."""
+
+
+def scheme_of(address: str) -> str:
+    """Return the first part of an address, which is no secret: ``slack``."""
+    return "unreadable" if isinstance(address, Unreadable) else address.partition("://")[0]
+
+
+def parameters(address: str) -> list[str]:
+    """Return the names of an address's parameters, as Apprise reads them."""
+    # What is before the first ? is the path, and may have & and ; in it.
+    pairs = re.split("[?&;]", address.partition("?")[2])
+    return [unquote(pair.partition("=")[0]).strip().lower() for pair in pairs if pair]
+
+
+def wrong_with(address: str) -> str | None:
+    """Return what in an address is not, or not any more, sent to; None where it is fit.
+
+    That it is written as its service wants is for :func:`check` to say.
+    """
+    found = _SCHEME.match(address)
+    if found is None:
+        return (
+            "An address begins with a service's name and ://, such as mailto://, slack:// or "
+            "jsons://."
+        )
+    if found[1] not in PARAMETERS:
+        return (
+            f"{found[1]}:// is not supported for notifications. Supported are: "
+            f"{', '.join(sorted(PARAMETERS))}."
+        )
+    allowed = PARAMETERS[found[1]]
+    refused = [name for name in parameters(address) if name not in allowed]
+    if refused:
+        return (
+            f"The parameter {_shortened(refused[0])} is not allowed in an address of "
+            f"{found[1]}://. Allowed are: {', '.join(sorted(allowed)) or 'none'}."
+        )
+    return None
+
+
+def check(address: str, networks: Iterable[str]) -> FitAddress:
+    """Return ``address``, of Apprise's, if messages can be sent there.
+
+    It may take a second, so not within a transaction. What a name resolves to is looked at when a
+    message is sent; a host that is given as a number must be public, or in one of ``networks``.
+
+    Raises
+    ------
+    UnfitAddress
+        Nothing can be sent there.
+    """
+    wrong = wrong_with(address)
+    if wrong is not None:
+        raise UnfitAddress(wrong)
+    host = _host(address)
+    if host is not None and not is_allowed(host, networks):
+        raise UnfitAddress(
+            f"{host} is not a public address. The operator of the service can allow other "
+            "networks in DASKSCOPE_NOTIFY_NETWORKS."
+        )
+    if opened(address) is None:
+        raise UnfitAddress(
+            f"This is not a valid address of {scheme_of(address)}://; Apprise's documentation "
+            "shows the form."
+        )
+    return FitAddress(address)
+
+
+def opened(address: str) -> Any:
+    """Return Apprise's object that sends to ``address``; None if that is not understood."""
+    import apprise
+
+    asset = apprise.AppriseAsset(
+        app_id="daskscope",
+        app_desc="daskscope",
+        secure_logging=True,
+        async_mode=False,
+        http_redirects=False,
+    )
+    return apprise.Apprise.instantiate(address, asset=asset)
+
+
+def _host(address: str) -> str | None:
+    """Return the host that is written as a number, or is this machine; None if it is neither."""
+    try:
+        host = urlsplit(f"http://{address.partition('://')[2]}").hostname or ""
+    except ValueError:
+        return None
+    if host == "localhost":
+        return "127.0.0.1"
+    return host if ":" in host or re.fullmatch(r"[0-9]+(\.[0-9]+){3}", host) else None
+
+
+def _shortened(name: str) -> str:
+    return repr(name if len(name) <= 30 else f"{name[:29]}…")

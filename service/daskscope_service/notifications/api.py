@@ -1,0 +1,122 @@
+"""``/api/v1/targets``: whom notifications go to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import msgspec
+from flask import Blueprint, current_app, g, request
+from msgspec import Meta
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import require, require_role
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.scope import Item
+from daskscope_service.insight.notice import KINDS, Kind
+from daskscope_service.notifications import targets as kept
+from daskscope_service.notifications.addresses import UnfitAddress, check
+from daskscope_service.notifications.sending import NotSent
+from daskscope_service.notifications.trial import Busy, Trials
+from daskscope_service.settings import Settings
+from daskscope_service.web.operation import answers
+from daskscope_service.web.problems import Problem
+
+blueprint = Blueprint("targets", __name__, url_prefix="/api/v1")
+
+
+class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Whom to notify, at an ``address`` of Apprise's, which is never shown again; and what of."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
+    address: Annotated[str, Meta(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f]*$")]
+    kinds: Annotated[list[Kind], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: list(KINDS)
+    )
+
+
+@blueprint.get("/targets")
+@require("read")
+@answers(types.Page[types.NotificationTarget])
+def targets() -> Item:
+    """Answer with the targets of the workspace, without their addresses."""
+    with current_engine().connect() as connection:
+        found = kept.list_targets(connection, g.workspace)
+    return {"items": [_shown(one) for one in found], "next": None}
+
+
+@blueprint.post("/targets")
+@require_role("owner")
+@answers(types.NotificationTarget, body=TargetRequest, statuses=(201,), problems=(409,))
+def post_target(body: TargetRequest) -> Item:
+    """Store a target."""
+    settings: Settings = current_app.config["SETTINGS"]
+    try:
+        address = check(body.address, settings.notify_networks)
+        with writing(current_engine()) as connection:
+            target_id = kept.add(
+                connection,
+                g.workspace,
+                name=body.name,
+                address=address,
+                kinds=body.kinds,
+                actor=g.actor,
+                client=request.remote_addr,
+            )
+            (found,) = (
+                one for one in kept.list_targets(connection, g.workspace) if one.id == target_id
+            )
+    except UnfitAddress as error:
+        raise Problem(400, str(error), field="$.address") from None
+    except kept.NameTaken:
+        raise Problem(
+            409, f"There is already a target named {body.name!r}.", field="$.name"
+        ) from None
+    except kept.TooMany as error:
+        raise Problem(409, str(error)) from None
+    return _shown(found)
+
+
+@blueprint.delete("/targets/<target_id>")
+@require_role("owner")
+@answers(None, statuses=(204,), problems=(404,))
+def delete_target(target_id: str) -> None:
+    """Remove a target."""
+    with writing(current_engine()) as connection:
+        if not kept.remove(
+            connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
+        ):
+            raise _missing(target_id)
+
+
+@blueprint.post("/targets/<target_id>/test")
+@require_role("owner")
+@answers(types.Sent, problems=(404, 429))
+def test_target(target_id: str) -> Item:
+    """Send a message to a target now, and report whether the target accepted it."""
+    trials: Trials = current_app.extensions["daskscope.trials"]
+    with current_engine().connect() as connection:
+        address = kept.address_of(connection, g.workspace, target_id)
+    if address is None:
+        raise _missing(target_id)
+    try:
+        trials.run(g.workspace, address, g.actor)
+    except NotSent as error:
+        return {"sent": False, "failure": str(error)}
+    except Busy:
+        raise Problem(
+            429,
+            "Another test is running, in this workspace or in several others. Try again when "
+            "it has finished.",
+            title="Another test is running",
+            headers={"Retry-After": "5"},
+        ) from None
+    return {"sent": True, "failure": None}
+
+
+def _shown(target: kept.Target) -> Item:
+    return asdict(target) | {"kinds": list(target.kinds)}
+
+
+def _missing(target_id: str) -> Problem:
+    return Problem(404, f"This workspace has no target {target_id!r}.", title="Not found")

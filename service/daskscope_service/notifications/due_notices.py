@@ -1,0 +1,103 @@
+"""What no beat reports: clusters that are not heard any more, and money that is spent."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, func, not_, or_
+
+from daskscope_service.costs.prices import prices_of
+from daskscope_service.costs.pricing import cost
+from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import budget, cluster, notice
+from daskscope_service.db.statements import Upsert
+from daskscope_service.insight import notice as words
+from daskscope_service.insight.verdict import cluster_verdict
+
+#: Seconds of silence after which no one wants to hear of it any more.
+_SILENT_WITHIN = 86400.0
+
+
+def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) -> None:
+    """Write down what has happened in ``workspace``; what is there already stays as it is.
+
+    ``listens``: the service is up for long enough to know who is silent.
+    """
+    with engine.connect() as connection:
+        found = _over_budget(connection, workspace)
+        if listens:
+            found += _silent(connection, workspace, silent_after)
+        if not found:
+            return
+        ids = [one["id"] for one in found]
+        known = connection.execute(
+            select_in(workspace, notice, notice.c.id).where(notice.c.id.in_(ids))
+        )
+        new = {one["id"]: one for one in found}
+        for id in known.scalars():
+            del new[id]
+    if new:
+        statement = Upsert(engine, notice)
+        with writing(engine) as connection:
+            statement.run(
+                connection,
+                [
+                    tuple((one | {"workspace": workspace, "found_at": time.time()})[name]
+                          for name in statement.columns)
+                    for one in new.values()
+                ],
+            )  # fmt: skip
+
+
+def _silent(connection: Connection, workspace: str, silent_after: float) -> list[dict[str, Any]]:
+    now = time.time()
+    query = select_in(workspace, cluster).where(
+        cluster.c.stopped_at.is_(None),
+        not_(cluster.c.may_end),
+        cluster.c.last_seen_at < now - silent_after,
+        cluster.c.last_seen_at > now - _SILENT_WITHIN,
+    )
+    return [
+        {
+            # One that speaks again, and falls silent again, is reported again.
+            "id": f"cluster silent:{row['id']}:{row['last_seen_at']:.3f}",
+            "kind": "cluster silent",
+            "cluster": row["id"],
+            "sentence": words.cluster_silent({**row}, now - row["last_seen_at"]),
+            "path": f"/clusters/{row['id']}",
+        }
+        for row in connection.execute(query).mappings()
+        if cluster_verdict({**row}, now, silent_after).status == "lost"
+    ]
+
+
+def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]:
+    limit = connection.execute(select_in(workspace, budget)).mappings().first()
+    if limit is None:
+        return []
+    month = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    currency = cluster.c.prices["currency"].as_string()
+    wanted = currency == limit["currency"]
+    prices = prices_of(connection, workspace)
+    if prices is not None and prices.currency == limit["currency"]:
+        wanted = or_(wanted, currency.is_(None))
+    spent = connection.execute(
+        select_in(workspace, cluster, func.sum(cost(prices))).where(
+            cluster.c.started_at >= month.timestamp(), wanted
+        )
+    ).scalar()
+    if spent is None or spent <= limit["amount"]:
+        return []
+    name = f"{month:%B %Y}"
+    return [
+        {
+            "id": f"budget passed:{month:%Y-%m}:{limit['amount']:g} {limit['currency']}",
+            "kind": "budget passed",
+            "cluster": "",
+            "sentence": words.budget_passed(spent, limit["amount"], limit["currency"], name),
+            "path": "/people",
+        }
+    ]

@@ -1,0 +1,143 @@
+"""Sends one message to one address, in a process that ends when its time is over.
+
+It may take all of that time: not for threads that others wait for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+from daskscope_service.db.sealing import Unreadable
+from daskscope_service.notifications.addresses import wrong_with
+from daskscope_service.notifications.delivery import Message, Outcome
+
+#: Seconds that sending a message takes at most, whatever the other side does; and what its process
+#: may take besides to start, on a machine that is busy.
+SECONDS = 15.0
+_START_SECONDS = 45.0
+
+#: Of the service's environment, what the process that sends needs, and none of its secrets.
+_ENVIRONMENT = frozenset(
+    (
+        *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
+    )
+)
+
+logger = logging.getLogger(__name__)
+
+
+class NotSent(Exception):
+    """A message was not taken. The message of this says why, without the address."""
+
+
+class Sender:
+    """Sends messages to hosts that are public, or in ``networks``. Threads may share it."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        self.networks = tuple(networks)
+        self._lock = threading.Lock()
+        self._running = set[subprocess.Popen[bytes]]()
+        self._closed = False
+
+    def close(self) -> None:
+        """End what is under way: it counts as not sent."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                process.kill()
+
+    def send(self, address: str, title: str, text: str) -> None:
+        """Send a message. Raises NotSent."""
+        if isinstance(address, Unreadable):
+            raise NotSent(f"the address is {address}")
+        wrong = wrong_with(address)
+        if wrong is not None:
+            raise NotSent(unfit(wrong))
+        outcome = self._deliver(
+            Message(
+                address=address,
+                title=title,
+                text=text,
+                networks=list(self.networks),
+                seconds=SECONDS,
+            )
+        )
+        if outcome["result"] != "sent":
+            raise NotSent(reason(outcome))
+
+    def _deliver(self, message: Message) -> Outcome:
+        process = self._start()
+        try:
+            written, said = process.communicate(
+                json.dumps(message).encode(), _START_SECONDS + SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            written, said = b"", b""
+        finally:
+            process.kill()
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+        try:
+            outcome: Outcome = json.loads(written)
+        except ValueError:
+            if self._closed:
+                raise NotSent("the service is stopping") from None
+            if process.returncode > 0:  # it ended by itself, and not by its time
+                logger.error("a notification failed: %s", said[-2000:].decode(errors="replace"))
+                raise NotSent("the service could not send it; see its log") from None
+            raise NotSent(f"it took longer than {SECONDS:.0f} s") from None
+        return outcome
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {
+            name: value for name, value in os.environ.items() if name.upper() in _ENVIRONMENT
+        }
+        with self._lock:
+            if self._closed:
+                raise NotSent("the service is stopping")
+            process = subprocess.Popen(
+                # Not from the folder that the service was started in.
+                [sys.executable, "-P", "-m", "daskscope_service.notifications.delivery"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for the service, which then ends this
+            )
+            self._running.add(process)
+        return process
+
+
+def unfit(wrong: str) -> str:
+    """Return why nothing is sent to an address that was taken once, and has this wrong with it."""
+    return f"{wrong} Remove this target, and add it again with a valid address"
+
+
+def reason(outcome: Outcome) -> str:
+    """Return why a message was not taken: no more than who may send it may know.
+
+    Of a host in a network of the service's own, an owner is not to learn what listens there.
+    """
+    if outcome["result"] == "unfit":
+        return "the address is no longer valid"
+    if outcome["inner"]:
+        return (
+            "it was not accepted. The host is in a network that is not public: the service "
+            "connects only to such networks that DASKSCOPE_NOTIFY_NETWORKS names, and "
+            "reports no more about them"
+        )
+    status = outcome["status"]
+    if status is not None and status >= 300:
+        return f"the host refused it (HTTP {status})"
+    if outcome["reached"]:
+        return "the host did not accept it"
+    return "no connection: the host is unknown, or does not answer"

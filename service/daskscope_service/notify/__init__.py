@@ -1,1 +1,0 @@
-"""Notifications: what is worth telling, whom, and how it gets there."""

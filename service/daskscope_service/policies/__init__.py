@@ -1,0 +1,1 @@
+"""Idle policies: rules of a workspace that close idle clusters."""

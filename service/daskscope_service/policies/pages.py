@@ -1,0 +1,141 @@
+"""The page of the idle policies."""
+
+from __future__ import annotations
+
+from flask import Blueprint, g, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import acting_as, may_act, signed_in
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.scope import Item, reading
+from daskscope_service.insight.idle_policy import Policy
+from daskscope_service.policies import idle_policies as kept
+from daskscope_service.policies.idle_policies import NameTaken, Unfit
+from daskscope_service.policies.queries import list_policies, one_policy
+from daskscope_service.web.problems import Problem
+
+blueprint = Blueprint("idle", __name__)
+
+#: What the form holds at first.
+_BLANK: Item = {"name": "", "minutes": "30", "action": "notice", "users": "", "tags": "",
+                "begins": "", "ends": "", "time_zone": "UTC", "enabled": True}  # fmt: skip
+
+
+@blueprint.get("/settings/policies")
+@signed_in
+def policies() -> ResponseReturnValue:
+    """Show the policies of the workspace, and to owners a form for another one."""
+    return _page(_BLANK)
+
+
+@blueprint.post("/settings/policies")
+@acting_as("owner")
+def make() -> ResponseReturnValue:
+    """Keep a new policy."""
+    return _keep(kept.new_id())
+
+
+@blueprint.get("/settings/policies/<policy_id>")
+@acting_as("owner")
+def edit(policy_id: str) -> ResponseReturnValue:
+    """Show the form with one policy in it."""
+    found = _one(policy_id)
+    said = found | {
+        "minutes": f"{found['after'] / 60:g}",
+        "users": " ".join(found["users"]),
+        "tags": " ".join(f"{name}={pattern}" for name, pattern in found["tags"].items()),
+        "begins": found["begins"] or "",
+        "ends": found["ends"] or "",
+    }
+    return _page(said, policy_id)
+
+
+@blueprint.post("/settings/policies/<policy_id>")
+@acting_as("owner")
+def change(policy_id: str) -> ResponseReturnValue:
+    """Put what the form says in the place of a policy."""
+    _one(policy_id)
+    return _keep(policy_id)
+
+
+@blueprint.post("/settings/policies/<policy_id>/remove")
+@acting_as("owner")
+def remove(policy_id: str) -> ResponseReturnValue:
+    """Remove a policy."""
+    with writing(current_engine()) as connection:
+        if not kept.remove(
+            connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
+        ):
+            raise _missing(policy_id)
+    return redirect("/settings/policies", code=303)
+
+
+def _keep(policy_id: str) -> ResponseReturnValue:
+    said = {name: request.form.get(name, "").replace("\0", "").strip() for name in _BLANK}
+    form = said | {"enabled": bool(said["enabled"])}
+    old = policy_id if request.view_args else None
+    try:
+        with writing(current_engine()) as connection:
+            kept.keep(
+                connection,
+                g.workspace,
+                _policy(policy_id, said),
+                actor=g.actor,
+                address=request.remote_addr,
+            )
+    except NameTaken:
+        return _page(form, old, 409, "There is already a policy with this name.")
+    except Unfit as error:
+        return _page(form, old, 400, str(error))
+    return redirect("/settings/policies", code=303)
+
+
+def _policy(policy_id: str, said: dict[str, str]) -> Policy:
+    """Return what the form says. Raises Unfit."""
+    try:
+        after = float(said["minutes"]) * 60
+    except ValueError:
+        raise Unfit("after", f"{said['minutes']!r} is not a number of minutes.") from None
+    tags = dict(part.partition("=")[::2] for part in said["tags"].split())
+    if not all(name and pattern for name, pattern in tags.items()):
+        raise Unfit("tags", "Write tags as name=value, separated by spaces.")
+    return Policy(
+        policy_id,
+        said["name"][:80],
+        after,
+        "shutdown" if said["action"] == "shutdown" else "notice",
+        users=tuple(said["users"].split()),
+        tags=tags,
+        begins=said["begins"][:5] or None,
+        ends=said["ends"][:5] or None,
+        time_zone=said["time_zone"] or "UTC",
+        enabled=bool(said["enabled"]),
+    )
+
+
+def _page(
+    said: Item, policy_id: str | None = None, status: int = 200, wrong: str | None = None
+) -> tuple[str, int]:
+    with reading() as scope:
+        found = list_policies(scope)
+    page = render_template(
+        "policies.html",
+        policies=found,
+        said=said,
+        policy_id=policy_id,
+        wrong=wrong,
+        may_change=may_act(g.session, "owner"),
+    )
+    return page, status
+
+
+def _one(policy_id: str) -> Item:
+    with reading() as scope:
+        found = one_policy(scope, policy_id)
+    if found is None:
+        raise _missing(policy_id)
+    return found
+
+
+def _missing(policy_id: str) -> Problem:
+    return Problem(404, f"This workspace has no policy {policy_id}.", title="Not found")

@@ -1,0 +1,81 @@
+"""Idle policies, what they come to for a cluster now, and what they decided."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sqlalchemy import Connection, func
+
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import decision, policy
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.insight.idle_policy import Policy, decide, rule
+
+#: Decisions about one cluster that its page shows, the newest first.
+MOST_DECISIONS = 20
+
+
+def policies_in(connection: Connection, workspace: str) -> list[Item]:
+    """Return the policies of a workspace, by name."""
+    rows = connection.execute(select_in(workspace, policy).order_by(policy.c.name, policy.c.id))
+    # SQLAlchemy's own kind of text, as keys, is none to who makes JSON of it.
+    return [{str(key): value for key, value in row.items() if key != "workspace"}
+            for row in rows.mappings()]  # fmt: skip
+
+
+def as_policy(item: Item) -> Policy:
+    """Return the policy in an item of :func:`policies_in`."""
+    values = {field.name: item[field.name] for field in dataclasses.fields(Policy)}
+    return Policy(**values | {"users": tuple(item["users"])})
+
+
+def list_policies(scope: Scope) -> list[Item]:
+    """Return the policies of the workspace by name, each with its rule in words."""
+    found = policies_in(scope.connection, scope.workspace)
+    return [item | {"sentence": f"It {rule(as_policy(item))}."} for item in found]
+
+
+def one_policy(scope: Scope, id: str) -> Item | None:
+    """Return one policy, or None where the workspace has no such."""
+    return next((item for item in list_policies(scope) if item["id"] == id), None)
+
+
+def policies_for(scope: Scope, cluster: Item) -> list[Item]:
+    """Return what each policy that means ``cluster`` comes to now: ``outcome``, ``sentence``."""
+    items = []
+    for one in map(as_policy, policies_in(scope.connection, scope.workspace)):
+        if one.means(cluster):
+            comes_to = decide(
+                one,
+                cluster,
+                status=cluster["status"],
+                acted_at=last_acted(scope.connection, scope.workspace, cluster["id"], one),
+                now=scope.now,
+            )
+            items.append({"policy": one.id, "name": one.name, **dataclasses.asdict(comes_to)})
+    return items
+
+
+def last_acted(
+    connection: Connection, workspace: str, cluster_id: str, policy: Policy
+) -> float | None:
+    """Return when ``policy`` last did something about a cluster."""
+    at: float | None = connection.execute(
+        select_in(workspace, decision, func.max(decision.c.at)).where(
+            decision.c.cluster == cluster_id, decision.c.policy == policy.id
+        )
+    ).scalar()
+    return at
+
+
+def list_decisions(scope: Scope, selection: Selection) -> Page:
+    """Return what policies did about clusters, by time."""
+    query = scope.select(decision)
+    if selection.cluster is not None:
+        query = query.where(decision.c.cluster == selection.cluster)
+    return page(scope, query, selection, decision.c.at, "id")
+
+
+def decisions_on(scope: Scope, cluster_id: str) -> list[Item]:
+    """Return what policies did about one cluster, the newest first."""
+    return list_decisions(scope, Selection(cluster=cluster_id, limit=MOST_DECISIONS)).items

@@ -1,0 +1,92 @@
+"""``/api/v1/retention``: for how long the workspace keeps what."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+from flask import Blueprint, current_app, g, request
+from msgspec import UNSET, Meta, UnsetType
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import check_fresh, require, require_role
+from daskscope_service.db.engine import current_engine
+from daskscope_service.db.scope import Item
+from daskscope_service.retention import policy
+from daskscope_service.retention.rounds import next_round
+from daskscope_service.web.operation import answers
+from daskscope_service.web.problems import Problem
+
+blueprint = Blueprint("retention", __name__, url_prefix="/api/v1")
+
+#: In JSON, 30.0 is a whole number as well.
+_Days = Annotated[float, Meta(ge=1, le=policy.MOST_DAYS, multiple_of=1)] | None | UnsetType
+
+
+class KeptDays(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """For how many days each kind is kept; null for ever."""
+
+    clusters: _Days = UNSET
+    computations: _Days = UNSET
+    failures: _Days = UNSET
+    events: _Days = UNSET
+    profiles: _Days = UNSET
+    spans: _Days = UNSET
+    logs: _Days = UNSET
+    series_full: _Days = UNSET
+    series_5min: _Days = UNSET
+    series: _Days = UNSET
+
+
+class RetentionRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """For how many days each kind is to be kept, null for ever; those left out, as by default."""
+
+    days: KeptDays
+
+
+@blueprint.get("/retention")
+@require("read")
+@answers(types.Retention)
+def retention() -> Item:
+    """Answer with how long each kind of data is kept."""
+    return _retention()
+
+
+@blueprint.put("/retention")
+@require_role("owner")
+@answers(types.Retention, body=RetentionRequest, problems=(409,))
+def put_retention(body: RetentionRequest) -> Item:
+    """Set how long each kind of data is kept.
+
+    The next round permanently removes older data.
+    """
+    check_fresh()
+    said = msgspec.to_builtins(body.days)
+    own = {kind: None if days is None else int(days) for kind, days in said.items()}
+    try:
+        policy.set_periods(
+            current_engine(), g.workspace, own, actor=g.actor, address=request.remote_addr
+        )
+    except policy.Unfit as error:
+        raise Problem(409, f"{error}.", field=f"$.days.{error.kind}") from None
+    return _retention()
+
+
+def _retention() -> Item:
+    engine = current_engine()
+    kept, own = policy.periods(engine, g.workspace), policy.periods_set(engine, g.workspace)
+    interval = current_app.config["SETTINGS"].retention_interval
+    return {
+        "kinds": [
+            {
+                "kind": kind.name,
+                "days": kept[kind.name],
+                "default": kind.days,
+                "own": kind.name in own,
+                "what": kind.help,
+            }
+            for kind in policy.KINDS
+        ],
+        "next_at": next_round(engine, interval, time.time()),
+    }

@@ -1,0 +1,150 @@
+"""Settings, retention: for how long the workspace keeps what, and what goes next."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from flask import Blueprint, current_app, g, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import acting_as, check_fresh, may_act, signed_in
+from daskscope_service.db.engine import current_engine
+from daskscope_service.insight.wording import number, plural, size
+from daskscope_service.retention import policy
+from daskscope_service.retention.forecast import Forecast, forecast
+from daskscope_service.retention.policy import KINDS, Kind, Periods
+from daskscope_service.retention.rounds import next_round
+from daskscope_service.web.form_fields import said
+
+blueprint = Blueprint("retention_page", __name__)
+
+_EVER = "forever"
+
+#: What one row of a kind is called.
+_ROWS = {
+    "clusters": "cluster",
+    "computations": "computation",
+    "failures": "failure",
+    "events": "event",
+    "profiles": "profile",
+    "spans": "span",
+    "logs": "log record",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kind: what its field says, what is ``wrong`` with that, and what ``goes``, in words."""
+
+    kind: Kind
+    said: str
+    kept: str
+    own: bool
+    goes: str
+    wrong: str | None = None
+
+
+@blueprint.get("/settings/retention")
+@signed_in
+def retention() -> ResponseReturnValue:
+    """Show for how long what is kept, and what goes next."""
+    own = policy.periods_set(current_engine(), g.workspace)
+    return _page({kind: _EVER if days is None else str(days) for kind, days in own.items()})
+
+
+@blueprint.post("/settings/retention")
+@acting_as("owner")
+def change() -> ResponseReturnValue:
+    """Keep what the form says; ask first where something goes by it that would have stayed."""
+    check_fresh()
+    engine = current_engine()
+    fields = {kind.name: said(kind.name) for kind in KINDS}
+    own: dict[str, int | None] = {}
+    wrong: dict[str, str] = {}
+    for kind, text in fields.items():
+        if text.lower() == _EVER:
+            own[kind] = None
+        elif text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= policy.MOST_DAYS:
+            own[kind] = int(text)
+        elif text:
+            wrong[kind] = (
+                f"Not a number of days: write 1 to {policy.MOST_DAYS:,}, forever, or nothing "
+                "for the default."
+            )
+    if not wrong:
+        try:
+            policy.check(own, policy.periods_set(engine, g.workspace))
+        except policy.Unfit as error:
+            wrong[error.kind] = f"{str(error)[0].upper()}{str(error)[1:]}."
+    if wrong:
+        return _page(fields, wrong=wrong)
+    if not request.form.get("sure") and (lost := _lost(own)):
+        return render_template("retention_sure.html", fields=fields, lost=lost)
+    policy.set_periods(engine, g.workspace, own, actor=g.actor, address=request.remote_addr)
+    return redirect("/settings/retention", code=303)
+
+
+def _lost(own: Periods) -> list[str]:
+    """Return in words what goes by ``own`` and not by what is set now."""
+    engine = current_engine()
+    now = policy.periods(engine, g.workspace)
+    wanted = {kind.name: own.get(kind.name, kind.days) for kind in KINDS}
+    shorter = {
+        kind: days
+        for kind, days in wanted.items()
+        if days is not None and days < (now[kind] or policy.MOST_DAYS + 1)
+    }
+    with engine.connect() as connection:
+        goes = forecast(connection, g.workspace, wanted, time.time())
+    return [
+        f"{amount(kind, goes[kind])}: older than {policy.in_words(days)}"
+        for kind, days in shorter.items()
+        if goes[kind].rows
+    ]
+
+
+def _page(fields: dict[str, str], wrong: dict[str, str] | None = None) -> tuple[str, int]:
+    engine, now = current_engine(), time.time()
+    kept, own = policy.periods(engine, g.workspace), policy.periods_set(engine, g.workspace)
+    next_at = next_round(engine, current_app.config["SETTINGS"].retention_interval, now)
+    with engine.connect() as connection:
+        goes = forecast(connection, g.workspace, kept, now if next_at is None else next_at)
+    page = render_template(
+        "retention.html",
+        now=now,
+        next_at=next_at,
+        rows=[
+            Row(
+                kind,
+                fields.get(kind.name, ""),
+                policy.in_words(kept[kind.name]),
+                kind.name in own,
+                _goes(kind.name, kept[kind.name], goes[kind.name]),
+                (wrong or {}).get(kind.name),
+            )
+            for kind in KINDS
+        ],
+        wrong=wrong,
+        may_change=may_act(g.session, "owner"),
+    )
+    return page, 400 if wrong else 200
+
+
+def _goes(kind: str, days: int | None, goes: Forecast) -> str:
+    if days is None:
+        return "Nothing goes."
+    if not goes.rows:
+        return f"Nothing is older than {policy.in_words(days)}."
+    return f"Older than {policy.in_words(days)}: {amount(kind, goes)}."
+
+
+def amount(kind: str, goes: Forecast) -> str:
+    """Return how much goes: ``1,234 log records, about 1.2 MiB``."""
+    more = "more than " if goes.more else ""
+    about = f"about {size(goes.bytes)}" + (" or more" if goes.more else "")
+    if kind == "clusters":
+        return f"{more}{plural(goes.rows, 'cluster')}, with all their other data"
+    if kind in _ROWS:
+        return f"{more}{plural(goes.rows, _ROWS[kind])}, {about}"
+    return f"{more or 'about '}{number(goes.rows)} points, {about}"

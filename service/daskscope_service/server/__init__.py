@@ -1,0 +1,1 @@
+"""The process that receives requests and gives them to the application."""

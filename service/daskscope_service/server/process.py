@@ -1,0 +1,217 @@
+"""Runs the application on granian, in one process beside a small one that looks after it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import ipaddress
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+from granian.constants import Interfaces, SSLProtocols
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.log import LogLevels
+from granian.server import Server
+
+from daskscope.errors import ConfigurationError
+from daskscope_service.server.process import logs, tls
+from daskscope_service.settings import Settings
+
+#: Seconds that requests under way get to finish once the service is asked to stop, and then it is
+#: killed: before the one who asked it does so, Docker after ten.
+_GRACE_SECONDS = 8
+
+#: Seconds in which the headers of a request must have come. They count from the end of the one
+#: before on the same connection, so they are more than clusters let pass between two beats.
+_HEADER_SECONDS = 30
+
+#: Bytes of the headers of a request, and of what is received before someone wants to read it.
+_BUFFER = 64 * 1024
+
+#: Connections at a time. Each cluster keeps one, and each takes one open file.
+_CONNECTIONS = 12_000
+_OTHER_FILES = 500
+_LEAST_CONNECTIONS = 128
+
+logger = logging.getLogger(__name__)
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. With TLS, SIGHUP or a change of its files reads them again.
+
+    Raises
+    ------
+    SystemExit
+        With status 1: the application could not start.
+    """
+    server = Server(
+        "daskscope",
+        address=settings.host,
+        port=settings.port,
+        interface=Interfaces.RSGI,
+        workers=1,  # one writer; more processes would only contend for SQLite's lock
+        backpressure=_connections(),
+        websockets=False,
+        http1_settings=HTTP1Settings(
+            header_read_timeout=_HEADER_SECONDS * 1000, max_buffer_size=_BUFFER
+        ),
+        http2_settings=HTTP2Settings(
+            initial_connection_window_size=_BUFFER,
+            initial_stream_window_size=_BUFFER,
+            max_headers_size=_BUFFER,
+            # A peer that is gone does not answer.
+            keep_alive_interval=30_000,
+            keep_alive_timeout=20,
+        ),
+        log_level=LogLevels.error,
+        log_dictconfig=logs.configuration(settings),
+        workers_kill_timeout=_GRACE_SECONDS,
+        ssl_cert=settings.tls_cert,
+        ssl_key=settings.tls_key,
+        ssl_protocol_min=SSLProtocols.tls12,  # some proxies speak no 1.3 to what is behind them
+    )
+    if settings.tls_cert is not None:
+        server.on_startup(functools.partial(_renew_certificates, server, settings))
+    server.serve(target_loader=functools.partial(_load, settings), wrap_loader=False)
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigurationError if the service cannot listen as it should, or must not."""
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls.check(settings.tls_cert, settings.tls_key)
+    addresses = _addresses(settings)
+    local = all(ipaddress.ip_address(address[4][0]).is_loopback for address in addresses)
+    if not local and settings.tls_cert is None and not settings.trusted_proxies:
+        raise ConfigurationError(
+            f"without TLS, others can intercept tokens and passwords sent to {settings.host}. "
+            "Choose one: serve HTTPS with --tls-cert and --tls-key; let a proxy do TLS and "
+            "name its address with --trusted-proxy; or listen on this machine only, with "
+            "--host 127.0.0.1"
+        )
+    everywhere = any(ipaddress.ip_address(address[4][0]).is_unspecified for address in addresses)
+    if (everywhere or settings.trusted_proxies) and not settings.public_url:
+        raise ConfigurationError(
+            "set the address that users use, because links point to it: --public-url "
+            "https://NAME, or DASKSCOPE_PUBLIC_URL"
+        )
+    if settings.oidc_issuer:
+        _check_issuer(settings.oidc_issuer)
+    _ = settings.oidc_secret  # can its file be read?
+    _try_address(settings, addresses[0])
+
+
+def _check_issuer(issuer: str) -> None:
+    from daskscope_service.accounts.openid import is_safe
+
+    if not is_safe(issuer):
+        raise ConfigurationError(
+            f"DASKSCOPE_OIDC_ISSUER is {issuer!r}; it must be an address that begins with https://"
+        )
+
+
+def _addresses(settings: Settings) -> list[Any]:
+    try:
+        return socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _cannot_listen(settings, error, "is it an address of this machine?") from error
+
+
+def _try_address(settings: Settings, found: Any) -> None:
+    # The server shares its port with others that offer to share it (SO_REUSEPORT), so a second
+    # service would silently take half of the first one's requests.
+    family, kind, protocol, _, address = found
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        raise _cannot_listen(
+            settings,
+            error,
+            "is another service running there? Choose another port with --port or DASKSCOPE_PORT",
+        ) from error
+
+
+def _cannot_listen(settings: Settings, error: OSError, advice: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}; "
+        f"{advice}"
+    )
+
+
+def _renew_certificates(server: Any, settings: Settings) -> None:
+    # A process reads the certificate as it starts, so the server starts another one and then ends
+    # the one before: in place of the server's own handler of SIGHUP, which would do so unchecked.
+    cert, key = settings.tls_cert, settings.tls_key
+    assert cert is not None
+    assert key is not None
+
+    def renew(*_: object) -> None:
+        try:
+            tls.check(cert, key)
+        except ConfigurationError as error:
+            logger.error(
+                "the new certificate cannot be used, so the old one stays in use: %s", error
+            )
+            return
+        logger.info("the certificate has changed; new connections use the new one")
+        # The server follows links once only, and a renewal changes where they lead.
+        server.build_ssl_context(cert, key, None, SSLProtocols.tls12, None, [], False)
+        server.signal_handler_reload()
+
+    signal.signal(signal.SIGHUP, renew)
+    tls.watch(cert, key, lambda: os.kill(os.getpid(), signal.SIGHUP))
+
+
+def _connections() -> int:
+    """Return how many connections there may be, with as many open files as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = _CONNECTIONS + _OTHER_FILES if most == resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return max(min(_CONNECTIONS, files - _OTHER_FILES), _LEAST_CONNECTIONS)
+
+
+def _load(settings: Settings) -> Any:
+    # Runs in the process that serves; the one that looks after it stays small without all this.
+    from daskscope_service.application import close_app, create_app, limits
+    from daskscope_service.server.connections import Connections
+    from daskscope_service.server.front import Front
+
+    if multiprocessing.parent_process() is not None:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    app = create_app(settings)
+    atexit.register(close_app, app)
+    # What is there now stays. A collector that goes through it all again and again would stop
+    # everyone for a twentieth of a second each time.
+    gc.collect()
+    gc.freeze()
+    return Front(
+        app,
+        threads=settings.threads,
+        limits=limits(settings),
+        at_once=app.extensions["daskscope.at_once"].answer,
+        may_send=app.extensions["daskscope.tokens"].may_send,
+        connections=Connections(
+            settings.port, idle=settings.connection_idle, places=_connections()
+        ),
+    )
+
+
+def _end_with_parent() -> None:
+    # A parent that was killed cannot ask its child to stop; the port must not stay taken.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    while True:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)  # a process that is still starting does not hear it

@@ -1,0 +1,171 @@
+"""Receives the bodies of requests: each within a time, all of them within a bounded memory.
+
+Nothing here waits for a sender without a deadline, and nothing here takes a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from typing import Any, NoReturn
+
+from daskscope_service.web import forms
+from daskscope_service.web.body import too_large
+from daskscope_service.web.problems import Problem
+
+#: Seconds that a body may take in any case, and the bytes that it must bring for each second more.
+_GRACE = 10.0
+_RATE = 32 * 1024
+
+#: Bytes up to which a body is received from anyone. A larger one needs a token that may send, and
+#: a share of the room for all of them.
+SMALL = forms.MAX_BYTES
+_ROOM = 256 * 1024 * 1024
+
+#: Seconds in which a refused body is read: most senders look for an answer only when they have sent
+#: everything, and would find a broken connection instead. Where large bodies belong, it is longer.
+_DRAIN_SECONDS = 1.0
+_DRAIN_SECONDS_LARGE = 5.0
+
+
+class GoneError(Exception):
+    """The sender went away before the body was complete: there is no one to answer."""
+
+
+class Refusal(io.RawIOBase):
+    """Stands for a body that was not received: whoever reads it gets the reason.
+
+    So what is wrong with the request before its body matters, a wrong address or no token, is
+    still the answer, and the reason has the form that the address answers in.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int = -1) -> NoReturn:
+        """Raise why there is no body."""
+        raise self._problem
+
+    def readinto(self, buffer: object) -> NoReturn:
+        """Raise why there is no body."""
+        raise self._problem
+
+
+class Reception:
+    """Receives bodies. Belongs to one event loop.
+
+    Parameters
+    ----------
+    room
+        Bytes that large bodies may take, from their first byte until :meth:`give_back`.
+    grace, rate
+        Seconds that a body may take in any case, and the bytes that it must bring for each more.
+    """
+
+    def __init__(self, room: int = _ROOM, grace: float = _GRACE, rate: int = _RATE) -> None:
+        self._free = room
+        self._grace = grace
+        self._rate = rate
+
+    async def receive(self, request: Any, length: int | None, limit: int, version: str) -> bytes:
+        """Return the body of an RSGI ``request``.
+
+        Parameters
+        ----------
+        length
+            How many bytes the sender says it has; None if it does not say.
+        limit
+            The most that is accepted.
+
+        Raises
+        ------
+        Problem
+            408: it came too slowly. 413: it is too large. 503: there is no room for it.
+        GoneError
+            The sender went away.
+        """
+        if length is not None and length > limit:
+            raise too_large(limit)
+        if length is not None and length <= SMALL:
+            try:
+                async with asyncio.timeout(self._grace + length / self._rate):
+                    body: bytes = await request()
+            except TimeoutError:
+                raise self._too_slow() from None
+            except RuntimeError as error:  # RSGI's own error
+                raise GoneError from error
+            return body
+        return await self._receive_parts(request, length, limit, version)
+
+    def give_back(self, body: bytes) -> None:
+        """Free the room of a ``body`` that was received, once it is not needed any more."""
+        if len(body) > SMALL:
+            self._free += len(body)
+
+    async def _receive_parts(
+        self, request: Any, length: int | None, limit: int, version: str
+    ) -> bytes:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        parts: list[bytes] = []
+        size = empty = 0
+        try:
+            async with asyncio.timeout_at(began + self._grace) as timer:
+                async for part in request:
+                    if not part:
+                        empty += 1  # the end, and before it anything that went wrong
+                        continue
+                    empty = 0
+                    size += len(part)
+                    self._free -= len(part)
+                    parts.append(part)
+                    if size > limit:
+                        raise too_large(limit)
+                    if size > SMALL and self._free < 0:
+                        raise _no_room()
+                    timer.reschedule(began + self._grace + size / self._rate)
+                    if size == length:
+                        break
+            if size < length if length is not None else empty > 1 and version != "2":
+                raise GoneError
+        except BaseException as error:
+            self._free += size
+            if isinstance(error, TimeoutError):
+                raise self._too_slow() from None
+            raise
+        if size <= SMALL:
+            self._free += size
+        return b"".join(parts)
+
+    def _too_slow(self) -> Problem:
+        return Problem(
+            408,
+            f"The body arrived too slowly: it may take {self._grace:g} seconds, plus one "
+            f"second for each {self._rate} bytes of it.",
+        )
+
+
+async def drain(request: Any, limit: int) -> None:
+    """Read what is left of a refused body, and drop it: ``limit`` bytes at most, and soon."""
+    left = limit
+    with contextlib.suppress(RuntimeError):  # reading was begun, and goes on from there
+        request.__aiter__()
+    # StopAsyncIteration: it was received as a whole.
+    with contextlib.suppress(TimeoutError, StopAsyncIteration):
+        async with asyncio.timeout(_DRAIN_SECONDS if limit <= SMALL else _DRAIN_SECONDS_LARGE):
+            # Not by "async for", which would begin to read once more: granian allows that once.
+            while left > 0 and (part := await anext(request)):
+                left -= len(part)
+
+
+def _no_room() -> Problem:
+    return Problem(
+        503,
+        "Too many large bodies arrive at the same time; send this again in a moment.",
+        headers={"Retry-After": "5"},
+    )

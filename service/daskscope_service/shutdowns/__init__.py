@@ -1,0 +1,1 @@
+"""Shutdowns of clusters, which people and policies request."""

@@ -1,0 +1,122 @@
+"""``/api/v1/commands``: shut clusters down, and see what became of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from flask import Blueprint, g, request
+from msgspec import Meta
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import require, require_role
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.scope import Item, reading
+from daskscope_service.shutdowns import commands as shutdowns
+from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
+from daskscope_service.shutdowns.queries import list_commands, one_command
+from daskscope_service.web.operation import answers
+from daskscope_service.web.parameters import LIST, selection
+from daskscope_service.web.problems import Problem
+from daskscope_service.web.representation import page_answer
+
+blueprint = Blueprint("commands", __name__, url_prefix="/api/v1")
+
+_Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00]*$")]
+_Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
+_Seconds = Annotated[float, Meta(ge=0, le=7 * 86400)]
+
+
+class ShutdownRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Which cluster to shut down, and how.
+
+    ``grace`` is the least number of seconds between its announcement and the close. Unless
+    ``even_if_busy``, work that arrives meanwhile calls it off.
+    """
+
+    cluster: _Name
+    action: Literal["shutdown"] = "shutdown"
+    reason: _Text = ""
+    grace: _Seconds | None = None
+    even_if_busy: bool = False
+
+
+class CallOff(msgspec.Struct, forbid_unknown_fields=True):
+    """Why a shutdown is called off."""
+
+    reason: _Text = ""
+
+
+@blueprint.get("/commands")
+@require("read")
+@answers(types.Page[types.ShutdownCommand], *LIST)
+def commands() -> Item:
+    """Answer with the shutdowns that people and policies requested, by time of the request."""
+    which = selection()
+    with reading() as scope:
+        return page_answer(list_commands(scope, which))
+
+
+@blueprint.get("/commands/<command_id>")
+@require("read")
+@answers(types.ShutdownCommand)
+def command(command_id: str) -> Item:
+    """Answer with one shutdown and its status."""
+    return _one(command_id)
+
+
+@blueprint.post("/commands")
+@require_role("member")
+@answers(types.ShutdownCommand, body=ShutdownRequest, statuses=(201, 200), problems=(404, 409))
+def post_command(body: ShutdownRequest) -> tuple[Item, int]:
+    """Ask a cluster to shut down. Repeating the same request has no further effect."""
+    wish = Wish(body.reason, body.grace, body.even_if_busy)
+    try:
+        with writing(current_engine()) as connection:
+            command_id, new = shutdowns.ask(
+                connection,
+                g.workspace,
+                body.cluster,
+                wish,
+                actor=g.actor,
+                address=request.remote_addr,
+            )
+    except NoCluster:
+        raise _missing("cluster", body.cluster) from None
+    except NotPossible as error:
+        raise Problem(409, str(error)) from None
+    return _one(command_id), 201 if new else 200
+
+
+@blueprint.post("/commands/<command_id>/call-off")
+@require_role("member")
+@answers(types.ShutdownCommand, body=CallOff, problems=(409,))
+def call_off(command_id: str, body: CallOff) -> Item:
+    """Call a shutdown off, if the cluster is not closing yet."""
+    try:
+        with writing(current_engine()) as connection:
+            shutdowns.call_off(
+                connection,
+                g.workspace,
+                command_id,
+                actor=g.actor,
+                reason=body.reason,
+                address=request.remote_addr,
+            )
+    except NoCluster:
+        raise _missing("command", command_id) from None
+    except NotPossible as error:
+        raise Problem(409, str(error)) from None
+    return _one(command_id)
+
+
+def _one(command_id: str) -> Item:
+    with reading() as scope:
+        found = one_command(scope, command_id)
+    if found is None:
+        raise _missing("command", command_id)
+    return found
+
+
+def _missing(what: str, id: str) -> Problem:
+    return Problem(404, f"This workspace has no {what} {id!r}.", title="Not found")

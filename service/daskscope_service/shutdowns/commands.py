@@ -1,0 +1,194 @@
+"""Asks a cluster to shut down, and calls that off.
+
+What is asked for waits in the table ``command`` until the cluster's next beat is answered, by
+whichever process: see :mod:`.command_queue`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, insert, update
+
+from daskscope_service.accounts import audit
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import cluster, shutdown
+from daskscope_service.db.schema import command as table
+from daskscope_service.insight.shutdown import is_over
+
+#: Seconds that a shutdown waits to be handed to a cluster that is silent. Later no one expects it.
+PATIENCE = 3600.0
+#: Seconds that a call-off is offered for: a shutdown may have been announced long before its time.
+CALL_OFF_PATIENCE = 7 * 86400.0
+
+
+class NoCluster(LookupError):
+    """The workspace has no such cluster, or no such shutdown."""
+
+
+class NotPossible(ValueError):
+    """There is nothing to be done any more. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a cluster is to be closed: see ``daskscope.protocol.Command``. ``grace`` in seconds."""
+
+    reason: str = ""
+    grace: float | None = None
+    even_if_busy: bool = False
+
+
+def ask(
+    connection: Connection,
+    workspace: str,
+    cluster_id: str,
+    wish: Wish,
+    *,
+    actor: str,
+    address: str | None = None,
+) -> tuple[str, bool]:
+    """Ask for a shutdown; return its id, and whether it is a new one.
+
+    Who asks twice, for example because the answer was lost, asks once.
+
+    Raises
+    ------
+    NoCluster
+        There is none of this id.
+    NotPossible
+        It has stopped, or another shutdown of it is under way.
+    """
+    found = connection.execute(
+        select_in(workspace, cluster, cluster.c.stopped_at, cluster.c.name)
+        .where(cluster.c.id == cluster_id)
+        # Of two who ask at the same moment, the second sees what the first has asked for.
+        .with_for_update()
+    ).first()
+    if found is None:
+        raise NoCluster(cluster_id)
+    if found.stopped_at is not None:
+        raise NotPossible("The cluster has already stopped.")
+    now = time.time()
+    for before in under_way(connection, workspace, cluster_id, now):
+        asked = Wish(before["reason"], before["grace"], before["even_if_busy"])
+        if (asked, before["requested_by"]) == (wish, actor) and before["called_off_at"] is None:
+            return before["id"], False
+        raise NotPossible(
+            f"A shutdown requested by {before['requested_by']} is under way. Wait until it "
+            "has finished, or call it off first."
+        )
+    command_id = secrets.token_hex(8)
+    connection.execute(
+        insert(table).values(
+            workspace=workspace,
+            id=command_id,
+            cluster=cluster_id,
+            requested_by=actor,
+            requested_at=now,
+            reason=wish.reason,
+            grace=wish.grace,
+            even_if_busy=wish.even_if_busy,
+            expires_at=now + PATIENCE,
+        )
+    )
+    audit.write(
+        connection,
+        "shutdown asked for",
+        actor=actor,
+        detail=f"{cluster_id} ({found.name}): {command_id}"
+        + (", even if it is at work" if wish.even_if_busy else ""),
+        workspace=workspace,
+        address=address,
+    )
+    return command_id, True
+
+
+def call_off(
+    connection: Connection,
+    workspace: str,
+    command_id: str,
+    *,
+    actor: str,
+    reason: str = "",
+    address: str | None = None,
+) -> None:
+    """Call off a shutdown; once, however often it is asked for.
+
+    Raises
+    ------
+    NoCluster
+        There is no shutdown of this id.
+    NotPossible
+        It is over, or the cluster is closing.
+    """
+    rows = connection.execute(_with_answers(workspace).where(table.c.id == command_id))
+    row = rows.mappings().first()
+    if row is None:
+        raise NoCluster(command_id)
+    found = {**row}
+    if found["called_off_at"] is not None:
+        return
+    now = time.time()
+    if is_over(found, now) or found["stopped_at"] is not None:
+        raise NotPossible("This shutdown has already ended, so it cannot be called off.")
+    done = connection.execute(
+        update(table)
+        .where(
+            table.c.workspace == workspace,
+            table.c.id == command_id,
+            table.c.called_off_at.is_(None),
+        )
+        .values(
+            called_off_at=now,
+            called_off_by=actor,
+            called_off_reason=reason,
+            expires_at=now + CALL_OFF_PATIENCE,
+        )
+    )
+    if done.rowcount > 0:
+        audit.write(
+            connection,
+            "shutdown called off",
+            actor=actor,
+            detail=f"{found['cluster']}: {command_id}",
+            workspace=workspace,
+            address=address,
+        )
+
+
+def under_way(
+    connection: Connection, workspace: str, cluster_id: str, now: float
+) -> list[dict[str, Any]]:
+    """Return the shutdowns of a cluster that are not over, the first one first.
+
+    Each has the columns of ``command``, and the ``state`` that the cluster answered, or None.
+    """
+    query = (
+        _with_answers(workspace)
+        .where(table.c.cluster == cluster_id, table.c.requested_at > now - CALL_OFF_PATIENCE)
+        .order_by(table.c.requested_at)
+    )
+    found = [{**row} for row in connection.execute(query).mappings()]
+    return [one for one in found if not is_over(one, now)]
+
+
+def _with_answers(workspace: str) -> Select[Any]:
+    return (
+        select_in(workspace, table, *table.c, shutdown.c.state, cluster.c.stopped_at)
+        .outerjoin(
+            shutdown,
+            and_(
+                shutdown.c.workspace == table.c.workspace,
+                shutdown.c.cluster == table.c.cluster,
+                shutdown.c.id == table.c.id,
+            ),
+        )
+        .outerjoin(
+            cluster,
+            and_(cluster.c.workspace == table.c.workspace, cluster.c.id == table.c.cluster),
+        )
+    )

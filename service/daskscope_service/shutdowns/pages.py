@@ -1,0 +1,93 @@
+"""The page that asks before a cluster is shut down, and what its buttons do."""
+
+from __future__ import annotations
+
+from flask import Blueprint, g, redirect, render_template, request, url_for
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import acting_as
+from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.scope import reading
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.shutdowns import commands as shutdowns
+from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
+from daskscope_service.web.problems import Problem
+
+blueprint = Blueprint("shutdown", __name__)
+
+#: Characters of a reason; what is longer is cut.
+LONGEST_REASON = 1000
+
+
+@blueprint.get("/clusters/<cluster_id>/shutdown")
+@acting_as("member")
+def question(cluster_id: str) -> ResponseReturnValue:
+    """Ask whether the cluster is really to be shut down."""
+    return _question(cluster_id)
+
+
+@blueprint.post("/clusters/<cluster_id>/shutdown")
+@acting_as("member")
+def answer(cluster_id: str) -> ResponseReturnValue:
+    """Ask the cluster to shut down."""
+    wish = Wish(reason=_reason(), even_if_busy="even_if_busy" in request.form)
+    try:
+        with writing(current_engine()) as connection:
+            shutdowns.ask(
+                connection,
+                g.workspace,
+                cluster_id,
+                wish,
+                actor=g.actor,
+                address=request.remote_addr,
+            )
+    except NoCluster:
+        raise _missing("cluster", cluster_id) from None
+    except NotPossible as error:
+        return _question(cluster_id, 409, str(error))
+    return _to_cluster(cluster_id)
+
+
+@blueprint.post("/clusters/<cluster_id>/commands/<command_id>/call-off")
+@acting_as("member")
+def call_off(cluster_id: str, command_id: str) -> ResponseReturnValue:
+    """Call a shutdown off."""
+    try:
+        with writing(current_engine()) as connection:
+            shutdowns.call_off(
+                connection,
+                g.workspace,
+                command_id,
+                actor=g.actor,
+                reason=_reason(),
+                address=request.remote_addr,
+            )
+    except NoCluster:
+        raise _missing("shutdown", command_id) from None
+    except NotPossible:
+        pass  # its cluster's page says what became of it
+    return _to_cluster(cluster_id)
+
+
+def _question(cluster_id: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
+    with reading() as scope:
+        found = one_cluster(scope, cluster_id)
+    if found is None:
+        raise _missing("cluster", cluster_id)
+    return render_template("shutdown.html", cluster=found, wrong=wrong), status
+
+
+def _reason() -> str:
+    return request.form.get("reason", "").replace("\0", "").strip()[:LONGEST_REASON]
+
+
+def _to_cluster(cluster_id: str) -> ResponseReturnValue:
+    return redirect(url_for("pages.cluster", cluster_id=cluster_id) + "#h-shutdowns", code=303)
+
+
+def _missing(what: str, id: str) -> Problem:
+    return Problem(
+        404,
+        f"This workspace has no {what} {id}. Perhaps it belongs to another workspace.",
+        title="Not found",
+    )

@@ -1,0 +1,97 @@
+"""Shutdowns: who asked for one, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, and_
+
+from daskscope_service.db.schema import cluster, command, shutdown
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.insight.shutdown import is_over, shutdown_verdict
+from daskscope_service.insight.verdict import cluster_verdict
+from daskscope_service.queries.events import MOST_SHUTDOWNS, list_shutdowns
+
+#: What decides whether a cluster stopped or is silent.
+_OF_CLUSTER = ("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds",
+               "held_by", "busy_by", "workers", "may_end")  # fmt: skip
+
+#: What a shutdown has that the cluster decided on by itself.
+_OWN: Item = {column.name: None for column in command.c} | {"even_if_busy": False}
+
+
+def list_commands(scope: Scope, selection: Selection) -> Page:
+    """Return the shutdowns that people and policies asked for, by when they did."""
+    query = _asked_for(scope)
+    if selection.cluster is not None:
+        query = query.where(command.c.cluster == selection.cluster)
+    if selection.user is not None:
+        query = query.where(cluster.c.user == selection.user)
+    found = page(scope, query, selection, command.c.requested_at, "id")
+    return Page([_completed(scope, item) for item in found.items], found.next)
+
+
+def one_command(scope: Scope, id: str) -> Item | None:
+    """Return one shutdown that was asked for, or None where the workspace has no such."""
+    found = scope.items(_asked_for(scope).where(command.c.id == id))
+    return _completed(scope, found[0]) if found else None
+
+
+def shutdowns_of(scope: Scope, cluster_id: str) -> list[Item]:
+    """Return all shutdowns of a cluster, those of its own settings too, the newest first.
+
+    They have the fields of :func:`list_commands`.
+    """
+    of_cluster = scope.select(cluster, *_cluster_columns()).where(cluster.c.id == cluster_id)
+    known_cluster = scope.items(of_cluster)
+    asked = list_commands(scope, Selection(cluster=cluster_id, limit=MOST_SHUTDOWNS)).items
+    known = {item["id"] for item in asked}
+    own = [
+        _completed(scope, _OWN | item | known_cluster[0] | {"requested_at": item["at"]})
+        for item in list_shutdowns(scope, cluster_id)
+        if item["id"] not in known and known_cluster
+    ]
+    together = sorted(asked + own, key=lambda item: float(item["requested_at"]), reverse=True)
+    return together[:MOST_SHUTDOWNS]
+
+
+def _asked_for(scope: Scope) -> Select[Any]:
+    answer = (shutdown.c.state, shutdown.c.at, shutdown.c.closes_at, shutdown.c.detail)
+    return (
+        scope.select(command, *command.c, *answer, *_cluster_columns())
+        .join(
+            cluster,
+            and_(cluster.c.workspace == command.c.workspace, cluster.c.id == command.c.cluster),
+        )
+        .outerjoin(
+            shutdown,
+            and_(
+                shutdown.c.workspace == command.c.workspace,
+                shutdown.c.cluster == command.c.cluster,
+                shutdown.c.id == command.c.id,
+            ),
+        )
+    )
+
+
+def _cluster_columns() -> list[Any]:
+    named = [cluster.c[name].label(f"cluster_{name}") for name in _OF_CLUSTER]
+    return [*named, cluster.c.name.label("cluster_name")]
+
+
+def _completed(scope: Scope, item: Item) -> Item:
+    """Say where it stands; the cluster's own words are ``detail``, sent at ``answered_at``."""
+    row = {name: item.pop(f"cluster_{name}") for name in _OF_CLUSTER}
+    of_cluster = cluster_verdict(row, scope.now, scope.silent_after)
+    verdict = shutdown_verdict(item, of_cluster, scope.now)
+    gone = of_cluster.status in ("stopped", "ended")
+    item["open"] = not gone and not _over(item, scope.now)
+    item["answered_at"] = item.pop("at")
+    item["status"], item["sentence"] = verdict.status, verdict.sentence
+    del item["state"]
+    return item
+
+
+def _over(item: Item, now: float) -> bool:
+    # One of its settings' own has no expiry; only work calls it off.
+    return item["expires_at"] is None or is_over(item, now)

@@ -1,0 +1,1 @@
+"""What every view uses: addresses, bodies, answers, problems, forms and tables."""

@@ -1,0 +1,115 @@
+"""Reads a request's body, bounded before and after decompression."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import IO
+
+from flask import Request
+
+from daskscope_service.web.problems import Problem
+
+#: Bodies above this are decoded one at a time: a body may be made so that what is decoded of it
+#: takes forty times its bytes.
+_LARGE_BYTES = 1024 * 1024
+_one_large = threading.Lock()
+
+#: The values of Content-Encoding that are understood.
+ENCODINGS = frozenset({"", "identity", "gzip"})
+
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+def receive(request: Request, limit: int) -> bytes:
+    """Return the body of ``request`` as it was sent.
+
+    Raises
+    ------
+    Problem
+        413 for more than ``limit`` bytes, 415 for an encoding other than gzip.
+    """
+    encoding = encoding_of(request)
+    if encoding not in ENCODINGS:
+        raise Problem(
+            415,
+            f"Content-Encoding {encoding!r} is not supported; send gzip, or none.",
+            headers={"Accept-Encoding": "gzip"},
+        )
+    if (request.content_length or 0) > limit:
+        raise too_large(limit)
+    request.max_content_length = 2 * limit  # in place of that of forms: it is looked at here
+    body = read(request.stream, request.content_length, limit + 1)
+    if len(body) > limit:
+        raise too_large(limit)
+    return body
+
+
+@contextmanager
+def unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
+    """The ``body`` that :func:`receive` returned, decompressed. Decode it within.
+
+    ``encoding`` is one of ``ENCODINGS``.
+
+    Raises
+    ------
+    Problem
+        413 for more than ``limit`` bytes, 400 for gzip that is broken or cut off.
+    """
+    text = _gunzip(body, limit) if encoding == "gzip" else body
+    with _one_large if len(text) > _LARGE_BYTES else nullcontext():
+        yield text
+
+
+def unpacked_small(body: bytes, encoding: str, most: int) -> bytes | None:
+    """Return the ``body`` decompressed, or None if it has more than ``most`` bytes then.
+
+    Raises Problem as :func:`unpacked` does.
+    """
+    if len(body) > most:
+        return None
+    try:
+        return _gunzip(body, most) if encoding == "gzip" else body
+    except Problem as problem:
+        if problem.status == 413:
+            return None
+        raise
+
+
+def encoding_of(request: Request) -> str:
+    """Return what ``request`` says of its body, one of ``ENCODINGS`` if it is understood."""
+    return request.headers.get("Content-Encoding", "identity").strip().lower()
+
+
+def read(stream: IO[bytes], length: int | None, most: int) -> bytes:
+    """Return ``most`` bytes of ``stream``, or all that come. ``length``: how many it has."""
+    # One read may return less than there is. Room is made for all that is asked for.
+    at_once = most if length is None else min(most, length)
+    chunks: list[bytes] = []
+    while most > 0 and (chunk := stream.read(min(at_once, most))):
+        chunks.append(chunk)
+        most -= len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _gunzip(body: bytes, limit: int) -> bytes:
+    unzip = zlib.decompressobj(_GZIP)
+    try:
+        # Stops by itself at one byte too many: a bomb costs no more memory than that.
+        text = unzip.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise Problem(400, f"The body is not gzip, as Content-Encoding says: {error}.") from None
+    if len(text) > limit:
+        raise too_large(limit)
+    if not unzip.eof or unzip.unused_data:
+        raise Problem(400, "The gzip body is truncated, or has data after its end.")
+    return text
+
+
+def too_large(limit: int) -> Problem:
+    """Return the answer to a body of more than ``limit`` bytes."""
+    return Problem(
+        413, f"The body is larger than {limit} bytes after decompression; send less at a time."
+    )

@@ -1,0 +1,127 @@
+"""Tables as CSV, for spreadsheets: one way for all of them.
+
+Times are ISO 8601 in UTC, what is None is left empty, and what is several values is JSON. Columns
+say their unit.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from flask import Response, g, request
+
+from daskscope_service.db.scope import (
+    MOST_ROWS,
+    Item,
+    Page,
+    Position,
+    Scope,
+    Selection,
+    encode_cursor,
+    reading,
+)
+from daskscope_service.db.wire import fields_of
+from daskscope_service.web.attachment import attach
+from daskscope_service.web.representation import represent
+from daskscope_service.web.template_filters import address
+
+#: Times that a file reads on in its list, MOST_ROWS at a time, so that no one waits for long.
+MOST_READS = 10
+
+#: Of a table by the name of its column: the field of its rows, or what makes it of a row.
+Columns = Mapping[str, str | Callable[[Item], object]]
+
+#: With one of these a cell would be a formula; in programs of East Asia with a full-width one, too.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def make_columns(*parts: str | Columns, of: type | None = None, without: str = "") -> Columns:
+    """Return the columns that ``parts`` name: ``COLUMN=FIELD``, or ``FIELD`` alone.
+
+    Fields of ``of``, a row of the protocol, that are neither there nor in ``without`` come last: a
+    field that is new in the protocol needs no line here.
+    """
+    columns: dict[str, str | Callable[[Item], object]] = {}
+    for part in parts:
+        if isinstance(part, str):
+            pairs = [word.partition("=") for word in part.split()]
+            part = {name: field or name for name, _, field in pairs}
+        columns |= part
+    known = {*columns.values(), *without.split()}
+    new = [name for name in fields_of(of) if name not in known] if of else []
+    return columns | dict(zip(new, new, strict=True))
+
+
+def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts: str) -> Response:
+    """Return the answer that is the file ``parts[0]-workspace-…``, of which each row is a line.
+
+    Text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(value) for value in row])
+    response = Response(text.getvalue(), mimetype="text/csv")
+    name, *more = parts
+    return attach(response, name, g.workspace, *more, ending="csv")
+
+
+def csv_table(columns: Columns, items: Iterable[Item], *parts: str) -> Response:
+    """Return the answer that is the file of ``items``."""
+    return csv_answer(tuple(columns), (_row(columns, item) for item in items), *parts)
+
+
+def csv_list(
+    columns: Columns, read: Callable[[Scope, Selection], Page], which: Selection, *parts: str
+) -> Response:
+    """Return the answer that is the file of a list: all of it, or its first rows.
+
+    Where there are more than :data:`MOST_READS` reads give, or than the address has as its limit,
+    the file's name says how many it has, and its header ``Link`` where the list goes on.
+    """
+    items: list[Item] = []
+    after: Position | None = which.after
+    limited = "limit" in request.args
+    with reading() as scope:
+        for _ in range(1 if limited else MOST_READS):
+            limit = which.limit if limited else MOST_ROWS
+            page = read(scope, replace(which, after=after, limit=limit))
+            items += page.items
+            after = page.next
+            if after is None:
+                break
+    parts = (*parts, which.cluster or "")
+    if after is None:
+        return csv_table(columns, items, *parts)
+    response = csv_table(columns, items, *parts, f"first-{len(items)}")
+    response.headers["Link"] = f'<{address(cursor=encode_cursor(after))}>; rel="next"'
+    return response
+
+
+def _row(columns: Columns, item: Item) -> list[object]:
+    unreadable: dict[str, str] = item.get("unreadable", {})
+    represented = represent(item)
+    cells: list[object] = []
+    for field in columns.values():
+        if not isinstance(field, str):
+            cells.append(field(represented))
+        elif field in unreadable:
+            cells.append(f"[cannot be read: it is {unreadable[field]}]")
+        else:
+            cells.append(represented.get(field))
+    return cells
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False) if value else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value

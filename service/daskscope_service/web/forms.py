@@ -1,0 +1,51 @@
+"""Forms that people send: small, and no files among them.
+
+What is not a heartbeat or OTLP, which have limits of their own, has ``MAX_BYTES``, form or not.
+"""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+from flask import Flask, Request
+from werkzeug.formparser import FormDataParser
+
+from daskscope_service.web.problems import Problem
+
+#: The largest body, in bytes, and the most fields of a form.
+MAX_BYTES = 64 * 1024
+MAX_FIELDS = 1000
+
+
+def install(app: Flask) -> None:
+    """Bound the forms of ``app``."""
+    app.request_class = _Request
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BYTES
+    app.config["MAX_FORM_MEMORY_SIZE"] = MAX_BYTES
+    app.config["MAX_FORM_PARTS"] = MAX_FIELDS
+
+
+class _Parser(FormDataParser):
+    def parse(
+        self,
+        stream: IO[bytes],
+        mimetype: str,
+        content_length: int | None,
+        options: dict[str, str] | None = None,
+    ) -> Any:
+        if mimetype == "multipart/form-data":
+            raise Problem(
+                415,
+                "Content-Type multipart/form-data: no form accepts files; send it as "
+                "application/x-www-form-urlencoded.",
+            )
+        parsed = super().parse(stream, mimetype, content_length, options)
+        if sum(map(len, parsed[1].listvalues())) > MAX_FIELDS:
+            raise Problem(
+                413, f"The form has more than {MAX_FIELDS} fields; no form here has so many."
+            )
+        return parsed
+
+
+class _Request(Request):
+    form_data_parser_class = _Parser

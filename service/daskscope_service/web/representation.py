@@ -1,0 +1,67 @@
+"""Rows as JSON: field names as in ``daskscope.protocol``, times as ISO 8601 in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import url_for
+
+from daskscope_service.db.scope import Item, Page, encode_cursor
+from daskscope_service.settings import Settings
+from daskscope_service.telemetry.store import Unavailable
+from daskscope_service.web.problems import Problem
+
+#: In seconds since the epoch: the first that ISO 8601 cannot write, once it is rounded.
+_YEAR_10000 = 253_402_300_799
+
+
+def iso(time: float) -> str:
+    """Return seconds since the Unix epoch as ``2026-01-31T12:00:00.250000Z``."""
+    text = datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds")
+    return text.replace("+00:00", "Z")
+
+
+def represent(value: Any) -> Any:
+    """Return ``value`` with the times in it (``at``, ``…_at``) as ISO 8601."""
+    if isinstance(value, dict):
+        return {
+            name: iso(field)
+            if (name == "at" or name.endswith("_at"))
+            and isinstance(field, (int, float))
+            and 0 <= field < _YEAR_10000  # within JSON, what is called so may be no time
+            else represent(field)
+            for name, field in value.items()
+        }
+    if isinstance(value, list):
+        return [represent(part) for part in value]
+    return value
+
+
+def page_answer(found: Page) -> Item:
+    """Return a page of a list as it is answered, but for the times in it."""
+    return {
+        "items": found.items,
+        "next": None if found.next is None else encode_cursor(found.next),
+    }
+
+
+def represent_page(found: Page) -> Item:
+    """Return the answer of a list."""
+    return dict(represent(page_answer(found)))
+
+
+def page_url(settings: Settings, endpoint: str, **values: Any) -> str:
+    """Return the address of a page of this service, for people."""
+    return settings.url + url_for(f"pages.{endpoint}", **values)
+
+
+def away(what: str, error: Unavailable) -> Problem:
+    """Return what is answered where an InfluxDB keeps ``what`` and cannot be asked."""
+    return Problem(
+        503,
+        f"{what.capitalize()} are stored in InfluxDB, which is unavailable: {error}. "
+        "Everything else works.",
+        title=f"No {what}",
+        headers={"Retry-After": "10"},
+    )
