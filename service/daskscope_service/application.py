@@ -55,11 +55,12 @@ from daskscope_service.policies import api as policies
 from daskscope_service.policies import pages as idle
 from daskscope_service.policies.enforcer import patrol
 from daskscope_service.queries.influx_logs import from_influxdb
-from daskscope_service.queries.logs import own_logs
+from daskscope_service.queries.logs import LogReader, own_logs
 from daskscope_service.retention import api as retention
 from daskscope_service.retention import pages as retention_page
 from daskscope_service.retention.rounds import Remover
 from daskscope_service.service_metrics import ServiceMetrics
+from daskscope_service.services import Closing, Services, services
 from daskscope_service.settings import Settings
 from daskscope_service.shutdowns import api as commands
 from daskscope_service.shutdowns import pages as shutdown
@@ -69,7 +70,8 @@ from daskscope_service.telemetry.influx import InfluxSeries
 from daskscope_service.telemetry.influx_logs import InfluxLogs
 from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
-from daskscope_service.telemetry.spans import EmbeddedSpans
+from daskscope_service.telemetry.spans import EmbeddedSpans, SpanReader
+from daskscope_service.telemetry.store import SeriesStore
 from daskscope_service.telemetry.workspace_access import own_clusters
 from daskscope_service.web import compression, forms, request_log
 from daskscope_service.web.problems import install as install_problems
@@ -139,65 +141,18 @@ def create_app(settings: Settings) -> Flask:
     """
     app = _Service("daskscope_service", static_folder=None)
     app.config["SETTINGS"] = settings
-    engine = open_database(settings)
-    engine.hide_parameters = True  # rows hold what users sent: errors in the log must not show them
-    with alone(engine) as connection:
-        key_register.check(connection)
-    instruments = ServiceMetrics()
-    instruments.registry.register(metrics.DatabaseCollector(engine))
-    writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)
-    app.extensions["daskscope.instruments"] = instruments
-    app.extensions["daskscope.engine"] = engine
-    app.extensions["daskscope.writer"] = writer
-    app.extensions["daskscope.tokens"] = memory = Memory(engine)
-    app.extensions["daskscope.quotas"] = quotas = Quotas(engine, settings, instruments)
-    beats, outbox = BeatStore(engine, writer, quotas), CommandQueue(engine)
-    answers = heartbeats.Answers(writer, beats, outbox, quotas, instruments, settings.url)
-    app.extensions["daskscope.answers"] = answers
-    _install_stores(app, settings, engine)
-    app.extensions["daskscope.metrics"] = MetricStore(engine, writer, quotas)
-    app.extensions["daskscope.spans"] = SpanStore(engine, writer)
-    app.extensions["daskscope.logs"] = LogStore(engine, writer)
-    app.extensions["daskscope.openid"] = openid.make_provider(settings)
-    app.extensions["daskscope.patrol"] = PeriodicTask(
-        "policies", functools.partial(patrol, engine, settings.silent_after), _PATROL_SECONDS
-    )
-    sender = Sender(settings.notify_networks)
-    # A test takes a request's thread for as long as its target likes: never most of them.
-    app.extensions["daskscope.trials"] = Trials(sender, max(1, settings.threads // 4))
-    app.extensions["daskscope.notifier"] = notifier = Notifier(
-        engine,
-        sender,
-        url=settings.url,
-        silent_after=settings.silent_after,
-        up_since=time.time(),
-    )
-    app.extensions["daskscope.notifying"] = PeriodicTask(
-        "notifications", notifier.round, _NOTIFY_SECONDS
-    )
-    app.extensions["daskscope.pruner"] = PeriodicTask(
-        "forgetting", functools.partial(prune, engine), _PRUNE_SECONDS
-    )
-    app.extensions["daskscope.summing"] = PeriodicTask(
-        "summing", functools.partial(sum_up, engine), _SUM_SECONDS
-    )
-    app.extensions["daskscope.counting"] = PeriodicTask("counting", quotas.round, QUOTA_SECONDS)
-    app.extensions["daskscope.remover"] = Remover(
-        engine, interval=settings.retention_interval, instruments=instruments
-    )
-    request_log.install(app, instruments)
+    forwarded = Forwarded(settings.trusted_proxies)
+    added = [*_HEADERS, _HTTPS_ALONE] if settings.secure else _HEADERS
+    parts = _start(settings, forwarded, [_UNKEPT, *added])
+    parts.install(app)
+    request_log.install(app, parts.instruments)
     forms.install(app)
     compression.install(app)
     install_problems(app)
     app.register_error_handler(access.SignInAgain, account.sign_in_again)
     access.install(app, settings)
-    added = [*_HEADERS, _HTTPS_ALONE] if settings.secure else _HEADERS
-    forwarded = Forwarded(settings.trusted_proxies)
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
         forwarded.middleware(app.wsgi_app), added
-    )
-    app.extensions["daskscope.at_once"] = HeartbeatFastPath(
-        forwarded, memory, answers, instruments, [_UNKEPT, *added]
     )
     for part in PROGRAMS:
         app.register_blueprint(part.blueprint)
@@ -206,29 +161,81 @@ def create_app(settings: Settings) -> Flask:
     return app
 
 
-def _install_stores(app: Flask, settings: Settings, engine: Engine) -> None:
-    """Install what reads time series, spans and log records, from where they are kept."""
-    if not settings.influxdb_url:
-        app.extensions["daskscope.series"] = EmbeddedSeries(engine)
-        app.extensions["daskscope.traces"] = EmbeddedSpans(engine)
-        app.extensions["daskscope.log_reader"] = own_logs
-        return
-    influxdb = InfluxQL(settings.influxdb_url, settings.influxdb_token)
-    database, own = settings.influxdb_database, own_clusters(engine)
-    app.extensions["daskscope.series"] = InfluxSeries(influxdb, database, own)
-    app.extensions["daskscope.traces"] = InfluxSpans(
-        influxdb, settings.influxdb_spans_database, own
-    )
-    app.extensions["daskscope.log_reader"] = from_influxdb(InfluxLogs(influxdb, database, own))
-
-
 def close_app(app: Flask) -> None:
     """Write what waits, end the threads and close the database."""
-    for name in ("patrol", "notifying", "notifier", "pruner", "summing", "counting", "remover"):
-        app.extensions[f"daskscope.{name}"].close()
-    app.extensions["daskscope.writer"].close()
-    app.extensions["daskscope.series"].close()
-    app.extensions["daskscope.engine"].dispose()
+    services(app).close()
+
+
+def _start(
+    settings: Settings, forwarded: Forwarded, headers: Sequence[tuple[str, str]]
+) -> Services:
+    """Open the database and start the threads. ``headers``: of what is answered without Flask."""
+    engine = open_database(settings)
+    engine.hide_parameters = True  # rows hold what users sent: errors in the log must not show them
+    with alone(engine) as connection:
+        key_register.check(connection)
+    instruments = ServiceMetrics()
+    instruments.registry.register(metrics.DatabaseCollector(engine))
+    writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)
+    memory = Memory(engine)
+    quotas = Quotas(engine, settings, instruments)
+    beats = BeatStore(engine, writer, quotas)
+    answers = heartbeats.Answers(
+        writer, beats, CommandQueue(engine), quotas, instruments, settings.url
+    )
+    series, spans, read_logs = _readers(settings, engine)
+    sender = Sender(settings.notify_networks)
+    return Services(
+        engine=engine,
+        writer=writer,
+        quotas=quotas,
+        instruments=instruments,
+        tokens=memory,
+        openid=openid.make_provider(settings),
+        # A test takes a request's thread for as long as its target likes: never most of them.
+        trials=Trials(sender, max(1, settings.threads // 4)),
+        heartbeats=answers,
+        fast_path=HeartbeatFastPath(forwarded, memory, answers, instruments, headers),
+        metric_store=MetricStore(engine, writer, quotas),
+        span_store=SpanStore(engine, writer),
+        log_store=LogStore(engine, writer),
+        series=series,
+        spans=spans,
+        read_logs=read_logs,
+        background=_background(settings, engine, quotas, sender, instruments),
+    )
+
+
+def _readers(settings: Settings, engine: Engine) -> tuple[SeriesStore, SpanReader, LogReader]:
+    """Return what reads time series, spans and log records, from where they are stored."""
+    if not settings.influxdb_url:
+        return EmbeddedSeries(engine), EmbeddedSpans(engine), own_logs
+    influxdb = InfluxQL(settings.influxdb_url, settings.influxdb_token)
+    database, own = settings.influxdb_database, own_clusters(engine)
+    return (
+        InfluxSeries(influxdb, database, own),
+        InfluxSpans(influxdb, settings.influxdb_spans_database, own),
+        from_influxdb(InfluxLogs(influxdb, database, own)),
+    )
+
+
+def _background(
+    settings: Settings, engine: Engine, quotas: Quotas, sender: Sender, instruments: ServiceMetrics
+) -> tuple[Closing, ...]:
+    """Start the periodic tasks, and return them in the order in which they end."""
+    notifier = Notifier(
+        engine, sender, url=settings.url, silent_after=settings.silent_after, up_since=time.time()
+    )
+    enforce = functools.partial(patrol, engine, settings.silent_after)
+    return (
+        PeriodicTask("policies", enforce, _PATROL_SECONDS),
+        PeriodicTask("notifications", notifier.round, _NOTIFY_SECONDS),
+        notifier,
+        PeriodicTask("forgetting", functools.partial(prune, engine), _PRUNE_SECONDS),
+        PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
+        PeriodicTask("counting", quotas.round, QUOTA_SECONDS),
+        Remover(engine, interval=settings.retention_interval, instruments=instruments),
+    )
 
 
 def limits(settings: Settings) -> dict[str, int]:

@@ -28,6 +28,7 @@ from daskscope_service.db.engine import upgrade_database, writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.ingest import heartbeat
 from daskscope_service.ingest.correction import Corrected
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from tests.patience import PATIENCE
 from tests.service.beats import make_beat, make_cluster, make_status
@@ -78,7 +79,7 @@ def sent(app: Flask, *some: Heartbeat, bodies: Mapping[str, bytes]) -> FlaskClie
 
     Return who is signed in there.
     """
-    engine: Engine = app.extensions["daskscope.engine"]
+    engine = services(app).engine
     workspace = f"w-{uuid.uuid4().hex[:8]}"
     token = tokens.create(engine, workspace=workspace, label="test", scopes=["ingest"])
     client = app.test_client()
@@ -194,7 +195,7 @@ def test_the_overview_compares_counts_of_any_size(app: Flask) -> None:
 
 
 def test_only_reports_wait_for_who_writes(app: Flask) -> None:
-    opened: Engine = app.extensions["daskscope.engine"]
+    opened = services(app).engine
     if opened.dialect.name != "sqlite":
         pytest.skip("PostgreSQL has no lock that only one may hold")
 

@@ -11,6 +11,7 @@ from flask import Flask
 from daskscope_service.accounts import sessions, sign_in
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db.engine import upgrade_database
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 
 OWN = "https://monitor.example"
@@ -62,7 +63,7 @@ def test_other_sites_are_kept_out(by_https: Flask, in_clear: Flask) -> None:
 def test_by_https_no_other_host_can_plant_a_session(by_https: Flask, in_clear: Flask) -> None:
     for app, name in ((by_https, f"__Host-{sessions.COOKIE}"), (in_clear, sessions.COOKIE)):
         own = app.config["SETTINGS"].url
-        engine = app.extensions["daskscope.engine"]
+        engine = services(app).engine
         client = app.test_client()
         link = sign_in.make_link(engine, own, "default")
         code = {"code": link.partition("code=")[2]}

@@ -21,7 +21,7 @@ from daskscope_service.accounts import tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
 from daskscope_service.db.engine import upgrade_database
-from daskscope_service.ingest.quotas import Quotas
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_beat, make_cluster
 from tests.service.conftest import NewDatabase
@@ -34,8 +34,8 @@ class Service:
 
     def __init__(self, app: Flask) -> None:
         self.app = app
-        self.engine = app.extensions["daskscope.engine"]
-        self.quotas: Quotas = app.extensions["daskscope.quotas"]
+        self.engine = services(app).engine
+        self.quotas = services(app).quotas
         self.token = tokens.create(
             self.engine, workspace="w", label="test", scopes=["ingest", "read"]
         )
@@ -146,7 +146,7 @@ def test_nothing_is_remembered_of_what_was_not_stored(
             **{"Content-Type": "application/x-protobuf"},
         )
         assert answer.status_code == 200
-        memory = service.app.extensions["daskscope.metrics"]._memory
+        memory = services(service.app).metric_store._memory
         assert memory.known == {}
         # A field that protobuf does not know is part of what tells series apart: by its hash.
         unknown = bytes([0xFA, 0x7F, 0xFF, 0x7F]) + b"u" * 16_383

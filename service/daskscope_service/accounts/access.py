@@ -21,7 +21,7 @@ from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.sessions import Session
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.problems import Problem, is_api
 
@@ -124,7 +124,7 @@ def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRet
         g.caller = _caller_of(session)
         g.workspace = session.workspace
         if session.user is not None:  # for the choice in the header
-            g.workspaces = users.workspaces_of(current_engine(), session.user)
+            g.workspaces = users.workspaces_of(services().engine, session.user)
         return view(*args, **kwargs)
 
     return checked
@@ -191,7 +191,7 @@ def current_session() -> Session | None:
     session = None
     if session_id is not None:
         settings: Settings = current_app.config["SETTINGS"]
-        session = sessions.find(current_engine(), session_id, settings.session_idle)
+        session = sessions.find(services().engine, session_id, settings.session_idle)
     if session is not None:
         g.session = session
     return session
@@ -260,10 +260,10 @@ def _workspace_for(scope: str, least: Role | None, *, recently: bool = False) ->
         g.caller = _caller_of(session)
         g.actor = session.who
         return session.workspace
-    engine = current_engine()
+    engine = services().engine
     now = time.time()
     if recently:
-        memory: tokens.Memory = current_app.extensions["daskscope.tokens"]
+        memory = services().tokens
         token = memory.find(text, now)
     else:
         token = tokens.find(engine, text)
@@ -311,7 +311,7 @@ def _role_of(token: tokens.Token) -> str:
     if token.user is None:
         return "owner"
     # It is revoked when they leave the workspace: who has no role any more just did.
-    return users.roles_of(current_engine(), token.user).get(token.workspace, "viewer")
+    return users.roles_of(services().engine, token.user).get(token.workspace, "viewer")
 
 
 def _caller_of(session: Session) -> Caller:

@@ -8,9 +8,9 @@ from typing import Any
 from flask import current_app, g, render_template
 
 from daskscope_service.accounts import tokens
-from daskscope_service.db.engine import current_engine
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Scope
+from daskscope_service.services import services
 
 
 def has_clusters(scope: Scope) -> bool:
@@ -38,7 +38,7 @@ def steps() -> dict[str, Any]:
         "url": current_app.config["SETTINGS"].url,
         "sends": [
             one
-            for one in tokens.list_in(current_engine(), g.workspace)
+            for one in tokens.list_in(services().engine, g.workspace)
             if one.state(now) == "active" and "ingest" in one.scopes
         ],
         "may_make": "ingest" in g.caller.grants,

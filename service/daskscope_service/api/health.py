@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from flask import Blueprint, current_app
+from flask import Blueprint
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from daskscope_service.db.engine import current_engine
 from daskscope_service.db.schema import workspace
-from daskscope_service.ingest.writer import Writer
+from daskscope_service.services import services
 from daskscope_service.web.operation import JSON, Operation, describes
 from daskscope_service.web.problems import Problem
 
@@ -37,11 +36,11 @@ def ready() -> Health:
 
     A full queue, or a disk that is full, is no reason: reading goes on, and senders get a 503.
     """
-    writer: Writer = current_app.extensions["daskscope.writer"]
+    writer = services().writer
     if not writer.running:
         raise _not_ready("The service is stopping.", "stopping")
     try:
-        with current_engine().connect() as connection:
+        with services().engine.connect() as connection:
             connection.execute(select(workspace.c.id).limit(1)).first()
     except SQLAlchemyError as error:  # the pool's timeout too, which is no error of the database's
         raise _not_ready("The database does not answer.", "database") from error

@@ -22,7 +22,8 @@ from sqlalchemy.exc import DBAPIError
 
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
-from daskscope_service.service_metrics import NAMESPACE, ServiceMetrics
+from daskscope_service.service_metrics import NAMESPACE
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.problems import Problem
 
@@ -55,7 +56,7 @@ def get_metrics() -> Response:
             "This needs the secret in DASKSCOPE_METRICS_TOKEN, as 'Authorization: Bearer …'.",
             headers={"WWW-Authenticate": 'Bearer realm="daskscope metrics"'},
         )
-    instruments: ServiceMetrics = current_app.extensions["daskscope.instruments"]
+    instruments = services().instruments
     encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
     return Response(encode(instruments.registry), content_type=content_type)
 

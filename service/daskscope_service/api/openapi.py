@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -78,15 +79,9 @@ def openapi() -> dict[str, Any]:
     return document(current_app._get_current_object())  # type: ignore[attr-defined]
 
 
+@lru_cache(maxsize=1)
 def document(app: Flask) -> dict[str, Any]:
     """Return the document of ``app``; the same object each time."""
-    made: dict[str, Any] | None = app.extensions.get("daskscope.openapi")
-    if made is None:
-        made = app.extensions["daskscope.openapi"] = _document(app)
-    return made
-
-
-def _document(app: Flask) -> dict[str, Any]:
     views = [
         (rule, method.lower(), app.view_functions[rule.endpoint])
         for rule in sorted(app.url_map.iter_rules(), key=lambda rule: rule.rule)

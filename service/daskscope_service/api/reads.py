@@ -20,8 +20,9 @@ from daskscope_service.queries.computations import list_computations, one_comput
 from daskscope_service.queries.events import list_events, list_shutdowns, list_worker_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
 from daskscope_service.queries.findings import add_to_cluster, add_to_computation
-from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
-from daskscope_service.telemetry.store import SeriesStore, Unavailable, rate
+from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
+from daskscope_service.services import services
+from daskscope_service.telemetry.store import Unavailable, rate
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import (
     LIST,
@@ -107,7 +108,7 @@ def cluster(cluster_id: str) -> Item:
         found["worker_losses"] = list_worker_losses(scope, cluster_id)
         found["shutdowns"] = list_shutdowns(scope, cluster_id)
         found["activities"] = list_activities(scope, cluster_id)
-        add_to_cluster(scope, current_app.extensions["daskscope.series"], found)
+        add_to_cluster(scope, services().series, found)
         _add_url(found, "cluster", cluster_id="id")
         return found
 
@@ -142,7 +143,7 @@ def computation(cluster_id: str, computation_id: str) -> Item:
         found = one_computation(scope, cluster_id, computation_id)
         if found is None:
             raise _missing("computation", computation_id)
-        add_to_computation(scope, current_app.extensions["daskscope.series"], found)
+        add_to_computation(scope, services().series, found)
         _add_url(found, "computation", cluster_id="cluster", computation_id="id")
         return found
 
@@ -193,7 +194,7 @@ def logs() -> Item:
     which = selection(beside=tuple(parameter.name for parameter in _OF_LOGS))
     level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
-    read: LogReader = current_app.extensions["daskscope.log_reader"]
+    read = services().read_logs
     with reading() as scope:
         try:
             return page_answer(list_logs(scope, which, sought, read))
@@ -257,7 +258,7 @@ def series() -> Item:
     if not 0 < step <= _MOST_STEP:
         raise bad("step", f"must be a number of seconds above 0 and at most {_MOST_STEP:g}")
     as_rate = one_of("rate", ("false", "true")) == "true"
-    store: SeriesStore = current_app.extensions["daskscope.series"]
+    store = services().series
     try:
         lines = store.query(g.workspace, cluster_id, [metric], since, until, step)[metric]
     except Unavailable as error:

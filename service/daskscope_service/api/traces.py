@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from flask import Blueprint, current_app, g
+from flask import Blueprint, g
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.queries.computations import trace_id_of
-from daskscope_service.telemetry.spans import SpanReader, Trace
+from daskscope_service.services import services
+from daskscope_service.telemetry.spans import Trace
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.operation import answers
 from daskscope_service.web.problems import Problem
@@ -33,7 +34,7 @@ def trace(cluster_id: str, computation_id: str) -> Item:
         raise Problem(
             404, f"This workspace has no computation {computation_id!r}.", title="Not found"
         )
-    reader: SpanReader = current_app.extensions["daskscope.traces"]
+    reader = services().spans
     try:
         read = reader.of_computation(g.workspace, found, computation_id) if found else Trace()
     except Unavailable as error:

@@ -12,8 +12,9 @@ from msgspec import Meta
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.costs.budgets import Budget, budget_of, set_budget
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
+from daskscope_service.services import services
 from daskscope_service.web.operation import answers
 
 blueprint = Blueprint("budget", __name__, url_prefix="/api/v1")
@@ -39,7 +40,7 @@ def budget() -> Item:
 @answers(types.Budget, body=BudgetRequest)
 def put_budget(body: BudgetRequest) -> Item:
     """Set the budget; with an ``amount`` of null, there is none."""
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         set_budget(
             connection,
             g.workspace,
@@ -51,6 +52,6 @@ def put_budget(body: BudgetRequest) -> Item:
 
 
 def _budget() -> Item:
-    with current_engine().connect() as connection:
+    with services().engine.connect() as connection:
         found = budget_of(connection, g.workspace)
     return {"amount": None, "currency": None} if found is None else asdict(found)

@@ -11,8 +11,9 @@ from msgspec import Meta
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.costs.prices import MOST, WorkspacePrices, prices_of, set_prices
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
+from daskscope_service.services import services
 from daskscope_service.web.operation import answers
 
 blueprint = Blueprint("prices", __name__, url_prefix="/api/v1")
@@ -48,7 +49,7 @@ def prices() -> Item:
 def put_prices(body: PricesRequest) -> Item:
     """Set the workspace's prices; they also apply to the costs of earlier clusters."""
     per_hour = msgspec.to_builtins(body.per_hour)
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         set_prices(
             connection,
             g.workspace,
@@ -60,7 +61,7 @@ def put_prices(body: PricesRequest) -> Item:
 
 
 def _prices() -> Item:
-    with current_engine().connect() as connection:
+    with services().engine.connect() as connection:
         found = prices_of(connection, g.workspace)
     if found is None:
         return {"currency": None, "per_hour": {}, "changed_at": None, "changed_by": None}

@@ -11,9 +11,10 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import acting_as, may_act, signed_in
 from daskscope_service.costs.prices import MOST, PRICED, WorkspacePrices, prices_of, set_prices
 from daskscope_service.costs.usage import list_usage
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import reading
 from daskscope_service.insight.spending import first_monday, price_lists, total_of
+from daskscope_service.services import services
 from daskscope_service.web.form_fields import said
 
 blueprint = Blueprint("prices_page", __name__)
@@ -52,7 +53,7 @@ def change() -> ResponseReturnValue:
         wrong["currency"] = "Write the three-letter code of the currency, such as USD or EUR."
     if wrong:
         return _page(fields, wrong)
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         set_prices(
             connection,
             g.workspace,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from flask import current_app
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
@@ -107,12 +106,6 @@ def sqlite_file(settings: Settings) -> Path:
             "docs/operations.md"
         )
     return Path(url.database)
-
-
-def current_engine() -> Engine:
-    """Return the database of the application that answers the current request."""
-    engine: Engine = current_app.extensions["daskscope.engine"]
-    return engine
 
 
 def for_writing(engine: Engine) -> Engine:

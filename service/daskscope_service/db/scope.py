@@ -26,9 +26,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from daskscope_service.db.engine import current_engine
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.sealing import Sealed, SealedJSON, Unreadable
+from daskscope_service.services import services
 
 #: Rows of a list that one request gets at most.
 MOST_ROWS = 1000
@@ -124,7 +124,7 @@ def _item(names: Sequence[str], row: Row[Any], hidden: frozenset[str]) -> Item:
 def reading() -> Iterator[Scope]:
     """Open a read for the workspace of the request, without users' code where it says so."""
     settings = current_app.config["SETTINGS"]
-    with current_engine().connect() as connection:
+    with services().engine.connect() as connection:
         yield Scope(
             connection,
             g.workspace,

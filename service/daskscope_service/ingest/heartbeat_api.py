@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import msgspec
-from flask import Blueprint, Response, current_app, g, request
+from flask import Blueprint, Response, g, request
 
 from daskscope.protocol import MAX_BEAT_BYTES, Reply
 from daskscope_service.accounts.access import require_recently
@@ -16,6 +16,7 @@ from daskscope_service.ingest.heartbeat import SMALL_BYTES, BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.service_metrics import ServiceMetrics
+from daskscope_service.services import services
 from daskscope_service.shutdowns.command_queue import CommandQueue
 from daskscope_service.web.body import encoding_of, receive, unpacked, unpacked_small
 from daskscope_service.web.operation import JSON, Operation, describes
@@ -103,7 +104,7 @@ class Answers:
 @describes(Operation({JSON: Reply}, body={JSON: BEAT}, problems=(429,)))
 def post_heartbeat() -> Response:
     """Store a heartbeat, then answer with the service's requests to the cluster."""
-    answers: Answers = current_app.extensions["daskscope.answers"]
+    answers = services().heartbeats
     body = receive(request, MAX_BEAT_BYTES)
     reply = answers.to(body, encoding_of(request), g.workspace, g.token_id)
     return Response(reply, content_type=JSON)

@@ -22,11 +22,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from daskscope_service.accounts.access import require
 from daskscope_service.ingest import otlp_json, otlp_size
-from daskscope_service.ingest.otlp import LogStore, Outcome, SpanStore
-from daskscope_service.ingest.points import MetricStore
-from daskscope_service.ingest.quotas import Quotas
-from daskscope_service.ingest.writer import Writer
-from daskscope_service.service_metrics import ServiceMetrics
+from daskscope_service.ingest.otlp import Outcome
+from daskscope_service.services import services
 from daskscope_service.web.body import encoding_of, receive, unpacked
 from daskscope_service.web.operation import JSON, Operation, describes
 from daskscope_service.web.problems import Problem
@@ -55,7 +52,7 @@ class _Store(Protocol[Contra]):
 @describes(_OPERATION)
 def post_metrics() -> Response:
     """Store the points of a request for good."""
-    store: MetricStore = current_app.extensions["daskscope.metrics"]
+    store = services().metric_store
     outcome = _keep(ExportMetricsServiceRequest(), store, "metrics")
     answer = ExportMetricsServiceResponse()
     if outcome.rejected:
@@ -69,7 +66,7 @@ def post_metrics() -> Response:
 @describes(_OPERATION)
 def post_traces() -> Response:
     """Store the spans of a request for good."""
-    store: SpanStore = current_app.extensions["daskscope.spans"]
+    store = services().span_store
     outcome = _keep(ExportTraceServiceRequest(), store, "traces")
     answer = ExportTraceServiceResponse()
     if outcome.rejected:
@@ -83,7 +80,7 @@ def post_traces() -> Response:
 @describes(_OPERATION)
 def post_logs() -> Response:
     """Store the log records of a request for good."""
-    store: LogStore = current_app.extensions["daskscope.logs"]
+    store = services().log_store
     outcome = _keep(ExportLogsServiceRequest(), store, "logs")
     answer = ExportLogsServiceResponse()
     if outcome.rejected:
@@ -98,9 +95,9 @@ def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
             415,
             f"Content-Type {request.mimetype or 'is missing'}: send OTLP as {_PROTOBUF} or {JSON}.",
         )
-    quotas: Quotas = current_app.extensions["daskscope.quotas"]
+    quotas = services().quotas
     quotas.check(g.workspace)
-    writer: Writer = current_app.extensions["daskscope.writer"]
+    writer = services().writer
     limit = current_app.config["SETTINGS"].max_body_bytes
     body = receive(request, limit)
     with writer.place(), unpacked(body, encoding_of(request), limit) as content:
@@ -109,7 +106,7 @@ def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
         else:
             _parse(content, message)
         outcome = store.keep(message, g.workspace)
-    instruments: ServiceMetrics = current_app.extensions["daskscope.instruments"]
+    instruments = services().instruments
     instruments.rejected.labels(signal).inc(outcome.rejected)
     return outcome
 

@@ -11,13 +11,14 @@ from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
 from daskscope_service.insight.notice import KINDS, Kind
 from daskscope_service.notifications import targets as kept
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import NotSent
-from daskscope_service.notifications.trial import Busy, Trials
+from daskscope_service.notifications.trial import Busy
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.operation import answers
 from daskscope_service.web.problems import Problem
@@ -40,7 +41,7 @@ class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
 @answers(types.Page[types.NotificationTarget])
 def targets() -> Item:
     """Answer with the targets of the workspace, without their addresses."""
-    with current_engine().connect() as connection:
+    with services().engine.connect() as connection:
         found = kept.list_targets(connection, g.workspace)
     return {"items": [_shown(one) for one in found], "next": None}
 
@@ -53,7 +54,7 @@ def post_target(body: TargetRequest) -> Item:
     settings: Settings = current_app.config["SETTINGS"]
     try:
         address = check(body.address, settings.notify_networks)
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             target_id = kept.add(
                 connection,
                 g.workspace,
@@ -82,7 +83,7 @@ def post_target(body: TargetRequest) -> Item:
 @answers(None, statuses=(204,), problems=(404,))
 def delete_target(target_id: str) -> None:
     """Remove a target."""
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         if not kept.remove(
             connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
         ):
@@ -94,8 +95,8 @@ def delete_target(target_id: str) -> None:
 @answers(types.Sent, problems=(404, 429))
 def test_target(target_id: str) -> Item:
     """Send a message to a target now, and report whether the target accepted it."""
-    trials: Trials = current_app.extensions["daskscope.trials"]
-    with current_engine().connect() as connection:
+    trials = services().trials
+    with services().engine.connect() as connection:
         address = kept.address_of(connection, g.workspace, target_id)
     if address is None:
         raise _missing(target_id)

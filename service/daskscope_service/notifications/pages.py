@@ -10,12 +10,13 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, may_act, signed_in
 from daskscope_service.costs.budgets import Budget, budget_of, set_budget
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.insight.notice import KINDS
 from daskscope_service.notifications import targets as kept
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import NotSent
-from daskscope_service.notifications.trial import Busy, Trials
+from daskscope_service.notifications.trial import Busy
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.form_fields import said
 from daskscope_service.web.problems import Problem
@@ -43,7 +44,7 @@ def add() -> ResponseReturnValue:
         if not name or not kinds:
             raise UnfitAddress("A target needs a name and at least one kind of notification.")
         address = check(said("address"), settings.notify_networks)
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             kept.add(
                 connection,
                 g.workspace,
@@ -64,7 +65,7 @@ def add() -> ResponseReturnValue:
 @acting_as("owner")
 def remove(target_id: str) -> ResponseReturnValue:
     """Remove a target."""
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         if not kept.remove(
             connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
         ):
@@ -76,8 +77,8 @@ def remove(target_id: str) -> ResponseReturnValue:
 @acting_as("owner")
 def test(target_id: str) -> ResponseReturnValue:
     """Send a message to a target, now."""
-    trials: Trials = current_app.extensions["daskscope.trials"]
-    with current_engine().connect() as connection:
+    trials = services().trials
+    with services().engine.connect() as connection:
         address = kept.address_of(connection, g.workspace, target_id)
     if address is None:
         raise _missing(target_id)
@@ -102,13 +103,13 @@ def change_budget() -> ResponseReturnValue:
             return _page(400, f"{amount!r} is not an amount of money.")
         if not 0 < budget.amount <= 1e12 or not _CURRENCY.fullmatch(budget.currency):
             return _page(400, "A budget is an amount above 0 and a currency, such as 500 EUR.")
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         set_budget(connection, g.workspace, budget, actor=g.actor, client=request.remote_addr)
     return redirect("/settings/notifications", code=303)
 
 
 def _page(status: int = 200, wrong: str | None = None, done: str | None = None) -> tuple[str, int]:
-    with current_engine().connect() as connection:
+    with services().engine.connect() as connection:
         targets = kept.list_targets(connection, g.workspace)
         budget = budget_of(connection, g.workspace)
     page = render_template(

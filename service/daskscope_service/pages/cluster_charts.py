@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flask import Blueprint, current_app, g, jsonify
+from flask import Blueprint, g, jsonify
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
@@ -27,7 +27,8 @@ from daskscope_service.pages.chart_svg import (
 from daskscope_service.pages.period import Link, Period, as_data, in_words, links, period_of
 from daskscope_service.queries.chart_annotations import MOST_MARKS, ChartAnnotations, list_marks
 from daskscope_service.queries.clusters import one_cluster
-from daskscope_service.telemetry.store import MOST_AVERAGED, SeriesStore, Unavailable
+from daskscope_service.services import services
+from daskscope_service.telemetry.store import MOST_AVERAGED, Unavailable
 from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("charts", __name__)
@@ -120,7 +121,7 @@ def data(cluster_id: str) -> ResponseReturnValue:
 
 
 def _plots(cluster: Item, period: Period, steps: int) -> list[charts.Plot]:
-    store: SeriesStore = current_app.extensions["daskscope.series"]
+    store = services().series
     return charts.read_plots(store, g.workspace, cluster["id"], period, steps, cluster["interval"])
 
 

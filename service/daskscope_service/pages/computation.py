@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from flask import current_app, g, render_template, request
+from flask import g, render_template, request
 
 from daskscope import names
 from daskscope_service.db.scope import Item, Scope, Selection, reading
@@ -19,11 +19,12 @@ from daskscope_service.pages.source import sources
 from daskscope_service.pages.waterfall import MOST_READ, waterfall
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.queries.findings import add_to_computation
-from daskscope_service.queries.logs import LogFilter, LogReader, list_logs
+from daskscope_service.queries.logs import LogFilter, list_logs
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.scan_filter import Sifted
-from daskscope_service.telemetry.spans import SpanReader, Trace
-from daskscope_service.telemetry.store import SeriesStore, Unavailable
+from daskscope_service.services import services
+from daskscope_service.telemetry.spans import Trace
+from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.parameters import bad, one_of
 from daskscope_service.web.problems import Problem
 
@@ -76,7 +77,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         until = None if running else ended
         while_it_ran = Selection(cluster=cluster_id, since=since, until=until)
         top_lines, profiled = _top_lines(scope, while_it_ran)
-        judgement = add_to_computation(scope, current_app.extensions["daskscope.series"], found)
+        judgement = add_to_computation(scope, services().series, found)
         records, no_logs = _records(scope, found, None if until is None else until + _LATE)
     groups = _groups(found["task_groups"])
     trace, no_trace = _trace(found)
@@ -133,7 +134,7 @@ def _top_lines(scope: Scope, which: Selection) -> tuple[list[Line], bool]:
 
 def _records(scope: Scope, computation: Item, until: float | None) -> tuple[Sifted, str]:
     """Return the last log records of a computation, or why they cannot be read."""
-    read: LogReader = current_app.extensions["daskscope.log_reader"]
+    read = services().read_logs
     which = Selection(
         cluster=computation["cluster"],
         since=computation["started_at"],
@@ -150,7 +151,7 @@ def _records(scope: Scope, computation: Item, until: float | None) -> tuple[Sift
 
 def _trace(computation: Item) -> tuple[Trace, str]:
     """Return a computation's spans, or why they cannot be read."""
-    reader: SpanReader = current_app.extensions["daskscope.traces"]
+    reader = services().spans
     if computation["trace_id"] is None:
         return Trace(), ""
     try:
@@ -164,7 +165,7 @@ def _trace(computation: Item) -> tuple[Trace, str]:
 
 def _meanwhile(cluster_id: str, since: float, until: float) -> tuple[Any, Any, str]:
     """Return the threads' time and the memory of its cluster, or why they cannot be read."""
-    store: SeriesStore = current_app.extensions["daskscope.series"]
+    store = services().series
     where = (store, g.workspace, cluster_id, since, until)
     try:
         return cluster_context.threads(*where), cluster_context.memory(*where), ""

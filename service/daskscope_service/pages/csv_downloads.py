@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from flask import Blueprint, current_app, request
+from flask import Blueprint, request
 from flask.typing import ResponseReturnValue
 
 from daskscope import names, protocol
@@ -17,7 +17,8 @@ from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
 from daskscope_service.queries.events import find_events, list_worker_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
-from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
+from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
+from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.csv_table import MOST_READS, Columns, csv_list, csv_table, make_columns
@@ -158,7 +159,7 @@ def logs() -> ResponseReturnValue:
     which = selection(beside=("level", "text", "computation"))
     level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
-    kept: LogReader = current_app.extensions["daskscope.log_reader"]
+    kept = services().read_logs
 
     def read(scope: Scope, some: Selection) -> Page:
         return list_logs(scope, some, sought, kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from flask import Blueprint, current_app, redirect, render_template, request
+from flask import Blueprint, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope import names
@@ -12,8 +12,9 @@ from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.scope import reading
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.events import find_events
-from daskscope_service.queries.logs import LEVELS, LogFilter, LogReader, list_logs
+from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.queries.scan_filter import Sifted
+from daskscope_service.services import services
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.form_fields import tidied
 from daskscope_service.web.parameters import ROWS_SHOWN, one_of, selection
@@ -46,7 +47,7 @@ def logs() -> ResponseReturnValue:
     which = selection(beside=("level", "text", "computation"), rows=ROWS_SHOWN)
     level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
-    read: LogReader = current_app.extensions["daskscope.log_reader"]
+    read = services().read_logs
     no_logs = ""
     with reading() as scope:
         try:

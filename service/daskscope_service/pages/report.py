@@ -20,12 +20,13 @@ from flask.typing import ResponseReturnValue
 from daskscope.version import __version__
 from daskscope_service.accounts import audit
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.pages.computation import computation_page
 from daskscope_service.pages.views import cluster_page
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import one_computation
+from daskscope_service.services import services
 from daskscope_service.web.attachment import attach
 from daskscope_service.web.parameters import one_of, refuse_unknown
 from daskscope_service.web.problems import Problem
@@ -123,7 +124,7 @@ def _report(what: str, cluster: Item, computation_id: str, page: Callable[[], st
     g.without_code = not code
     g.report = Report(what, cluster, now, g.caller.name, settings.url, code, _style())
     html = _lead_to_service(page(), settings.url)
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         audit.write(
             connection,
             "report made",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flask import Blueprint, Response, current_app, g, render_template, request
+from flask import Blueprint, Response, g, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
@@ -24,6 +24,7 @@ from daskscope_service.queries.events import count_worker_losses, list_events, l
 from daskscope_service.queries.failures import list_exceptions, one_exception
 from daskscope_service.queries.findings import add_to_cluster
 from daskscope_service.queries.profiles import has_profiles
+from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.web import template_filters as filters
 from daskscope_service.web.parameters import ROWS_SHOWN, selection
@@ -76,7 +77,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         if found is None:
             raise _missing("cluster", cluster_id)
         of_it = Selection(cluster=cluster_id, limit=most)
-        judgement = add_to_cluster(scope, current_app.extensions["daskscope.series"], found)
+        judgement = add_to_cluster(scope, services().series, found)
         computations = list_computations(scope, of_it)
         failures = list_exceptions(scope, of_it)
         events = list_events(scope, of_it)

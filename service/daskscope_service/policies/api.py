@@ -10,12 +10,13 @@ from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.insight.idle_policy import Action, Policy
 from daskscope_service.policies import idle_policies as kept
 from daskscope_service.policies.idle_policies import MOST_SECONDS, NameTaken, Unfit
 from daskscope_service.policies.queries import list_decisions, list_policies, one_policy
+from daskscope_service.services import services
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, selection
 from daskscope_service.web.problems import Problem
@@ -84,7 +85,7 @@ def put_policy(policy_id: str, body: PolicyRequest) -> Item:
 @answers(None, statuses=(204,), problems=(404,))
 def delete_policy(policy_id: str) -> None:
     """Remove an idle policy."""
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         if not kept.remove(
             connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
         ):
@@ -104,7 +105,7 @@ def decisions() -> Item:
 def _keep(policy_id: str, said: PolicyRequest) -> str:
     values = msgspec.structs.asdict(said) | {"users": tuple(said.users)}
     try:
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             kept.keep(
                 connection,
                 g.workspace,

@@ -6,12 +6,13 @@ from flask import Blueprint, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, may_act, signed_in
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.insight.idle_policy import Policy
 from daskscope_service.policies import idle_policies as kept
 from daskscope_service.policies.idle_policies import NameTaken, Unfit
 from daskscope_service.policies.queries import list_policies, one_policy
+from daskscope_service.services import services
 from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("idle", __name__)
@@ -62,7 +63,7 @@ def change(policy_id: str) -> ResponseReturnValue:
 @acting_as("owner")
 def remove(policy_id: str) -> ResponseReturnValue:
     """Remove a policy."""
-    with writing(current_engine()) as connection:
+    with writing(services().engine) as connection:
         if not kept.remove(
             connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
         ):
@@ -75,7 +76,7 @@ def _keep(policy_id: str) -> ResponseReturnValue:
     form = said | {"enabled": bool(said["enabled"])}
     old = policy_id if request.view_args else None
     try:
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             kept.keep(
                 connection,
                 g.workspace,

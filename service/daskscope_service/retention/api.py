@@ -11,10 +11,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import check_fresh, require, require_role
-from daskscope_service.db.engine import current_engine
 from daskscope_service.db.scope import Item
 from daskscope_service.retention import policy
 from daskscope_service.retention.rounds import next_round
+from daskscope_service.services import services
 from daskscope_service.web.operation import answers
 from daskscope_service.web.problems import Problem
 
@@ -66,7 +66,7 @@ def put_retention(body: RetentionRequest) -> Item:
     own = {kind: None if days is None else int(days) for kind, days in said.items()}
     try:
         policy.set_periods(
-            current_engine(), g.workspace, own, actor=g.actor, address=request.remote_addr
+            services().engine, g.workspace, own, actor=g.actor, address=request.remote_addr
         )
     except policy.Unfit as error:
         raise Problem(409, f"{error}.", field=f"$.days.{error.kind}") from None
@@ -74,7 +74,7 @@ def put_retention(body: RetentionRequest) -> Item:
 
 
 def _retention() -> Item:
-    engine = current_engine()
+    engine = services().engine
     kept, own = policy.periods(engine, g.workspace), policy.periods_set(engine, g.workspace)
     interval = current_app.config["SETTINGS"].retention_interval
     return {

@@ -9,12 +9,12 @@ from flask import Blueprint, current_app, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, check_fresh, may_act, signed_in
-from daskscope_service.db.engine import current_engine
 from daskscope_service.insight.wording import number, plural, size
 from daskscope_service.retention import policy
 from daskscope_service.retention.forecast import Forecast, forecast
 from daskscope_service.retention.policy import KINDS, Kind, Periods
 from daskscope_service.retention.rounds import next_round
+from daskscope_service.services import services
 from daskscope_service.web.form_fields import said
 
 blueprint = Blueprint("retention_page", __name__)
@@ -49,7 +49,7 @@ class Row:
 @signed_in
 def retention() -> ResponseReturnValue:
     """Show for how long what is kept, and what goes next."""
-    own = policy.periods_set(current_engine(), g.workspace)
+    own = policy.periods_set(services().engine, g.workspace)
     return _page({kind: _EVER if days is None else str(days) for kind, days in own.items()})
 
 
@@ -58,7 +58,7 @@ def retention() -> ResponseReturnValue:
 def change() -> ResponseReturnValue:
     """Keep what the form says; ask first where something goes by it that would have stayed."""
     check_fresh()
-    engine = current_engine()
+    engine = services().engine
     fields = {kind.name: said(kind.name) for kind in KINDS}
     own: dict[str, int | None] = {}
     wrong: dict[str, str] = {}
@@ -87,7 +87,7 @@ def change() -> ResponseReturnValue:
 
 def _lost(own: Periods) -> list[str]:
     """Return in words what goes by ``own`` and not by what is set now."""
-    engine = current_engine()
+    engine = services().engine
     now = policy.periods(engine, g.workspace)
     wanted = {kind.name: own.get(kind.name, kind.days) for kind in KINDS}
     shorter = {
@@ -105,7 +105,7 @@ def _lost(own: Periods) -> list[str]:
 
 
 def _page(fields: dict[str, str], wrong: dict[str, str] | None = None) -> tuple[str, int]:
-    engine, now = current_engine(), time.time()
+    engine, now = services().engine, time.time()
     kept, own = policy.periods(engine, g.workspace), policy.periods_set(engine, g.workspace)
     next_at = next_round(engine, current_app.config["SETTINGS"].retention_interval, now)
     with engine.connect() as connection:

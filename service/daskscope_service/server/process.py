@@ -186,10 +186,12 @@ def _load(settings: Settings) -> Any:
     from daskscope_service.application import close_app, create_app, limits
     from daskscope_service.server.connections import Connections
     from daskscope_service.server.front import Front
+    from daskscope_service.services import services
 
     if multiprocessing.parent_process() is not None:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     app = create_app(settings)
+    parts = services(app)
     atexit.register(close_app, app)
     # What is there now stays. A collector that goes through it all again and again would stop
     # everyone for a twentieth of a second each time.
@@ -199,8 +201,8 @@ def _load(settings: Settings) -> Any:
         app,
         threads=settings.threads,
         limits=limits(settings),
-        at_once=app.extensions["daskscope.at_once"].answer,
-        may_send=app.extensions["daskscope.tokens"].may_send,
+        at_once=parts.fast_path.answer,
+        may_send=parts.tokens.may_send,
         connections=Connections(
             settings.port, idle=settings.connection_idle, places=_connections()
         ),

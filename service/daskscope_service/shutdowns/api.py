@@ -10,8 +10,9 @@ from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
+from daskscope_service.services import services
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
 from daskscope_service.shutdowns.queries import list_commands, one_command
@@ -72,7 +73,7 @@ def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     """Ask a cluster to shut down. Repeating the same request has no further effect."""
     wish = Wish(body.reason, body.grace, body.even_if_busy)
     try:
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             command_id, new = shutdowns.ask(
                 connection,
                 g.workspace,
@@ -94,7 +95,7 @@ def post_command(body: ShutdownRequest) -> tuple[Item, int]:
 def call_off(command_id: str, body: CallOff) -> Item:
     """Call a shutdown off, if the cluster is not closing yet."""
     try:
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             shutdowns.call_off(
                 connection,
                 g.workspace,

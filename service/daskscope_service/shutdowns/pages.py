@@ -6,9 +6,10 @@ from flask import Blueprint, g, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as
-from daskscope_service.db.engine import current_engine, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import reading
 from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.services import services
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
 from daskscope_service.web.problems import Problem
@@ -32,7 +33,7 @@ def answer(cluster_id: str) -> ResponseReturnValue:
     """Ask the cluster to shut down."""
     wish = Wish(reason=_reason(), even_if_busy="even_if_busy" in request.form)
     try:
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             shutdowns.ask(
                 connection,
                 g.workspace,
@@ -53,7 +54,7 @@ def answer(cluster_id: str) -> ResponseReturnValue:
 def call_off(cluster_id: str, command_id: str) -> ResponseReturnValue:
     """Call a shutdown off."""
     try:
-        with writing(current_engine()) as connection:
+        with writing(services().engine) as connection:
             shutdowns.call_off(
                 connection,
                 g.workspace,

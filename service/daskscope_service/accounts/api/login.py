@@ -15,7 +15,7 @@ from daskscope_service.accounts import device_login
 from daskscope_service.accounts.device_login import NoToken
 from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.tokens import SCOPES, USUAL, Scope, id_of
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.operation import JSON, Operation, describes
 from daskscope_service.web.problems import Problem
@@ -86,7 +86,7 @@ def begin() -> ResponseReturnValue:
         )
     try:
         begun = device_login.begin(
-            current_engine(),
+            services().engine,
             host=request.form.get("host", ""),
             scopes=cast("tuple[Scope, ...]", asked),
             address=request.remote_addr or "",
@@ -130,7 +130,7 @@ def collect() -> ResponseReturnValue:
         )
     try:
         token, workspace, scopes = device_login.collect(
-            current_engine(), request.form.get("device_code", "")
+            services().engine, request.form.get("device_code", "")
         )
     except NoToken as error:
         raise _refusal(error.error, _WORDS[error.error], interval=round(error.interval)) from None

@@ -14,8 +14,8 @@ from daskscope_service.accounts import tokens, users
 from daskscope_service.accounts.access import check_fresh, require_role
 from daskscope_service.accounts.caller import Caller, NotGranted, make_token
 from daskscope_service.accounts.tokens import LONGEST_LABEL, USUAL, Scope
-from daskscope_service.db.engine import current_engine
 from daskscope_service.db.scope import Item, cut
+from daskscope_service.services import services
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import CURSOR, LIMIT, Parameter, part
 from daskscope_service.web.problems import Problem
@@ -45,7 +45,7 @@ def list_tokens() -> Item:
     """Answer with the workspace's tokens, newest first, without their secrets."""
     limit, after = part()
     place = None if after is None else after[:2]
-    found = tokens.list_in(current_engine(), g.workspace, limit=limit + 1, after=place)
+    found = tokens.list_in(services().engine, g.workspace, limit=limit + 1, after=place)
     return page_answer(cut([_represent(one) for one in found], limit, "created_at", "id"))
 
 
@@ -54,7 +54,7 @@ def list_tokens() -> Item:
 @answers(types.NewToken, body=TokenRequest, statuses=(201,))
 def create_token(body: TokenRequest) -> Item:
     """Create a token, and answer with its secret, which is not shown again."""
-    engine = current_engine()
+    engine = services().engine
     if "admin" in body.scopes:
         check_fresh()
     try:
@@ -78,7 +78,7 @@ def create_token(body: TokenRequest) -> Item:
 def revoke_token(token_id: str) -> None:
     """Revoke one token: any by an owner, one's own by others."""
     caller: Caller = g.caller
-    engine = current_engine()
+    engine = services().engine
     found = tokens.one_in(engine, g.workspace, token_id)
     if found is None:
         raise Problem(404, f"This workspace has no token {token_id!r}.", title="Not found")
@@ -95,7 +95,7 @@ def revoke_token(token_id: str) -> None:
 def revoke_tokens() -> Item:
     """Revoke all of the workspace's tokens, or with ``user`` those of one user."""
     caller: Caller = g.caller
-    engine = current_engine()
+    engine = services().engine
     name = request.args.get("user")
     user = None if name is None else users.find(engine, name)
     whose = None if user is None else user.id

@@ -15,8 +15,8 @@ from daskscope_service.accounts.access import check_fresh, require_role
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.members import LastOwner, TooManyOpen
 from daskscope_service.accounts.users import Role, UnfitName
-from daskscope_service.db.engine import current_engine
 from daskscope_service.db.scope import Item, cut
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import CURSOR, LIMIT, part
@@ -47,7 +47,7 @@ def workspaces() -> Item:
     caller: Caller = g.caller
     roles = {caller.workspace: caller.role}
     if caller.user is not None and not caller.by_token:
-        roles = users.roles_of(current_engine(), caller.user)
+        roles = users.roles_of(services().engine, caller.user)
     return {"items": [{"id": id, "role": role} for id, role in roles.items()], "next": None}
 
 
@@ -59,7 +59,7 @@ def list_members(workspace: str) -> Item:
     _check(workspace)
     limit, after = part()
     last = None if after is None else after[1]
-    found = members.list_in(current_engine(), workspace, limit=limit + 1, after=last)
+    found = members.list_in(services().engine, workspace, limit=limit + 1, after=last)
     items = [asdict(one) | {"at": 0.0} for one in found]  # names alone say where it goes on
     return page_answer(cut(items, limit, "at", "name"))
 
@@ -88,7 +88,7 @@ def remove_member(workspace: str, user_id: str) -> None:
 def list_invitations(workspace: str) -> Item:
     """Answer with the open invitations, newest first, without their links."""
     _check(workspace)
-    found = members.invitations_in(current_engine(), workspace)
+    found = members.invitations_in(services().engine, workspace)
     return {"items": [asdict(one) for one in found], "next": None}
 
 
@@ -100,7 +100,7 @@ def invite(workspace: str, body: InvitationRequest) -> Item:
     _check(workspace)
     check_fresh()
     try:
-        identifier, code = members.invite(current_engine(), g.caller, body.name, body.role)
+        identifier, code = members.invite(services().engine, g.caller, body.name, body.role)
     except UnfitName as error:
         raise Problem(400, f"At $.name: {error}.", field="$.name") from None
     except TooManyOpen:
@@ -118,7 +118,7 @@ def invite(workspace: str, body: InvitationRequest) -> Item:
 def take_back(workspace: str, invitation_id: str) -> None:
     """Revoke an invitation."""
     _check(workspace)
-    if not members.take_back(current_engine(), g.caller, invitation_id):
+    if not members.take_back(services().engine, g.caller, invitation_id):
         raise Problem(404, f"No invitation {invitation_id!r} is open.", title="Not found")
 
 
@@ -136,7 +136,7 @@ def _check(workspace: str) -> None:
 def _change(user_id: str, role: Role | None) -> None:
     check_fresh()
     try:
-        found = members.change(current_engine(), g.caller, user_id, role)
+        found = members.change(services().engine, g.caller, user_id, role)
     except LastOwner:
         raise Problem(
             409, "This is the last owner of the workspace; make someone else one first."

@@ -20,7 +20,7 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts import access, members, openid_sign_in, sessions, sign_in, users
 from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.problems import Problem, answer_problem, is_api
 from daskscope_service.web.template_filters import exact
@@ -47,12 +47,12 @@ def sign_in_by_form() -> ResponseReturnValue:
     target = access.safe_next(request.form.get("next"))
     if "code" in request.form:
         session_id = sign_in.by_code(
-            current_engine(), request.form["code"], address=_address(), agent=_agent()
+            services().engine, request.form["code"], address=_address(), agent=_agent()
         )
         wrong = "This link is unknown, expired or used already. Ask for a new one, or sign in here."
     elif "token" in request.form:
         session_id = sign_in.by_token(
-            current_engine(), request.form["token"], address=_address(), agent=_agent()
+            services().engine, request.form["token"], address=_address(), agent=_agent()
         )
         wrong = (
             "There is no such token, or it may not read. A token starts with dsk_ and is "
@@ -62,7 +62,7 @@ def sign_in_by_form() -> ResponseReturnValue:
         wrong = "The name or the password is wrong. Check both."
         try:
             session_id = sign_in.by_password(
-                current_engine(),
+                services().engine,
                 request.form.get("name", ""),
                 request.form.get("password", ""),
                 address=_address(),
@@ -90,7 +90,7 @@ def sign_in_by_form() -> ResponseReturnValue:
 def sign_out() -> ResponseReturnValue:
     """End the session."""
     if session_id := access.session_cookie():
-        sessions.sign_out(current_engine(), session_id, _address())
+        sessions.sign_out(services().engine, session_id, _address())
     return _signed_out()
 
 
@@ -99,7 +99,7 @@ def sign_out() -> ResponseReturnValue:
 def choose_workspace() -> ResponseReturnValue:
     """See another workspace from now on."""
     workspace = request.form.get("workspace", "")
-    if not sessions.switch(current_engine(), g.session, workspace):
+    if not sessions.switch(services().engine, g.session, workspace):
         raise Problem(404, f"You are not a member of the workspace {workspace}.", title="Not found")
     return redirect("/", code=303)
 
@@ -115,7 +115,7 @@ def account() -> ResponseReturnValue:
 @access.as_user
 def change_password() -> ResponseReturnValue:
     """Change the password, and end all other sessions."""
-    engine = current_engine()
+    engine = services().engine
     try:
         changed = sign_in.change_password(
             engine,
@@ -158,7 +158,7 @@ def end_sessions() -> ResponseReturnValue:
 
 def _end(id_hash: bytes | None) -> int:
     user, name = g.session.user, g.session.user_name
-    return sessions.end_of(current_engine(), user, name, id_hash, actor=name, address=_address())
+    return sessions.end_of(services().engine, user, name, id_hash, actor=name, address=_address())
 
 
 def sign_in_again(problem: access.SignInAgain) -> ResponseReturnValue:
@@ -168,7 +168,7 @@ def sign_in_again(problem: access.SignInAgain) -> ResponseReturnValue:
     before = urlsplit(request.referrer or "")
     target = access.safe_next(before.path if before.netloc == request.host else None)
     name, user = g.session.user_name or "", g.session.user
-    has_password = user is None or users.has_password(current_engine(), user)
+    has_password = user is None or users.has_password(services().engine, user)
     return sign_in_page(
         target, problem.status, problem.detail, again=name, has_password=has_password
     )
@@ -200,7 +200,7 @@ def sign_in_page(
 
 
 def _account(status: int = 200, wrong: str | None = None) -> tuple[str, int]:
-    engine, user = current_engine(), g.session.user
+    engine, user = services().engine, g.session.user
     settings: Settings = current_app.config["SETTINGS"]
     page = render_template(
         "account.html",
@@ -224,7 +224,7 @@ def provider_name() -> str | None:
 
 def begin_session(session_id: str, target: str) -> ResponseReturnValue:
     """Give the browser the session in place of one that it had, and lead it to ``target``."""
-    engine = current_engine()
+    engine = services().engine
     if before := access.session_cookie():
         sessions.end(engine, before)
     if (invitation := members.code_in(target)) and members.find(engine, invitation) is None:

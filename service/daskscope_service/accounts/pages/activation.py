@@ -14,7 +14,7 @@ from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.device_login import Asked
 from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.tokens import GRANTS, SCOPES, Scope
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("activation", __name__)
@@ -51,7 +51,7 @@ def answer() -> ResponseReturnValue:
     if said == "allow" and "admin" in waiting.scopes:
         access.check_fresh()
     asked = device_login.answer(
-        current_engine(),
+        services().engine,
         code,
         caller,
         workspace=request.form.get("workspace", caller.workspace),
@@ -79,7 +79,7 @@ def _caller() -> Caller:
 
 def _asked(caller: Caller, code: str) -> Asked | None:
     """Return who asks with ``code``; a wrong one counts as a failed attempt to sign in."""
-    engine = current_engine()
+    engine = services().engine
     try:
         attempt = login_rate_limit.begin(engine, f"code of {caller.user or 'link'}", caller.address)
     except TooMany as error:
@@ -113,7 +113,7 @@ def _page(
     caller: Caller = g.caller
     roles = {caller.workspace: caller.role}
     if caller.user is not None:
-        roles = users.roles_of(current_engine(), caller.user)
+        roles = users.roles_of(services().engine, caller.user)
     scopes = {
         workspace: [scope for scope in asked.scopes if scope in GRANTS[role]] if asked else []
         for workspace, role in roles.items()

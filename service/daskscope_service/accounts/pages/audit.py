@@ -9,7 +9,7 @@ from flask import Blueprint, g, render_template
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, audit
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.web.csv_table import csv_table, make_columns
 from daskscope_service.web.parameters import part, refuse_unknown
 
@@ -28,7 +28,7 @@ def entries() -> ResponseReturnValue:
     refuse_unknown("cursor")
     after = part()[1]
     found = audit.newest(
-        current_engine(),
+        services().engine,
         _SHOWN + 1,
         workspace=g.workspace,
         after=None if after is None else (after[0], after[1]),
@@ -48,5 +48,5 @@ def entries() -> ResponseReturnValue:
 def file() -> ResponseReturnValue:
     """Answer with the newest entries as CSV."""
     refuse_unknown()
-    found = audit.newest(current_engine(), _IN_FILE, workspace=g.workspace)
+    found = audit.newest(services().engine, _IN_FILE, workspace=g.workspace)
     return csv_table(_COLUMNS, map(dataclasses.asdict, found), "audit-log")

@@ -13,7 +13,7 @@ from daskscope_service.accounts.members import LastOwner, TooManyOpen
 from daskscope_service.accounts.pages.account import begin_session, provider_name
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
 from daskscope_service.accounts.users import ROLES, Role, UnfitName
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.parameters import part, refuse_unknown
 from daskscope_service.web.problems import Problem
@@ -40,7 +40,7 @@ def change_member(user_id: str) -> ResponseReturnValue:
     said = request.form.get("role", "")
     role = None if said == "none" else _role(said)
     try:
-        if not members.change(current_engine(), g.caller, user_id, role):
+        if not members.change(services().engine, g.caller, user_id, role):
             raise Problem(404, "The workspace has no such member.", title="Not found")
     except LastOwner:
         return _page(409, wrong="A workspace needs an owner: make another member one first.")
@@ -54,7 +54,7 @@ def invite() -> ResponseReturnValue:
     access.check_fresh()
     name = request.form.get("name", "").strip()
     try:
-        _, code = members.invite(current_engine(), g.caller, name, _role(request.form.get("role")))
+        _, code = members.invite(services().engine, g.caller, name, _role(request.form.get("role")))
     except UnfitName as error:
         return _page(400, wrong=f"Nobody was invited: {error}.")
     except TooManyOpen:
@@ -69,7 +69,7 @@ def invite() -> ResponseReturnValue:
 @access.acting_as("owner")
 def take_back(invitation_id: str) -> ResponseReturnValue:
     """Take an invitation back."""
-    if not members.take_back(current_engine(), g.caller, invitation_id):
+    if not members.take_back(services().engine, g.caller, invitation_id):
         raise Problem(404, "No such invitation is open.", title="Not found")
     return redirect("/settings/members", code=303)
 
@@ -84,7 +84,7 @@ def invitation() -> ResponseReturnValue:
 def accept() -> ResponseReturnValue:
     """Accept an invitation."""
     code = request.form.get("code", "")
-    engine, address = current_engine(), request.remote_addr or ""
+    engine, address = services().engine, request.remote_addr or ""
     session = access.current_session()
     if session is not None and session.user is not None:
         workspace = members.accept(
@@ -121,7 +121,7 @@ def accept() -> ResponseReturnValue:
 
 
 def _invitation(code: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
-    found = members.find(current_engine(), code)
+    found = members.find(services().engine, code)
     if found is None:
         raise Problem(
             404,
@@ -153,7 +153,7 @@ def _page(
     status: int = 200, *, made: str | None = None, made_for: str = "", wrong: str | None = None
 ) -> tuple[str, int]:
     owner = access.may_act(g.session, "owner")
-    engine = current_engine()
+    engine = services().engine
     after = part()[1] if request.method == "GET" else None
     last = None if after is None else after[1]
     found = members.list_in(engine, g.workspace, limit=_SHOWN + 1, after=last)

@@ -13,7 +13,7 @@ from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.openid_answer import OpenIDError
 from daskscope_service.accounts.openid_sign_in import NotLetIn
 from daskscope_service.accounts.pages.account import begin_session, sign_in_page
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.problems import Problem
 
@@ -73,7 +73,7 @@ def finish() -> ResponseReturnValue:
         if issuer is not None and issuer != provider.issuer:  # RFC 9207
             raise OpenIDError("the answer comes from another provider")
         returned = openid_sign_in.finish(
-            current_engine(),
+            services().engine,
             provider,
             current_app.config["SETTINGS"],
             state=request.args.get("state", ""),
@@ -109,7 +109,7 @@ def _is_meant() -> bool:
 def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseReturnValue:
     try:
         begun = openid_sign_in.begin(
-            current_engine(),
+            services().engine,
             _provider(),
             target=target,
             address=request.remote_addr or "",
@@ -146,7 +146,7 @@ def _failed(wrong: str, status: int = 403) -> ResponseReturnValue:
 
 
 def _provider() -> Provider:
-    provider: Provider | None = current_app.extensions["daskscope.openid"]
+    provider = services().openid
     if provider is None:
         raise Problem(404, "This service has no OpenID Connect provider.", title="Not found")
     return provider

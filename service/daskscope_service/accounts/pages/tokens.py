@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts import access, tokens
 from daskscope_service.accounts.caller import Caller, NotGranted, make_token
 from daskscope_service.accounts.tokens import LONGEST_LABEL, SCOPES
-from daskscope_service.db.engine import current_engine
+from daskscope_service.services import services
 from daskscope_service.web.parameters import part, refuse_unknown
 from daskscope_service.web.problems import Problem
 
@@ -48,7 +48,7 @@ def create_token() -> ResponseReturnValue:
         access.check_fresh()
     try:
         made = make_token(
-            current_engine(),
+            services().engine,
             g.caller,
             label=request.form.get("label", "").strip()[:LONGEST_LABEL],
             scopes=scopes,
@@ -67,7 +67,7 @@ def create_token() -> ResponseReturnValue:
 def revoke_token(token_id: str) -> ResponseReturnValue:
     """Revoke one token."""
     caller: Caller = g.caller
-    engine = current_engine()
+    engine = services().engine
     found = tokens.one_in(engine, g.workspace, token_id)
     if found is None:
         raise Problem(404, f"This workspace has no token {token_id}.", title="Not found")
@@ -90,7 +90,7 @@ def revoke_tokens() -> ResponseReturnValue:
     else:
         raise Problem(403, "You may revoke your own tokens; an owner may revoke all.")
     tokens.revoke_all(
-        current_engine(),
+        services().engine,
         workspace=g.workspace,
         user=user,
         actor=caller.name,
@@ -103,7 +103,7 @@ def _page(
     status: int = 200, *, made: str | None = None, wrong: str | None = None
 ) -> tuple[str, int]:
     caller: Caller = g.caller
-    engine, now = current_engine(), time.time()
+    engine, now = services().engine, time.time()
     after = part()[1] if request.method == "GET" else None
     last = None if after is None else after[:2]
     active = tokens.list_in(engine, g.workspace, active=True, limit=_SHOWN + 1, after=last)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, current_app, g, render_template
+from flask import Blueprint, g, render_template
 from flask.typing import ResponseReturnValue
 from sqlalchemy import func, select
 
 from daskscope_service.accounts import access, members
 from daskscope_service.accounts.first_run import steps
-from daskscope_service.db.engine import current_engine
 from daskscope_service.db.schema import cluster, workspace
 from daskscope_service.db.scope import reading
+from daskscope_service.services import services
 from daskscope_service.web.parameters import refuse_unknown
 
 blueprint = Blueprint("workspace_page", __name__)
@@ -21,7 +21,7 @@ blueprint = Blueprint("workspace_page", __name__)
 def show() -> ResponseReturnValue:
     """Show the workspace."""
     refuse_unknown()
-    engine = current_engine()
+    engine = services().engine
     with reading() as scope:
         first, clusters = scope.connection.execute(
             scope.select(cluster, func.min(cluster.c.started_at), func.count())
@@ -37,5 +37,5 @@ def show() -> ResponseReturnValue:
         clusters=clusters,
         members=members.count_in(engine, g.workspace),
         role=g.session.role,
-        uses=current_app.extensions["daskscope.quotas"].of(g.workspace),
+        uses=services().quotas.of(g.workspace),
     )
