@@ -58,7 +58,7 @@ from daskscope_service.queries.influx_logs import from_influxdb
 from daskscope_service.queries.logs import LogReader, own_logs
 from daskscope_service.retention import api as retention
 from daskscope_service.retention import pages as retention_page
-from daskscope_service.retention.rounds import Remover
+from daskscope_service.retention.rounds import removal
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.services import Closing, Services, services
 from daskscope_service.settings import Settings
@@ -234,7 +234,7 @@ def _background(
         PeriodicTask("forgetting", functools.partial(prune, engine), _PRUNE_SECONDS),
         PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
         PeriodicTask("counting", quotas.round, QUOTA_SECONDS),
-        Remover(engine, interval=settings.retention_interval, instruments=instruments),
+        removal(engine, interval=settings.retention_interval, instruments=instruments),
     )
 
 

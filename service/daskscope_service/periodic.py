@@ -1,14 +1,29 @@
-"""A thread that does some work again and again, until it ends; and work for each workspace."""
+"""Work that is done at an interval, in a thread; and work for each workspace.
+
+Several processes may share a database. A task whose rounds are long has a lease, so that one
+process at a time does a round. The others do rounds in every process: what they write, they check
+in the transaction that writes it, so that a second process changes nothing.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from sqlalchemy.exc import DBAPIError
 
+from daskscope_service.db.lease import Lease
+
+#: Seconds between two looks at whether a round is due that another process may have done.
+_LOOK_EVERY = 60.0
+
 logger = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """Someone asked to stop. What was done stays; the rest is for the next round."""
 
 
 class SomeFailed(Exception):
@@ -49,24 +64,75 @@ def in_each(
 
 
 class PeriodicTask:
-    """Calls ``work`` every ``interval`` seconds, from one interval after the start on."""
+    """Calls ``work`` every ``interval`` seconds, never if that is 0.
 
-    def __init__(self, name: str, work: Callable[[], object], interval: float) -> None:
+    Parameters
+    ----------
+    first_after
+        Seconds from the start to the first round, if not an interval.
+    lease
+        What a process must hold for a round. A round is due an interval after the last one that any
+        process finished: ``work`` finishes it by returning, and renews the lease in the meantime.
+    ended
+        Set when the thread is to end, for work that looks at it.
+    failed
+        Gets what a round raises, except :class:`Stopped`. By default it is logged.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], object],
+        interval: float,
+        *,
+        first_after: float | None = None,
+        lease: Lease | None = None,
+        ended: threading.Event | None = None,
+        failed: Callable[[Exception], object] | None = None,
+    ) -> None:
         self._name = name
         self._work = work
         self._interval = interval
-        self._ended = threading.Event()
+        self._first_after = interval if first_after is None else first_after
+        self._lease = lease
+        self._ended = ended or threading.Event()
+        self._failed = failed or self._log
         self._thread = threading.Thread(target=self._run, name=f"daskscope-{name}", daemon=True)
-        self._thread.start()
+        if interval > 0:
+            self._thread.start()
 
     def close(self) -> None:
-        """End the thread, once the round under way is done."""
+        """End the thread, once the round under way is done or has stopped."""
         self._ended.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._interval):
+        pause = self._first_after
+        while not self._ended.wait(pause):
+            pause = self._interval if self._lease is None else min(self._interval, _LOOK_EVERY)
             try:
-                self._work()
+                self._round()
+            except Stopped:
+                continue
             except Exception as error:  # a database that is away for a while must not end it
-                logger.error("%s: a round failed: %s", self._name, getattr(error, "orig", error))
+                self._failed(error)
+
+    def _round(self) -> None:
+        if self._lease is None:
+            self._work()
+            return
+        done_at = self._lease.done_at()
+        if done_at is not None and time.time() < done_at + self._interval:
+            return
+        if not self._lease.take():
+            return
+        done = False
+        try:
+            self._work()
+            done = True
+        finally:
+            self._lease.give_back(done=done)
+
+    def _log(self, error: Exception) -> None:
+        logger.error("%s: a round failed: %s", self._name, getattr(error, "orig", error))

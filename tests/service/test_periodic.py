@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,12 @@ from daskscope_service.notifications import notifier as notifying
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import FitAddress
 from daskscope_service.notifications.sending import Sender
-from daskscope_service.periodic import SomeFailed, in_each
+from daskscope_service.periodic import PeriodicTask, SomeFailed, Stopped, in_each
 from daskscope_service.policies import enforcer as policy_enforcer
 from daskscope_service.policies import idle_policies as policies
 from daskscope_service.retention import rounds as retention
 from daskscope_service.retention.throttle import Throttle
+from tests.patience import PATIENCE
 
 
 def test_the_others_are_done_first_and_then_it_fails() -> None:
@@ -56,6 +58,54 @@ def test_what_is_wrong_for_all_ends_it_at_once() -> None:
     with pytest.raises(KeyError):
         in_each("abc", stopped, ends_all=KeyError)
     assert asked == ["a", "a"]
+
+
+class Watched(Lease):
+    """A lease that says when a process has looked whether a round is due."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine, "work")
+        self.looked = threading.Event()
+
+    def done_at(self) -> float | None:
+        try:
+            return super().done_at()
+        finally:
+            self.looked.set()
+
+
+def one_look(engine: Engine, work: Callable[[], object]) -> list[Exception]:
+    """Let a process look once whether its round is due; return what the round raised."""
+    lease, raised = Watched(engine), list[Exception]()
+    task = PeriodicTask("work", work, 3600.0, first_after=0.0, lease=lease, failed=raised.append)
+    assert lease.looked.wait(PATIENCE)
+    task.close()
+    return raised
+
+
+def test_with_a_lease_a_round_is_due_after_the_last_that_any_process_finished(
+    engine: Engine,
+) -> None:
+    rounds = list[str]()
+
+    def fails() -> None:
+        rounds.append("failed")
+        raise ValueError("of no use")
+
+    def stops() -> None:
+        rounds.append("stopped")
+        raise Stopped
+
+    held = Lease(engine, "work")
+    assert held.take()
+    assert one_look(engine, lambda: rounds.append("beside another")) == []
+    held.give_back(done=False)
+    assert [str(error) for error in one_look(engine, fails)] == ["of no use"]
+    assert one_look(engine, stops) == []
+    assert one_look(engine, lambda: rounds.append("finished")) == []
+    assert one_look(engine, lambda: rounds.append("too soon")) == []
+
+    assert rounds == ["failed", "stopped", "finished"]
 
 
 def notify(engine: Engine) -> object:

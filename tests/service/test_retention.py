@@ -24,10 +24,11 @@ from daskscope_service.db.series_generation import NO_WORKSPACE
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.periodic import Stopped
 from daskscope_service.retention import policy
 from daskscope_service.retention.expiry import age
 from daskscope_service.retention.rounds import WORK, run_round
-from daskscope_service.retention.throttle import Stopped, Throttle
+from daskscope_service.retention.throttle import Throttle
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_beat, make_cluster, make_code, make_computation

@@ -15,9 +15,9 @@ from sqlalchemy import Engine
 
 from daskscope_service.db.lease import Lease
 from daskscope_service.db.space import give_back, unused_pages
-from daskscope_service.periodic import SomeFailed, in_each
+from daskscope_service.periodic import PeriodicTask, SomeFailed, Stopped, in_each
 from daskscope_service.retention.expiry import age, workspaces
-from daskscope_service.retention.throttle import Step, Stopped, Throttle
+from daskscope_service.retention.throttle import Step, Throttle
 from daskscope_service.service_metrics import ServiceMetrics
 
 #: What the lease is called.
@@ -26,9 +26,8 @@ WORK = "retention"
 #: The part of the time that the service removes, while it has something to remove.
 _SHARE = 0.2
 
-#: Seconds between two looks at whether a round is due, and from the start to the first round: who
-#: installs a newer version can say what to keep before anything goes.
-_LOOK_EVERY = 60.0
+#: Seconds from the start to the first round: users who install a newer version can say what to keep
+#: before anything is removed.
 _FIRST_AFTER = 300.0
 
 #: Seconds between two lines in the log about a round that goes on.
@@ -107,64 +106,49 @@ def next_round(engine: Engine, interval: float, now: float) -> float | None:
     return now + min(interval, _FIRST_AFTER) if done_at is None else max(now, done_at + interval)
 
 
-class Remover:
-    """The thread that does a round every ``interval`` seconds; none if that is 0."""
+def removal(engine: Engine, *, interval: float, instruments: ServiceMetrics) -> PeriodicTask:
+    """Start the task that does a round every ``interval`` seconds; none if that is 0."""
+    lease, ended = Lease(engine, WORK), threading.Event()
 
-    def __init__(self, engine: Engine, *, interval: float, instruments: ServiceMetrics) -> None:
-        self._engine = engine
-        self._interval = interval
-        self._instruments = instruments
-        self._stop = threading.Event()
-        self._lease = Lease(engine, WORK)
-        self._thread = threading.Thread(target=self._run, name="daskscope-retention", daemon=True)
-        if interval > 0:
-            self._thread.start()
-
-    def close(self) -> None:
-        """End the thread, after the transaction under way."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        pause = min(self._interval, _FIRST_AFTER)
-        while not self._stop.wait(pause):
-            pause = min(self._interval, _LOOK_EVERY)
-            try:
-                done_at = self._lease.done_at()
-                if done_at is not None and time.time() < done_at + self._interval:
-                    continue
-                if self._lease.take():
-                    self._round()
-            except Exception:  # a database that is away for a while must not end the thread
-                logger.exception("old data could not be removed; the service tries again")
-                self._instruments.rounds.labels("failed").inc()
-
-    def _round(self) -> None:
-        began = said = time.monotonic()
-        so_far = 0
-
-        def report(workspace: str, step: Step) -> None:
-            nonlocal said, so_far
-            so_far += step.rows
-            self._instruments.removed.labels(step.table).inc(step.rows)
-            if time.monotonic() - said > _SAY_EVERY:
-                said = time.monotonic()
-                fields = {"rows": so_far, "workspace": workspace, "table": step.table}
-                logger.info("removing old data", extra={"fields": fields})
-
-        done = False
+    def work() -> None:
         try:
-            removed = run_round(
-                self._engine, self._lease, Throttle(_SHARE, self._stop), on_step=report
-            )
-            done = True
+            _counted_round(engine, lease, Throttle(_SHARE, ended), instruments)
         except Stopped:
-            self._instruments.rounds.labels("stopped").inc()
-            return
-        finally:
-            self._lease.give_back(done=done)
-        self._instruments.rounds.labels("done").inc()
-        if removed:
-            fields = {**removed, "seconds": round(time.monotonic() - began, 1)}
-            logger.info("removed old data", extra={"fields": fields})
+            instruments.rounds.labels("stopped").inc()
+            raise
+        instruments.rounds.labels("done").inc()
+
+    def failed(error: Exception) -> None:
+        logger.error("old data could not be removed; the service tries again", exc_info=error)
+        instruments.rounds.labels("failed").inc()
+
+    return PeriodicTask(
+        WORK,
+        work,
+        interval,
+        first_after=min(interval, _FIRST_AFTER),
+        lease=lease,
+        ended=ended,
+        failed=failed,
+    )
+
+
+def _counted_round(
+    engine: Engine, lease: Lease, pace: Throttle, instruments: ServiceMetrics
+) -> None:
+    began = said = time.monotonic()
+    so_far = 0
+
+    def report(workspace: str, step: Step) -> None:
+        nonlocal said, so_far
+        so_far += step.rows
+        instruments.removed.labels(step.table).inc(step.rows)
+        if time.monotonic() - said > _SAY_EVERY:
+            said = time.monotonic()
+            fields = {"rows": so_far, "workspace": workspace, "table": step.table}
+            logger.info("removing old data", extra={"fields": fields})
+
+    removed = run_round(engine, lease, pace, on_step=report)
+    if removed:
+        fields = {**removed, "seconds": round(time.monotonic() - began, 1)}
+        logger.info("removed old data", extra={"fields": fields})

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from daskscope_service.periodic import Stopped
+
 #: Seconds that a transaction should take, and how many rows it may be about.
 _SECONDS = 0.02
 _LEAST, _MOST = 16, 5_000
@@ -21,10 +23,6 @@ class Step:
 
     table: str
     rows: int
-
-
-class Stopped(Exception):
-    """Someone asked to stop. What was done is kept; the rest is for the next time."""
 
 
 class Throttle:
