@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from sqlalchemy import Connection, Engine, and_, select
 
 from daskscope_service.accounts import tokens
-from daskscope_service.accounts.tokens import GRANTS, Scope
+from daskscope_service.accounts.tokens import GRANTS, LONGEST_LABEL, Scope
 from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import member
 from daskscope_service.db.schema import user as user_table
+from daskscope_service.web.fields import Missing, check
+
+#: What a token that people and programs make may be like.
+Label = Annotated[str, Meta(max_length=LONGEST_LABEL, pattern=r"^[^\x00]*$")]
+Scopes = Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=3)]
 
 
 class NotGranted(Exception):
@@ -20,6 +27,10 @@ class NotGranted(Exception):
     def __init__(self, allowed: tuple[Scope, ...]) -> None:
         super().__init__(f"no more than: {', '.join(allowed) or 'nothing'}")
         self.allowed = allowed
+
+
+class NotOwn(Exception):
+    """A token is someone else's. The message says who may revoke it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +77,17 @@ def make_token(
     ------
     NotGranted
         It would be allowed more than the caller.
+    Unfit
+        Its label is too long, or it has no scope.
     """
+    scopes = tuple(scopes)
+    check(Label, label, "label", f"A label has at most {LONGEST_LABEL} characters.")
+    check(Scopes, scopes, "scopes", "A token needs a scope: choose what it may do.")
     with writing(engine) as connection:
         allowed = caller.grants
         if caller.user is not None:
             now = granted(connection, caller.user, caller.workspace)
             allowed = tuple(scope for scope in allowed if scope in now)
-        scopes = tuple(scopes)
         if not set(scopes) <= set(allowed):
             raise NotGranted(allowed)
         return tokens.add(
@@ -85,6 +100,22 @@ def make_token(
             user=caller.user,
             address=caller.address,
         )
+
+
+def revoke_token(engine: Engine, caller: Caller, token_id: str) -> None:
+    """Revoke one token of the caller's workspace: any by an owner, one's own by others.
+
+    Raises
+    ------
+    Missing, NotOwn
+        There is no such token, or it is someone else's.
+    """
+    token = tokens.one_in(engine, caller.workspace, token_id)
+    if token is None:
+        raise Missing("token", token_id)
+    if not caller.owns(token):
+        raise NotOwn(f"Token {token_id} is not yours; an owner of the workspace may revoke it.")
+    tokens.revoke(engine, caller.workspace, token_id, actor=caller.name, address=caller.address)
 
 
 def granted(connection: Connection, user: str, workspace: str) -> tuple[Scope, ...]:

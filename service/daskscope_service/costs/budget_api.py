@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
 import msgspec
 from flask import Blueprint, g, request
-from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
-from daskscope_service.costs.budgets import Budget, budget_of, set_budget
+from daskscope_service.costs.budgets import Amount, Budget, budget_of, set_budget
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
 from daskscope_service.services import services
+from daskscope_service.web.fields import Currency
 from daskscope_service.web.operation import answers
 
 blueprint = Blueprint("budget", __name__, url_prefix="/api/v1")
@@ -23,8 +22,8 @@ blueprint = Blueprint("budget", __name__, url_prefix="/api/v1")
 class BudgetRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What the clusters that start in a month of UTC may cost; None: anything."""
 
-    amount: Annotated[float, Meta(gt=0, le=1e12)] | None
-    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$")] = "USD"
+    amount: Amount | None
+    currency: Currency = "USD"
 
 
 @blueprint.get("/budget")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 
 from daskscope_service.accounts import audit
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import budget as table
+from daskscope_service.web.fields import Currency, check
+
+Amount = Annotated[float, Meta(gt=0, le=1e12)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,11 @@ def set_budget(
     actor: str,
     client: str | None,
 ) -> None:
-    """Keep ``budget`` in place of what there is; None for none."""
+    """Store ``budget`` in place of the present one; None for none. Raises Unfit."""
+    if budget is not None:
+        wrong = "A budget is an amount above 0 and a currency, such as 500 EUR."
+        check(Amount, budget.amount, "amount", wrong)
+        check(Currency, budget.currency, "currency", wrong)
     connection.execute(delete(table).where(table.c.workspace == workspace))
     if budget is not None:
         connection.execute(

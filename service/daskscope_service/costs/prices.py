@@ -9,19 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 
 from daskscope_service.accounts import audit
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import price as table
+from daskscope_service.web.fields import Currency, Unfit, is_fit
 
 #: What can have a price: that of which the service knows the hours. Those of workers, of memory and
 #: of GPUs only the cluster knows, which adds them up by its own settings.
 PRICED = ("thread", "cluster")
 
 #: The most that an hour of something may cost.
-MOST = 1e6
+_MOST = 1e6
+Price = Annotated[float, Meta(ge=0, le=_MOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,17 @@ def prices_of(connection: Connection, workspace: str) -> WorkspacePrices | None:
     return None if row is None else WorkspacePrices(*row)
 
 
+def wrong_with(prices: WorkspacePrices) -> dict[str, str]:
+    """Return what is wrong with ``prices``, by field: one of :data:`PRICED`, or the currency."""
+    wrong = dict[str, str]()
+    for name, amount in prices.per_hour.items():
+        if not is_fit(Price, amount):
+            wrong[name] = f"Write an amount from 0 to {_MOST:,.0f}."
+    if prices.per_hour and not is_fit(Currency, prices.currency):
+        wrong["currency"] = "Write the three-letter code of the currency, such as USD or EUR."
+    return wrong
+
+
 def set_prices(
     connection: Connection,
     workspace: str,
@@ -49,7 +64,15 @@ def set_prices(
     actor: str,
     address: str | None,
 ) -> None:
-    """Keep ``prices`` in place of those that there are; None for none."""
+    """Store ``prices`` in place of the present ones; None for none.
+
+    Raises
+    ------
+    Unfit
+        See :func:`wrong_with`.
+    """
+    if prices is not None and (wrong := wrong_with(prices)):
+        raise Unfit(*next(iter(wrong.items())))
     connection.execute(delete(table).where(table.c.workspace == workspace))
     detail = "none"
     if prices is not None:

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 from flask import Blueprint, g, request
-from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
-from daskscope_service.costs.prices import MOST, WorkspacePrices, prices_of, set_prices
+from daskscope_service.costs.prices import Price, WorkspacePrices, prices_of, set_prices
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
 from daskscope_service.services import services
+from daskscope_service.web.fields import Currency
 from daskscope_service.web.operation import answers
 
 blueprint = Blueprint("prices", __name__, url_prefix="/api/v1")
-
-_Price = Annotated[float, Meta(ge=0, le=MOST)] | msgspec.UnsetType
 
 
 class PerHour(msgspec.Struct, forbid_unknown_fields=True):
     """What an hour costs: of a thread, and of a cluster whatever its size."""
 
-    thread: _Price = msgspec.UNSET
-    cluster: _Price = msgspec.UNSET
+    thread: Price | msgspec.UnsetType = msgspec.UNSET
+    cluster: Price | msgspec.UnsetType = msgspec.UNSET
 
 
 class PricesRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What an hour of something costs, in ``currency`` (ISO 4217); of nothing: no prices."""
 
     per_hour: PerHour
-    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$")] = "USD"
+    currency: Currency = "USD"
 
 
 @blueprint.get("/prices")

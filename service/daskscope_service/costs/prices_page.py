@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 from flask import Blueprint, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, may_act, signed_in
-from daskscope_service.costs.prices import MOST, PRICED, WorkspacePrices, prices_of, set_prices
+from daskscope_service.costs.prices import (
+    PRICED,
+    WorkspacePrices,
+    prices_of,
+    set_prices,
+    wrong_with,
+)
 from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import reading
@@ -22,8 +27,6 @@ blueprint = Blueprint("prices_page", __name__)
 #: Over how many weeks the page looks, this one included.
 _WEEKS = 8
 
-_CURRENCY = re.compile("[A-Z]{3}")
-
 
 @blueprint.get("/settings/prices")
 @signed_in
@@ -35,7 +38,7 @@ def prices() -> ResponseReturnValue:
 @blueprint.post("/settings/prices")
 @acting_as("owner")
 def change() -> ResponseReturnValue:
-    """Keep what the form says; with no price in it, there is none."""
+    """Store the prices in the form; without any, the workspace has none."""
     fields = {name: said(name) for name in ("currency", *PRICED)}
     per_hour: dict[str, float] = {}
     wrong: dict[str, str] = {}
@@ -45,19 +48,15 @@ def change() -> ResponseReturnValue:
                 per_hour[name] = float(text)
             except ValueError:
                 wrong[name] = f"{text!r} is not a number: write an amount such as 0.06."
-            else:
-                if not 0 <= per_hour[name] <= MOST:
-                    wrong[name] = f"Write an amount from 0 to {MOST:,.0f}."
-    currency = fields["currency"].upper()
-    if per_hour and not _CURRENCY.fullmatch(currency):
-        wrong["currency"] = "Write the three-letter code of the currency, such as USD or EUR."
+    entered = WorkspacePrices(fields["currency"].upper(), per_hour)
+    wrong |= wrong_with(entered)
     if wrong:
         return _page(fields, wrong)
     with writing(services().engine) as connection:
         set_prices(
             connection,
             g.workspace,
-            WorkspacePrices(currency, per_hour) if per_hour else None,
+            entered if per_hour else None,
             actor=g.actor,
             address=request.remote_addr,
         )

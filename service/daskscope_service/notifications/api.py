@@ -13,13 +13,15 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
-from daskscope_service.insight.notice import KINDS, Kind
-from daskscope_service.notifications import targets as kept
+from daskscope_service.insight.notice import KINDS
+from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import NotSent
+from daskscope_service.notifications.targets import Kinds
 from daskscope_service.notifications.trial import Busy
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
+from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
 from daskscope_service.web.problems import Problem
 
@@ -29,20 +31,18 @@ blueprint = Blueprint("targets", __name__, url_prefix="/api/v1")
 class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Whom to notify, at an ``address`` of Apprise's, which is never shown again; and what of."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
+    name: Name
     address: Annotated[str, Meta(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f]*$")]
-    kinds: Annotated[list[Kind], Meta(min_length=1)] = msgspec.field(
-        default_factory=lambda: list(KINDS)
-    )
+    kinds: Kinds = msgspec.field(default_factory=lambda: list(KINDS))
 
 
 @blueprint.get("/targets")
 @require("read")
 @answers(types.Page[types.NotificationTarget])
-def targets() -> Item:
+def list_targets() -> Item:
     """Answer with the targets of the workspace, without their addresses."""
     with services().engine.connect() as connection:
-        found = kept.list_targets(connection, g.workspace)
+        found = targets.list_targets(connection, g.workspace)
     return {"items": [_shown(one) for one in found], "next": None}
 
 
@@ -55,7 +55,7 @@ def post_target(body: TargetRequest) -> Item:
     try:
         address = check(body.address, settings.notify_networks)
         with writing(services().engine) as connection:
-            target_id = kept.add(
+            target_id = targets.add(
                 connection,
                 g.workspace,
                 name=body.name,
@@ -65,15 +65,11 @@ def post_target(body: TargetRequest) -> Item:
                 client=request.remote_addr,
             )
             (found,) = (
-                one for one in kept.list_targets(connection, g.workspace) if one.id == target_id
+                one for one in targets.list_targets(connection, g.workspace) if one.id == target_id
             )
     except UnfitAddress as error:
         raise Problem(400, str(error), field="$.address") from None
-    except kept.NameTaken:
-        raise Problem(
-            409, f"There is already a target named {body.name!r}.", field="$.name"
-        ) from None
-    except kept.TooMany as error:
+    except targets.TooMany as error:
         raise Problem(409, str(error)) from None
     return _shown(found)
 
@@ -84,10 +80,9 @@ def post_target(body: TargetRequest) -> Item:
 def delete_target(target_id: str) -> None:
     """Remove a target."""
     with writing(services().engine) as connection:
-        if not kept.remove(
+        targets.remove(
             connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
-        ):
-            raise _missing(target_id)
+        )
 
 
 @blueprint.post("/targets/<target_id>/test")
@@ -97,9 +92,7 @@ def test_target(target_id: str) -> Item:
     """Send a message to a target now, and report whether the target accepted it."""
     trials = services().trials
     with services().engine.connect() as connection:
-        address = kept.address_of(connection, g.workspace, target_id)
-    if address is None:
-        raise _missing(target_id)
+        address = targets.address_of(connection, g.workspace, target_id)
     try:
         trials.run(g.workspace, address, g.actor)
     except NotSent as error:
@@ -115,9 +108,5 @@ def test_target(target_id: str) -> Item:
     return {"sent": True, "failure": None}
 
 
-def _shown(target: kept.Target) -> Item:
+def _shown(target: targets.Target) -> Item:
     return asdict(target) | {"kinds": list(target.kinds)}
-
-
-def _missing(target_id: str) -> Problem:
-    return Problem(404, f"This workspace has no target {target_id!r}.", title="Not found")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 from flask import Blueprint, current_app, g, redirect, render_template, request
@@ -12,18 +11,16 @@ from daskscope_service.accounts.access import acting_as, may_act, signed_in
 from daskscope_service.costs.budgets import Budget, budget_of, set_budget
 from daskscope_service.db.engine import writing
 from daskscope_service.insight.notice import KINDS
-from daskscope_service.notifications import targets as kept
+from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import NotSent
 from daskscope_service.notifications.trial import Busy
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
+from daskscope_service.web.fields import NameTaken, Unfit
 from daskscope_service.web.form_fields import said
-from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("notifications", __name__)
-
-_CURRENCY = re.compile(r"[A-Z]{3}")
 
 
 @blueprint.get("/settings/notifications")
@@ -36,28 +33,25 @@ def notifications() -> ResponseReturnValue:
 @blueprint.post("/settings/notifications")
 @acting_as("owner")
 def add() -> ResponseReturnValue:
-    """Keep a target."""
+    """Store a target."""
     settings: Settings = current_app.config["SETTINGS"]
-    name = said("name")[:80]
     kinds = [kind for kind in KINDS if kind in request.form.getlist("kinds")]
     try:
-        if not name or not kinds:
-            raise UnfitAddress("A target needs a name and at least one kind of notification.")
         address = check(said("address"), settings.notify_networks)
         with writing(services().engine) as connection:
-            kept.add(
+            targets.add(
                 connection,
                 g.workspace,
-                name=name,
+                name=said("name"),
                 address=address,
                 kinds=kinds,
                 actor=g.actor,
                 client=request.remote_addr,
             )
-    except (UnfitAddress, kept.TooMany) as error:
+    except (Unfit, UnfitAddress, targets.TooMany) as error:
         return _page(400, str(error))
-    except kept.NameTaken:
-        return _page(409, f"There is already a target named {name}.")
+    except NameTaken as error:
+        return _page(409, str(error))
     return redirect("/settings/notifications", code=303)
 
 
@@ -66,10 +60,9 @@ def add() -> ResponseReturnValue:
 def remove(target_id: str) -> ResponseReturnValue:
     """Remove a target."""
     with writing(services().engine) as connection:
-        if not kept.remove(
+        targets.remove(
             connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
-        ):
-            raise _missing(target_id)
+        )
     return redirect("/settings/notifications", code=303)
 
 
@@ -79,9 +72,7 @@ def test(target_id: str) -> ResponseReturnValue:
     """Send a message to a target, now."""
     trials = services().trials
     with services().engine.connect() as connection:
-        address = kept.address_of(connection, g.workspace, target_id)
-    if address is None:
-        raise _missing(target_id)
+        address = targets.address_of(connection, g.workspace, target_id)
     try:
         trials.run(g.workspace, address, g.actor)
     except NotSent as error:
@@ -101,21 +92,22 @@ def change_budget() -> ResponseReturnValue:
             budget = Budget(float(amount), said("currency").upper())
         except ValueError:
             return _page(400, f"{amount!r} is not an amount of money.")
-        if not 0 < budget.amount <= 1e12 or not _CURRENCY.fullmatch(budget.currency):
-            return _page(400, "A budget is an amount above 0 and a currency, such as 500 EUR.")
-    with writing(services().engine) as connection:
-        set_budget(connection, g.workspace, budget, actor=g.actor, client=request.remote_addr)
+    try:
+        with writing(services().engine) as connection:
+            set_budget(connection, g.workspace, budget, actor=g.actor, client=request.remote_addr)
+    except Unfit as error:
+        return _page(400, str(error))
     return redirect("/settings/notifications", code=303)
 
 
 def _page(status: int = 200, wrong: str | None = None, done: str | None = None) -> tuple[str, int]:
     with services().engine.connect() as connection:
-        targets = kept.list_targets(connection, g.workspace)
+        listed = targets.list_targets(connection, g.workspace)
         budget = budget_of(connection, g.workspace)
     page = render_template(
         "notifications.html",
         now=time.time(),
-        targets=targets,
+        targets=listed,
         budget=budget,
         kinds=KINDS,
         wrong=wrong,
@@ -123,7 +115,3 @@ def _page(status: int = 200, wrong: str | None = None, done: str | None = None) 
         may_change=may_act(g.session, "owner"),
     )
     return page, status
-
-
-def _missing(target_id: str) -> Problem:
-    return Problem(404, f"This workspace has no target {target_id}.", title="Not found")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 from sqlalchemy.exc import IntegrityError
 
@@ -17,15 +19,17 @@ from daskscope_service.db.sealing import Unreadable
 from daskscope_service.insight.notice import KINDS, Kind
 from daskscope_service.notifications.addresses import FitAddress, scheme_of, wrong_with
 from daskscope_service.notifications.sending import unfit
+from daskscope_service.web.fields import Missing, Name, NameTaken, check
 
 #: Targets of one workspace.
 MOST_TARGETS = 20
 
+#: The kinds of notification that a target gets.
+Kinds = Annotated[list[Kind], Meta(min_length=1)]
+
+_NEEDS = "A target needs a name of 1 to 80 characters and at least one kind of notification."
+
 _SHOWN = ("id", "name", "kinds", "changed_at", "changed_by", "sent_at", "failed_at", "failure")
-
-
-class NameTaken(ValueError):
-    """The workspace has another target of this name."""
 
 
 class TooMany(ValueError):
@@ -61,11 +65,13 @@ def list_targets(connection: Connection, workspace: str) -> list[Target]:
     return found
 
 
-def address_of(connection: Connection, workspace: str, target_id: str) -> str | None:
-    """Return a target's address, which no one is to be shown; None where there is no such."""
+def address_of(connection: Connection, workspace: str, target_id: str) -> str:
+    """Return a target's address, which nobody may see. Raises Missing."""
     query = select_in(workspace, table, table.c.address).where(table.c.id == target_id)
-    found: str | None = connection.execute(query).scalar()
-    return found
+    address: str | None = connection.execute(query).scalar()
+    if address is None:
+        raise Missing("target", target_id)
+    return address
 
 
 def add(
@@ -74,17 +80,21 @@ def add(
     *,
     name: str,
     address: FitAddress,
-    kinds: Sequence[Kind] = KINDS,
+    kinds: Collection[Kind] = KINDS,
     actor: str,
     client: str | None,
 ) -> str:
-    """Store a target, which is sent what happens from now on; return its id.
+    """Store a target, which gets messages about what happens from now on; return its id.
 
     Raises
     ------
+    Unfit
+        It has no name, or no kind of notification.
     NameTaken, TooMany
         There are others already.
     """
+    check(Name, name, "name", _NEEDS)
+    check(Kinds, kinds, "kinds", _NEEDS)
     if len(list_targets(connection, workspace)) >= MOST_TARGETS:
         raise TooMany(f"A workspace can have at most {MOST_TARGETS} targets.")
     target_id, now = secrets.token_hex(8), time.time()
@@ -104,7 +114,7 @@ def add(
                 )
             )
     except IntegrityError:
-        raise NameTaken(name) from None
+        raise NameTaken("target", name) from None
     audit.write(
         connection,
         "target made",
@@ -118,12 +128,12 @@ def add(
 
 def remove(
     connection: Connection, workspace: str, target_id: str, *, actor: str, client: str | None
-) -> bool:
-    """Remove a target; False if the workspace has none of this id."""
+) -> None:
+    """Remove a target. Raises Missing."""
     ours = (table.c.workspace == workspace, table.c.id == target_id)
     name = connection.execute(select_in(workspace, table, table.c.name).where(*ours)).scalar()
     if connection.execute(delete(table).where(*ours)).rowcount == 0:
-        return False
+        raise Missing("target", target_id)
     audit.write(
         connection,
         "target removed",
@@ -132,4 +142,3 @@ def remove(
         workspace=workspace,
         address=client,
     )
-    return True

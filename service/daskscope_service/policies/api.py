@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 from flask import Blueprint, g, request
-from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.insight.idle_policy import Action, Policy
-from daskscope_service.policies import idle_policies as kept
-from daskscope_service.policies.idle_policies import MOST_SECONDS, NameTaken, Unfit
+from daskscope_service.policies import idle_policies
+from daskscope_service.policies.idle_policies import After, Clock, Tags, TimeZone, Users
 from daskscope_service.policies.queries import list_decisions, list_policies, one_policy
 from daskscope_service.services import services
+from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, selection
-from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import page_answer
 
 blueprint = Blueprint("policies", __name__, url_prefix="/api/v1")
-
-_Pattern = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^[^\x00]*$")]
-_Clock = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
 
 class PolicyRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,14 +29,14 @@ class PolicyRequest(msgspec.Struct, forbid_unknown_fields=True):
     tag), from ``begins`` to ``ends`` (HH:MM; None: all day) in ``time_zone``.
     """
 
-    name: Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
-    after: Annotated[float, Meta(ge=60, le=MOST_SECONDS)]
+    name: Name
+    after: After
     action: Action
-    users: Annotated[list[_Pattern], Meta(max_length=50)] = []
-    tags: Annotated[dict[_Pattern, _Pattern], Meta(max_length=20)] = {}
-    begins: _Clock | None = None
-    ends: _Clock | None = None
-    time_zone: Annotated[str, Meta(max_length=80)] = "UTC"
+    users: Users = []
+    tags: Tags = {}
+    begins: Clock | None = None
+    ends: Clock | None = None
+    time_zone: TimeZone = "UTC"
     enabled: bool = True
 
 
@@ -68,7 +62,7 @@ def policy(policy_id: str) -> Item:
 @answers(types.IdlePolicy, body=PolicyRequest, statuses=(201,), problems=(409,))
 def post_policy(body: PolicyRequest) -> Item:
     """Create an idle policy."""
-    return _one(_keep(kept.new_id(), body))
+    return _one(_keep(idle_policies.new_id(), body))
 
 
 @blueprint.put("/policies/<policy_id>")
@@ -86,10 +80,9 @@ def put_policy(policy_id: str, body: PolicyRequest) -> Item:
 def delete_policy(policy_id: str) -> None:
     """Remove an idle policy."""
     with writing(services().engine) as connection:
-        if not kept.remove(
+        idle_policies.remove(
             connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
-        ):
-            raise _missing(policy_id)
+        )
 
 
 @blueprint.get("/decisions")
@@ -104,31 +97,17 @@ def decisions() -> Item:
 
 def _keep(policy_id: str, said: PolicyRequest) -> str:
     values = msgspec.structs.asdict(said) | {"users": tuple(said.users)}
-    try:
-        with writing(services().engine) as connection:
-            kept.keep(
-                connection,
-                g.workspace,
-                Policy(policy_id, **values),
-                actor=g.actor,
-                address=request.remote_addr,
-            )
-    except NameTaken:
-        raise Problem(
-            409, f"There is already a policy named {said.name!r}.", field="$.name"
-        ) from None
-    except Unfit as error:
-        raise Problem(400, str(error), field=f"$.{error.field}") from None
+    with writing(services().engine) as connection:
+        idle_policies.keep(
+            connection,
+            g.workspace,
+            Policy(policy_id, **values),
+            actor=g.actor,
+            address=request.remote_addr,
+        )
     return policy_id
 
 
 def _one(policy_id: str) -> Item:
     with reading() as scope:
-        found = one_policy(scope, policy_id)
-    if found is None:
-        raise _missing(policy_id)
-    return found
-
-
-def _missing(policy_id: str) -> Problem:
-    return Problem(404, f"This workspace has no policy {policy_id!r}.", title="Not found")
+        return one_policy(scope, policy_id)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import secrets
 import time
+from typing import Annotated
 
+from msgspec import Meta
 from sqlalchemy import Connection, delete, insert, update
 from sqlalchemy.exc import IntegrityError
 
@@ -14,24 +15,16 @@ from daskscope_service.accounts import audit
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import policy as table
 from daskscope_service.insight.idle_policy import Policy, UnknownTimeZone, local_time
+from daskscope_service.web.fields import Missing, Name, NameTaken, Unfit, check
 
-#: The longest and the shortest idleness that a policy may wait for.
-MOST_SECONDS = 30 * 86400.0
-LEAST_SECONDS = 60.0
+_Pattern = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^[^\x00]*$")]
 
-_CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
-
-
-class Unfit(ValueError):
-    """A policy that cannot be kept. The message says why; ``field`` names what is wrong."""
-
-    def __init__(self, field: str, why: str) -> None:
-        super().__init__(why)
-        self.field = field
-
-
-class NameTaken(ValueError):
-    """The workspace has another policy of this name."""
+#: The fields of a policy. A policy waits for at least a minute of idleness, at most for 30 days.
+After = Annotated[float, Meta(ge=60, le=30 * 86400)]
+Users = Annotated[list[_Pattern], Meta(max_length=50)]
+Tags = Annotated[dict[_Pattern, _Pattern], Meta(max_length=20)]
+Clock = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+TimeZone = Annotated[str, Meta(max_length=80)]
 
 
 def new_id() -> str:
@@ -65,7 +58,7 @@ def keep(
             if not changed:
                 connection.execute(insert(table).values(workspace=workspace, **values))
     except IntegrityError:
-        raise NameTaken(policy.name) from None
+        raise NameTaken("policy", policy.name) from None
     audit.write(
         connection,
         "policy changed" if changed else "policy made",
@@ -79,12 +72,12 @@ def keep(
 
 def remove(
     connection: Connection, workspace: str, policy_id: str, *, actor: str, address: str | None
-) -> bool:
-    """Remove a policy; False if the workspace has none of this id. What it decided is kept."""
+) -> None:
+    """Remove a policy; its decisions stay. Raises Missing."""
     ours = (table.c.workspace == workspace, table.c.id == policy_id)
     name = connection.execute(select_in(workspace, table, table.c.name).where(*ours)).scalar()
     if connection.execute(delete(table).where(*ours)).rowcount == 0:
-        return False
+        raise Missing("policy", policy_id)
     audit.write(
         connection,
         "policy removed",
@@ -93,21 +86,28 @@ def remove(
         workspace=workspace,
         address=address,
     )
-    return True
 
 
 def _check(policy: Policy) -> None:
-    if not policy.name.strip():
-        raise Unfit("name", "A policy needs a name.")
-    if not LEAST_SECONDS <= policy.after <= MOST_SECONDS:
-        raise Unfit(
-            "after", "A policy must wait for at least 1 minute and at most 30 days of idleness."
+    check(Name, policy.name.strip(), "name", "A policy needs a name of 1 to 80 characters.")
+    check(
+        After,
+        policy.after,
+        "after",
+        "A policy must wait for at least 1 minute and at most 30 days of idleness.",
+    )
+    for kind, value, field in ((Users, policy.users, "users"), (Tags, policy.tags, "tags")):
+        check(
+            kind,
+            value,
+            field,
+            "A policy can name at most 50 users and 20 tags, each in 1 to 300 characters.",
         )
     if (policy.begins is None) != (policy.ends is None):
         raise Unfit("ends", "Set both the begin and the end of the hours, or neither.")
     for field, clock in (("begins", policy.begins), ("ends", policy.ends)):
-        if clock is not None and not _CLOCK.fullmatch(clock):
-            raise Unfit(field, f"{clock!r} is not a time of day, such as 20:00.")
+        if clock is not None:
+            check(Clock, clock, field, f"{clock!r} is not a time of day, such as 20:00.")
     try:
         local_time(0.0, policy.time_zone)
     except UnknownTimeZone:

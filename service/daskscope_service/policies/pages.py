@@ -9,11 +9,10 @@ from daskscope_service.accounts.access import acting_as, may_act, signed_in
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.insight.idle_policy import Policy
-from daskscope_service.policies import idle_policies as kept
-from daskscope_service.policies.idle_policies import NameTaken, Unfit
+from daskscope_service.policies import idle_policies
 from daskscope_service.policies.queries import list_policies, one_policy
 from daskscope_service.services import services
-from daskscope_service.web.problems import Problem
+from daskscope_service.web.fields import NameTaken, Unfit
 
 blueprint = Blueprint("idle", __name__)
 
@@ -33,7 +32,7 @@ def policies() -> ResponseReturnValue:
 @acting_as("owner")
 def make() -> ResponseReturnValue:
     """Keep a new policy."""
-    return _keep(kept.new_id())
+    return _keep(idle_policies.new_id())
 
 
 @blueprint.get("/settings/policies/<policy_id>")
@@ -64,10 +63,9 @@ def change(policy_id: str) -> ResponseReturnValue:
 def remove(policy_id: str) -> ResponseReturnValue:
     """Remove a policy."""
     with writing(services().engine) as connection:
-        if not kept.remove(
+        idle_policies.remove(
             connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
-        ):
-            raise _missing(policy_id)
+        )
     return redirect("/settings/policies", code=303)
 
 
@@ -77,15 +75,15 @@ def _keep(policy_id: str) -> ResponseReturnValue:
     old = policy_id if request.view_args else None
     try:
         with writing(services().engine) as connection:
-            kept.keep(
+            idle_policies.keep(
                 connection,
                 g.workspace,
                 _policy(policy_id, said),
                 actor=g.actor,
                 address=request.remote_addr,
             )
-    except NameTaken:
-        return _page(form, old, 409, "There is already a policy with this name.")
+    except NameTaken as error:
+        return _page(form, old, 409, str(error))
     except Unfit as error:
         return _page(form, old, 400, str(error))
     return redirect("/settings/policies", code=303)
@@ -102,13 +100,13 @@ def _policy(policy_id: str, said: dict[str, str]) -> Policy:
         raise Unfit("tags", "Write tags as name=value, separated by spaces.")
     return Policy(
         policy_id,
-        said["name"][:80],
+        said["name"],
         after,
         "shutdown" if said["action"] == "shutdown" else "notice",
         users=tuple(said["users"].split()),
         tags=tags,
-        begins=said["begins"][:5] or None,
-        ends=said["ends"][:5] or None,
+        begins=said["begins"] or None,
+        ends=said["ends"] or None,
         time_zone=said["time_zone"] or "UTC",
         enabled=bool(said["enabled"]),
     )
@@ -132,11 +130,4 @@ def _page(
 
 def _one(policy_id: str) -> Item:
     with reading() as scope:
-        found = one_policy(scope, policy_id)
-    if found is None:
-        raise _missing(policy_id)
-    return found
-
-
-def _missing(policy_id: str) -> Problem:
-    return Problem(404, f"This workspace has no policy {policy_id}.", title="Not found")
+        return one_policy(scope, policy_id)

@@ -10,6 +10,7 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import decision, policy
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.idle_policy import Policy, decide, rule
+from daskscope_service.web.fields import Missing
 
 #: Decisions about one cluster that its page shows, the newest first.
 MOST_DECISIONS = 20
@@ -35,9 +36,12 @@ def list_policies(scope: Scope) -> list[Item]:
     return [item | {"sentence": f"It {rule(as_policy(item))}."} for item in found]
 
 
-def one_policy(scope: Scope, id: str) -> Item | None:
-    """Return one policy, or None where the workspace has no such."""
-    return next((item for item in list_policies(scope) if item["id"] == id), None)
+def one_policy(scope: Scope, id: str) -> Item:
+    """Return one policy. Raises Missing."""
+    for item in list_policies(scope):
+        if item["id"] == id:
+            return item
+    raise Missing("policy", id)
 
 
 def policies_for(scope: Scope, cluster: Item) -> list[Item]:

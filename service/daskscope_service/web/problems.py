@@ -13,6 +13,8 @@ from sqlalchemy.exc import DataError, OperationalError
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import HTTP_STATUS_CODES
 
+from daskscope_service.web.fields import Missing, NameTaken, Unfit
+
 _API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
 
 #: Of problem documents.
@@ -75,6 +77,9 @@ class Problem(Exception):
 def install(app: Flask) -> None:
     """Make ``app`` answer every error with a problem document, or with a page for people."""
     app.register_error_handler(Problem, answer_problem)
+    app.register_error_handler(Unfit, _answer_unfit)
+    app.register_error_handler(NameTaken, _answer_taken)
+    app.register_error_handler(Missing, _answer_missing)
     app.register_error_handler(HTTPException, _answer_http)
     app.register_error_handler(DataError, _answer_data)
     app.register_error_handler(OperationalError, _answer_outage)
@@ -106,6 +111,18 @@ def answer_problem(problem: Problem) -> Response:
     response.status_code = problem.status
     response.headers.update(problem.headers)
     return response
+
+
+def _answer_unfit(error: Unfit) -> Response:
+    return answer_problem(Problem(400, str(error), field=f"$.{error.field}"))
+
+
+def _answer_taken(error: NameTaken) -> Response:
+    return answer_problem(Problem(409, str(error), field="$.name"))
+
+
+def _answer_missing(error: Missing) -> Response:
+    return answer_problem(Problem(404, str(error), title="Not found"))
 
 
 def _answer_http(error: HTTPException) -> Response:

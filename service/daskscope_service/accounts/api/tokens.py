@@ -12,8 +12,16 @@ from msgspec import Meta
 from daskscope import api_types as types
 from daskscope_service.accounts import tokens, users
 from daskscope_service.accounts.access import check_fresh, require_role
-from daskscope_service.accounts.caller import Caller, NotGranted, make_token
-from daskscope_service.accounts.tokens import LONGEST_LABEL, USUAL, Scope
+from daskscope_service.accounts.caller import (
+    Caller,
+    Label,
+    NotGranted,
+    NotOwn,
+    Scopes,
+    make_token,
+)
+from daskscope_service.accounts.caller import revoke_token as revoke_own
+from daskscope_service.accounts.tokens import USUAL
 from daskscope_service.db.scope import Item, cut
 from daskscope_service.services import services
 from daskscope_service.web.operation import answers
@@ -33,8 +41,8 @@ _WHOSE = Parameter(
 class TokenRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What a token is to be like. ``days``: after how many it expires; null for never."""
 
-    label: Annotated[str, Meta(max_length=LONGEST_LABEL, pattern=r"^[^\x00]*$")] = ""
-    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=3)] = USUAL
+    label: Label = ""
+    scopes: Scopes = USUAL
     days: Annotated[float, Meta(gt=0, le=36500)] | None = None
 
 
@@ -77,16 +85,10 @@ def create_token(body: TokenRequest) -> Item:
 @answers(None, statuses=(204,))
 def revoke_token(token_id: str) -> None:
     """Revoke one token: any by an owner, one's own by others."""
-    caller: Caller = g.caller
-    engine = services().engine
-    found = tokens.one_in(engine, g.workspace, token_id)
-    if found is None:
-        raise Problem(404, f"This workspace has no token {token_id!r}.", title="Not found")
-    if not caller.owns(found):
-        raise Problem(
-            403, f"Token {token_id} is not yours; an owner of the workspace may revoke it."
-        )
-    tokens.revoke(engine, g.workspace, token_id, actor=caller.name, address=caller.address)
+    try:
+        revoke_own(services().engine, g.caller, token_id)
+    except NotOwn as error:
+        raise Problem(403, str(error)) from None
 
 
 @blueprint.delete("/tokens")

@@ -8,9 +8,17 @@ from flask import Blueprint, g, make_response, redirect, render_template, reques
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, tokens
-from daskscope_service.accounts.caller import Caller, NotGranted, make_token
+from daskscope_service.accounts.caller import (
+    Caller,
+    NotGranted,
+    NotOwn,
+    make_token,
+)
+from daskscope_service.accounts.caller import revoke_token as revoke_own
 from daskscope_service.accounts.tokens import LONGEST_LABEL, SCOPES
 from daskscope_service.services import services
+from daskscope_service.web.fields import Unfit
+from daskscope_service.web.form_fields import said
 from daskscope_service.web.parameters import part, refuse_unknown
 from daskscope_service.web.problems import Problem
 
@@ -40,8 +48,6 @@ def create_token() -> ResponseReturnValue:
     """Make a token, and show its secret, this once."""
     scopes = [scope for scope in SCOPES if scope in request.form.getlist("scope")]
     lifetime = request.form.get("days", "")
-    if not scopes:
-        return _page(400, wrong="A token needs a scope: choose what it may do.")
     if lifetime not in LIFETIMES:
         raise Problem(400, "The form does not offer this expiry time.")
     if "admin" in scopes:
@@ -50,10 +56,12 @@ def create_token() -> ResponseReturnValue:
         made = make_token(
             services().engine,
             g.caller,
-            label=request.form.get("label", "").strip()[:LONGEST_LABEL],
+            label=said("label"),
             scopes=scopes,
             expires_at=time.time() + float(lifetime) * 86_400 if lifetime else None,
         )
+    except Unfit as error:
+        return _page(400, wrong=str(error))
     except NotGranted:
         raise Problem(403, "A token may do no more than you may, so none was created.") from None
     response = make_response(_page(made=made))
@@ -66,14 +74,10 @@ def create_token() -> ResponseReturnValue:
 @access.signed_in
 def revoke_token(token_id: str) -> ResponseReturnValue:
     """Revoke one token."""
-    caller: Caller = g.caller
-    engine = services().engine
-    found = tokens.one_in(engine, g.workspace, token_id)
-    if found is None:
-        raise Problem(404, f"This workspace has no token {token_id}.", title="Not found")
-    if not caller.owns(found):
-        raise Problem(403, "This token is not yours; an owner of the workspace may revoke it.")
-    tokens.revoke(engine, g.workspace, token_id, actor=caller.name, address=caller.address)
+    try:
+        revoke_own(services().engine, g.caller, token_id)
+    except NotOwn as error:
+        raise Problem(403, str(error)) from None
     return redirect("/settings/tokens", code=303)
 
 

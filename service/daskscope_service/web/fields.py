@@ -1,0 +1,50 @@
+"""What people and programs may enter: each rule once, for the API's types, forms and the check."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+#: A name that people read in lists.
+Name = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
+#: A currency of ISO 4217.
+Currency = Annotated[str, Meta(pattern="^[A-Z]{3}$")]
+
+
+class Unfit(ValueError):
+    """A value that cannot be stored. The message says why; ``field`` names which."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(why)
+        self.field = field
+
+
+class Missing(LookupError):
+    """The workspace has no ``what`` of this ``id``."""
+
+    def __init__(self, what: str, id: str) -> None:
+        super().__init__(f"This workspace has no {what} {id!r}.")
+
+
+class NameTaken(ValueError):
+    """There is another ``what`` of this ``name``."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"There is already a {what} named {name!r}.")
+
+
+def is_fit(kind: Any, value: object) -> bool:
+    """Return whether ``value`` is a ``kind``, a type that msgspec understands."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def check(kind: Any, value: object, field: str, why: str) -> None:
+    """Raise :class:`Unfit` unless ``value`` is a ``kind``."""
+    if not is_fit(kind, value):
+        raise Unfit(field, why)
