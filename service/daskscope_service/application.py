@@ -37,8 +37,7 @@ from daskscope_service.ingest.writer import Writer
 from daskscope_service.notifications import api as targets
 from daskscope_service.notifications import pages as notifications
 from daskscope_service.notifications.notifier import Notifier, prune
-from daskscope_service.notifications.sending import Sender
-from daskscope_service.notifications.trial import Trials
+from daskscope_service.notifications.sending import Sender, Trials
 from daskscope_service.pages import (
     cluster_charts,
     cluster_list,
@@ -54,8 +53,7 @@ from daskscope_service.periodic import PeriodicTask
 from daskscope_service.policies import api as policies
 from daskscope_service.policies import pages as idle
 from daskscope_service.policies.enforcer import patrol
-from daskscope_service.queries.influx_logs import from_influxdb
-from daskscope_service.queries.logs import LogReader, own_logs
+from daskscope_service.queries.logs import LogReader, from_influxdb, own_logs
 from daskscope_service.retention import api as retention
 from daskscope_service.retention import pages as retention_page
 from daskscope_service.retention.rounds import removal
@@ -68,11 +66,11 @@ from daskscope_service.shutdowns.command_queue import CommandQueue
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from daskscope_service.telemetry.influx import InfluxSeries
 from daskscope_service.telemetry.influx_logs import InfluxLogs
+from daskscope_service.telemetry.influx_rows import own_clusters
 from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
 from daskscope_service.telemetry.spans import EmbeddedSpans, SpanReader
 from daskscope_service.telemetry.store import SeriesStore
-from daskscope_service.telemetry.workspace_access import own_clusters
 from daskscope_service.web import compression, forms, request_log
 from daskscope_service.web.problems import install as install_problems
 from daskscope_service.web.trusted_proxy import Forwarded

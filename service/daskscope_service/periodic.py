@@ -1,23 +1,30 @@
-"""Work that is done at an interval, in a thread; and work for each workspace.
+"""Work that is done at an interval, in a thread; for each workspace; by one process at a time.
 
 Several processes may share a database. A task whose rounds are long has a lease, so that one
-process at a time does a round. The others do rounds in every process: what they write, they check
-in the transaction that writes it, so that a second process changes nothing.
+process at a time does a round. The lease is a row: a process that dies with it is replaced once it
+has expired. Tasks without one do rounds in every process: what they write, they check in the
+transaction that writes it, so that a second process changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine, insert, or_, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from daskscope_service.db.lease import Lease
+from daskscope_service.db.engine import writing
+from daskscope_service.db.schema import lease as table
 
 #: Seconds between two looks at whether a round is due that another process may have done.
 _LOOK_EVERY = 60.0
+
+#: Seconds until another process may take a lease that is not renewed.
+_LEASE_SECONDS = 120.0
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +68,68 @@ def in_each(
         text = getattr(cause, "orig", None) or f"{type(cause).__name__}: {cause}"
         raise SomeFailed(f"workspace {first}{others}: {text}") from cause
     return done
+
+
+class Lease:
+    """One holder's hold on the work ``name``. Clocks of the processes may differ by a minute."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._holder = secrets.token_hex(8)
+        self._renewed = 0.0
+
+    def done_at(self) -> float | None:
+        """Return when the work was last done, by any process, in seconds since the epoch."""
+        with self._engine.connect() as connection:
+            return connection.execute(
+                select(table.c.done_at).where(table.c.name == self._name)
+            ).scalar()
+
+    def take(self) -> bool:
+        """Take the lease, unless another holds it; return whether it was taken."""
+        if self._hold(or_(table.c.holder.is_(None), table.c.expires_at < time.time())):
+            return True
+        try:
+            with writing(self._engine) as connection:
+                connection.execute(
+                    insert(table).values(
+                        name=self._name,
+                        holder=self._holder,
+                        expires_at=time.time() + _LEASE_SECONDS,
+                    )
+                )
+        except IntegrityError:
+            return False  # it is there, and another's
+        self._renewed = time.monotonic()
+        return True
+
+    def renew(self) -> bool:
+        """Hold on, while the work goes on: call it often. False: another has it meanwhile."""
+        if time.monotonic() - self._renewed < _LEASE_SECONDS / 4:
+            return True
+        return self._hold(table.c.holder == self._holder)
+
+    def give_back(self, *, done: bool) -> None:
+        """Let others take it. ``done``: the work is finished, and not only ended."""
+        values = {"done_at": time.time()} if done else {}
+        with writing(self._engine) as connection:
+            connection.execute(
+                update(table)
+                .where(table.c.name == self._name, table.c.holder == self._holder)
+                .values(holder=None, **values)
+            )
+
+    def _hold(self, condition: object) -> bool:
+        with writing(self._engine) as connection:
+            found = connection.execute(
+                update(table)
+                .where(table.c.name == self._name, condition)  # type: ignore[arg-type]
+                .values(holder=self._holder, expires_at=time.time() + _LEASE_SECONDS)
+            )
+        if found.rowcount:
+            self._renewed = time.monotonic()
+        return bool(found.rowcount)
 
 
 class PeriodicTask:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # it names parts of every layer, and uses none
     from daskscope_service.ingest.points import MetricStore
     from daskscope_service.ingest.quotas import Quotas
     from daskscope_service.ingest.writer import Writer
-    from daskscope_service.notifications.trial import Trials
+    from daskscope_service.notifications.sending import Trials
     from daskscope_service.queries.logs import LogReader
     from daskscope_service.service_metrics import ServiceMetrics
     from daskscope_service.telemetry.spans import SpanReader

@@ -17,7 +17,7 @@ from sqlalchemy import insert, text
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.web.csv_table import csv_answer, make_columns
+from daskscope_service.web.downloads import csv_answer, make_columns
 from tests.service.beats import (
     full_beat,
     make_beat,

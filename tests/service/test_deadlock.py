@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.exc import DBAPIError
 
-from daskscope_service.db import deadlock, schema
+from daskscope_service.db import engine as database
+from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.retention.removal import remove_keys
 from tests.patience import wait_until
@@ -56,7 +57,7 @@ def test_a_removal_that_met_a_deadlock_is_done_anew(engine: Engine) -> None:
 
 
 def test_it_is_a_deadlock_that_they_meet(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlock, "_TIMES", 1)
+    monkeypatch.setattr(database, "_TIMES", 1)
     with pytest.raises(DBAPIError) as caught:
         meet(engine)
     assert caught.value.orig is not None

@@ -24,11 +24,11 @@ from daskscope_service.notifications.addresses import (
     PARAMETERS,
     UnfitAddress,
     check,
+    is_allowed,
     parameters,
     wrong_with,
 )
 from daskscope_service.notifications.delivery import Outcome
-from daskscope_service.notifications.networks import is_allowed
 from daskscope_service.notifications.sending import NotSent, Sender, reason
 from tests.patience import wait_until
 from tests.service.people import browser_of, make_user

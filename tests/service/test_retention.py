@@ -19,12 +19,11 @@ from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.data_ownership import TABLES, failure_notice
 from daskscope_service.db.engine import writing
-from daskscope_service.db.lease import Lease
 from daskscope_service.db.series_generation import NO_WORKSPACE
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.periodic import Stopped
+from daskscope_service.periodic import Lease, Stopped
 from daskscope_service.retention import policy
 from daskscope_service.retention.expiry import age
 from daskscope_service.retention.rounds import WORK, run_round

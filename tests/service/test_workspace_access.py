@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from daskscope_service.telemetry.workspace_access import Own, may_read, own_clusters, said_by
+from daskscope_service.telemetry.influx_rows import Own, may_read, own_clusters, said_by
 from tests.seed_writer import SeedWriter
 
 NOW = 1_800_000_000.0

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster, wait
 import daskscope
 import daskscope.config  # its defaults must be there before one run's settings come and go
 from daskscope import names
-from daskscope_service.telemetry.workspace_access import Own
+from daskscope_service.telemetry.influx_rows import Own
 from tests.patience import wait_until
 from tests.service_process import ServiceProcess
 from tests.stack.collector import Collector

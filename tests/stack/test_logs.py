@@ -9,8 +9,8 @@ import pytest
 import requests
 
 from daskscope_service.telemetry.influx_logs import InfluxLogs
+from daskscope_service.telemetry.influx_rows import Own
 from daskscope_service.telemetry.influxql import InfluxQL
-from daskscope_service.telemetry.workspace_access import Own
 from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import DATABASE

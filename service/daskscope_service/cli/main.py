@@ -67,7 +67,8 @@ def serve(**options: Any) -> None:
         from daskscope_service.accounts import sign_in
         from daskscope_service.db import key_register, sealing
         from daskscope_service.db.engine import DEFAULT_WORKSPACE, alone, upgrade_database
-        from daskscope_service.server.process import check, logs
+        from daskscope_service.server import logs
+        from daskscope_service.server.process import check
         from daskscope_service.server.process import serve as run
     settings = Settings.from_environment(**options)
     logs.set_up(settings)

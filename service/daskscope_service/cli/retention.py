@@ -106,8 +106,7 @@ def run(**options: Any) -> None:
     You can interrupt it at any time; the next run does the rest. The service may keep running.
     """
     with database(options) as (_, engine):
-        from daskscope_service.db.lease import Lease
-        from daskscope_service.periodic import SomeFailed
+        from daskscope_service.periodic import Lease, SomeFailed
         from daskscope_service.retention.rounds import WORK, run_round
         from daskscope_service.retention.throttle import Step, Throttle
 

@@ -20,7 +20,7 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import reading
 from daskscope_service.insight.spending import first_monday, price_lists, total_of
 from daskscope_service.services import services
-from daskscope_service.web.form_fields import said
+from daskscope_service.web.forms import said
 
 blueprint = Blueprint("prices_page", __name__)
 

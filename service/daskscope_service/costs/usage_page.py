@@ -25,7 +25,7 @@ from daskscope_service.insight.spending import (
     total,
 )
 from daskscope_service.insight.wording import hours, money
-from daskscope_service.web.csv_table import csv_answer
+from daskscope_service.web.downloads import csv_answer
 from daskscope_service.web.parameters import one_of, refuse_unknown
 
 blueprint = Blueprint("people", __name__)

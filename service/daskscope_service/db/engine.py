@@ -9,10 +9,10 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select
@@ -40,6 +40,13 @@ _PING_SECONDS = 1.0
 #: The number of PostgreSQL's advisory lock that a process holds while it does what no two may
 #: do at once.
 _ALONE_LOCK = 0x6461736B_73636F70  # "daskscop"
+
+#: The error by which PostgreSQL ends one of two transactions that wait for each other's rows.
+_DEADLOCK = "40P01"
+#: How often such a transaction is tried. Each time, another one went on.
+_TIMES = 5
+
+T = TypeVar("T")
 
 
 def open_database(settings: Settings) -> Engine:
@@ -122,6 +129,22 @@ def writing(engine: Engine) -> Iterator[Connection]:
     """
     with for_writing(engine).begin() as connection:
         yield connection
+
+
+def writing_again(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Do ``work`` in a transaction that writes, and anew where it was ended by a deadlock.
+
+    It must do nothing but what the transaction takes back.
+    """
+    left = _TIMES
+    while True:
+        left -= 1
+        try:
+            with writing(engine) as connection:
+                return work(connection)
+        except DBAPIError as error:
+            if left == 0 or getattr(error.orig, "sqlstate", None) != _DEADLOCK:
+                raise
 
 
 @contextmanager

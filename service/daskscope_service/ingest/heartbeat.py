@@ -26,11 +26,11 @@ from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_b
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.correction import Corrected, correct
-from daskscope_service.ingest.nesting import depth
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.senders import Senders
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.insight.notice import computation_failed, worker_lost
+from daskscope_service.web.body import depth
 from daskscope_service.web.problems import Problem
 
 _MAJOR = PROTOCOL.partition(".")[0]

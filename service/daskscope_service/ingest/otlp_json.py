@@ -12,7 +12,7 @@ import msgspec
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
-from daskscope_service.ingest.nesting import depth
+from daskscope_service.web.body import depth
 from daskscope_service.web.problems import Problem
 
 #: The most objects and arrays in a body, and the most members and items: what is made of them takes

@@ -16,9 +16,8 @@ from daskscope_service.db.scope import Item
 from daskscope_service.insight.notice import KINDS
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
-from daskscope_service.notifications.sending import NotSent
+from daskscope_service.notifications.sending import Busy, NotSent
 from daskscope_service.notifications.targets import Kinds
-from daskscope_service.notifications.trial import Busy
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.fields import Name
@@ -36,7 +35,7 @@ class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
     kinds: Kinds = msgspec.field(default_factory=lambda: list(KINDS))
 
 
-@blueprint.get("/targets")
+@blueprint.get("/targets", endpoint="targets")
 @require("read")
 @answers(types.Page[types.NotificationTarget])
 def list_targets() -> Item:

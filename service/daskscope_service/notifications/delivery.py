@@ -19,8 +19,7 @@ import traceback
 from contextlib import suppress
 from typing import Any, Literal, TextIO, TypedDict
 
-from daskscope_service.notifications.addresses import opened, wrong_with
-from daskscope_service.notifications.networks import is_allowed, is_public
+from daskscope_service.notifications.addresses import is_allowed, is_public, opened, wrong_with
 
 #: Bytes of memory that a message may take, with all that the other side answers.
 _MEMORY = 1 << 30

@@ -13,12 +13,11 @@ from daskscope_service.db.engine import writing
 from daskscope_service.insight.notice import KINDS
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
-from daskscope_service.notifications.sending import NotSent
-from daskscope_service.notifications.trial import Busy
+from daskscope_service.notifications.sending import Busy, NotSent
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.fields import NameTaken, Unfit
-from daskscope_service.web.form_fields import said
+from daskscope_service.web.forms import said
 
 blueprint = Blueprint("notifications", __name__)
 

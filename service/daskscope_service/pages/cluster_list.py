@@ -12,7 +12,7 @@ from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run
 from daskscope_service.db.scope import Item, Selection, reading
 from daskscope_service.queries.cluster_filter import SORTS, STATUSES, Filter, find_clusters
-from daskscope_service.web.csv_table import csv_list, make_columns
+from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.parameters import ROWS_SHOWN, bad, one_of, selection
 from daskscope_service.web.template_filters import address
 

@@ -21,7 +21,7 @@ from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.telemetry.store import Unavailable
-from daskscope_service.web.csv_table import MOST_READS, Columns, csv_list, csv_table, make_columns
+from daskscope_service.web.downloads import MOST_READS, Columns, csv_list, csv_table, make_columns
 from daskscope_service.web.parameters import one_of, refuse_unknown, selection
 from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import away

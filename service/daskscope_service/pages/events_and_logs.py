@@ -16,7 +16,7 @@ from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.queries.scan_filter import Sifted
 from daskscope_service.services import services
 from daskscope_service.telemetry.store import Unavailable
-from daskscope_service.web.form_fields import tidied
+from daskscope_service.web.forms import tidied
 from daskscope_service.web.parameters import ROWS_SHOWN, one_of, selection
 
 blueprint = Blueprint("records", __name__)

@@ -26,8 +26,8 @@ from daskscope_service.pages.bars import Segment
 from daskscope_service.pages.flame_graph import ORIGINS, flame_graph
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.profiles import Profiles, newest_profiles
-from daskscope_service.web.csv_table import csv_answer
-from daskscope_service.web.form_fields import tidied
+from daskscope_service.web.downloads import csv_answer
+from daskscope_service.web.forms import tidied
 from daskscope_service.web.parameters import one_of, selection
 
 blueprint = Blueprint("profile", __name__)

@@ -27,7 +27,7 @@ from daskscope_service.pages.views import cluster_page
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.services import services
-from daskscope_service.web.attachment import attach
+from daskscope_service.web.downloads import attach
 from daskscope_service.web.parameters import one_of, refuse_unknown
 from daskscope_service.web.problems import Problem
 

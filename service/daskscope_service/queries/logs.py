@@ -1,9 +1,9 @@
-"""Log records, as OTLP brought them, whatever keeps them; and out of the service's own table."""
+"""Log records: out of the service's own table, or out of InfluxDB with what it knows itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import and_
 
@@ -11,6 +11,7 @@ from daskscope import names
 from daskscope_service.db.schema import cluster, log_record
 from daskscope_service.db.scope import Item, Page, Position, Scope, Selection, page
 from daskscope_service.queries.scan_filter import Sifted, sift
+from daskscope_service.telemetry.influx_logs import InfluxLogs
 
 #: The least severity number of each level, as OpenTelemetry has them; the lowest first.
 LEVELS = {"trace": 1, "debug": 5, "info": 9, "warning": 13, "error": 17, "fatal": 21}
@@ -88,3 +89,34 @@ def own_logs(scope: Scope, selection: Selection) -> Page:
 
 def _position(item: Item) -> Position:
     return item["at"], item["id"], ""
+
+
+def from_influxdb(store: InfluxLogs) -> LogReader:
+    """Return what reads pages of log records out of ``store``. It raises Unavailable."""
+
+    def read(scope: Scope, selection: Selection) -> Page:
+        records, end = store.newest(
+            scope.workspace,
+            selection.cluster,
+            selection.kept_since,
+            selection.kept_until,
+            None if selection.after is None else selection.after[:2],
+            selection.limit,
+        )
+        ids = {record.cluster for record in records}
+        whose = scope.select(cluster, cluster.c.id, cluster.c.name, cluster.c.user).where(
+            cluster.c.id.in_(ids)
+        )
+        known = {item["id"]: item for item in scope.items(whose)}
+        items = [
+            asdict(record)
+            | {
+                "level": level_of(record.severity),
+                "cluster_name": known.get(record.cluster, {}).get("name"),
+                "user": known.get(record.cluster, {}).get("user"),
+            }
+            for record in records
+        ]
+        return Page(items, None if end is None else (*end, ""))
+
+    return read

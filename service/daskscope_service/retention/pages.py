@@ -15,7 +15,7 @@ from daskscope_service.retention.forecast import Forecast, forecast
 from daskscope_service.retention.policy import KINDS, Kind, Periods
 from daskscope_service.retention.rounds import next_round
 from daskscope_service.services import services
-from daskscope_service.web.form_fields import said
+from daskscope_service.web.forms import said
 
 blueprint = Blueprint("retention_page", __name__)
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from daskscope_service.costs import usage_sums
 from daskscope_service.db import schema, series_generation
 from daskscope_service.db.data_ownership import failure_notice
-from daskscope_service.db.deadlock import writing_again
+from daskscope_service.db.engine import writing_again
 from daskscope_service.db.rows import select_in
 from daskscope_service.retention.throttle import Step, Throttle
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 
 from sqlalchemy import Engine
 
-from daskscope_service.db.lease import Lease
 from daskscope_service.db.space import give_back, unused_pages
-from daskscope_service.periodic import PeriodicTask, SomeFailed, Stopped, in_each
+from daskscope_service.periodic import Lease, PeriodicTask, SomeFailed, Stopped, in_each
 from daskscope_service.retention.expiry import age, workspaces
 from daskscope_service.retention.throttle import Step, Throttle
 from daskscope_service.service_metrics import ServiceMetrics

@@ -23,7 +23,7 @@ from granian.log import LogLevels
 from granian.server import Server
 
 from daskscope.errors import ConfigurationError
-from daskscope_service.server.process import logs, tls
+from daskscope_service.server import logs, tls
 from daskscope_service.settings import Settings
 
 #: Seconds that requests under way get to finish once the service is asked to stop, and then it is

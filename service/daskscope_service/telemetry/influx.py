@@ -14,10 +14,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from daskscope import names
-from daskscope_service.telemetry.influx_rows import OF_SENDER
+from daskscope_service.telemetry.influx_rows import OF_SENDER, Own, said_by
 from daskscope_service.telemetry.influxql import InfluxQL, any_of, name, text
 from daskscope_service.telemetry.store import MOST_LINES, Line, widened
-from daskscope_service.telemetry.workspace_access import Own, said_by
 
 #: Fields that are no line.
 _BESIDE = frozenset(("start_time_unix_nano", "min", "max"))

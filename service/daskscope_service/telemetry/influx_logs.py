@@ -16,9 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskscope import names
-from daskscope_service.telemetry.influx_rows import OF_SENDER, attributes_of, sender
+from daskscope_service.telemetry.influx_rows import (
+    OF_SENDER,
+    UNNAMED,
+    Own,
+    attributes_of,
+    may_read,
+    said_by,
+    sender,
+)
 from daskscope_service.telemetry.influxql import InfluxQL, any_of, name, text
-from daskscope_service.telemetry.workspace_access import UNNAMED, Own, may_read, said_by
 
 #: What of a row is no attribute.
 _BESIDE = OF_SENDER | {

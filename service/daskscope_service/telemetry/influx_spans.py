@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskscope import names
-from daskscope_service.telemetry.influx_rows import OF_SENDER, attributes_of, sender
+from daskscope_service.telemetry.influx_rows import (
+    OF_SENDER,
+    UNNAMED,
+    Own,
+    attributes_of,
+    may_read,
+    sender,
+)
 from daskscope_service.telemetry.influxql import InfluxQL, any_of, text
 from daskscope_service.telemetry.spans import MOST_SPANS, Span, Trace, span_id_of
-from daskscope_service.telemetry.workspace_access import UNNAMED, Own, may_read
 
 #: Spans that are looked at: those of a computation, from which the weightiest are chosen.
 _MOST_READ = 20_000

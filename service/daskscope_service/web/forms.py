@@ -1,4 +1,4 @@
-"""Forms that people send: small, and no files among them.
+"""Forms that people send: small, and no files among them; and what their fields hold.
 
 What is not a heartbeat or OTLP, which have limits of their own, has ``MAX_BYTES``, form or not.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import IO, Any
 
-from flask import Flask, Request
+from flask import Flask, Request, request
 from werkzeug.formparser import FormDataParser
 
 from daskscope_service.web.problems import Problem
+from daskscope_service.web.template_filters import address
 
 #: The largest body, in bytes, and the most fields of a form.
 MAX_BYTES = 64 * 1024
@@ -49,3 +50,14 @@ class _Parser(FormDataParser):
 
 class _Request(Request):
     form_data_parser_class = _Parser
+
+
+def said(name: str) -> str:
+    """Return what a field of the form that was sent says, without what no text may hold."""
+    return request.form.get(name, "").replace("\0", "").strip()
+
+
+def tidied() -> str | None:
+    """Return this page's address without the fields that were left empty; None if none was."""
+    empty = {name: None for name, value in request.args.items() if not value.strip()}
+    return address(**empty) if empty else None

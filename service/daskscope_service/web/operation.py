@@ -26,7 +26,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 from flask import Response, request
 
-from daskscope_service.web.json_body import json_body
+from daskscope_service.web.body import json_body
 from daskscope_service.web.parameters import Parameter, refuse_unknown
 from daskscope_service.web.problems import Problem
 

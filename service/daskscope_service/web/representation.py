@@ -46,11 +46,6 @@ def page_answer(found: Page) -> Item:
     }
 
 
-def represent_page(found: Page) -> Item:
-    """Return the answer of a list."""
-    return dict(represent(page_answer(found)))
-
-
 def page_url(settings: Settings, endpoint: str, **values: Any) -> str:
     """Return the address of a page of this service, for people."""
     return settings.url + url_for(f"pages.{endpoint}", **values)

@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, audit
 from daskscope_service.services import services
-from daskscope_service.web.csv_table import csv_table, make_columns
+from daskscope_service.web.downloads import csv_table, make_columns
 from daskscope_service.web.parameters import part, refuse_unknown
 
 blueprint = Blueprint("audit_page", __name__)

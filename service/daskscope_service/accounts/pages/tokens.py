@@ -18,7 +18,7 @@ from daskscope_service.accounts.caller import revoke_token as revoke_own
 from daskscope_service.accounts.tokens import LONGEST_LABEL, SCOPES
 from daskscope_service.services import services
 from daskscope_service.web.fields import Unfit
-from daskscope_service.web.form_fields import said
+from daskscope_service.web.forms import said
 from daskscope_service.web.parameters import part, refuse_unknown
 from daskscope_service.web.problems import Problem
 

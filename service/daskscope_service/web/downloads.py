@@ -1,4 +1,4 @@
-"""Tables as CSV, for spreadsheets: one way for all of them.
+"""Files that a page offers: their names, and tables as CSV for spreadsheets.
 
 Times are ISO 8601 in UTC, what is None is left empty, and what is several values is JSON. Columns
 say their unit.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,7 +26,6 @@ from daskscope_service.db.scope import (
     reading,
 )
 from daskscope_service.db.wire import fields_of
-from daskscope_service.web.attachment import attach
 from daskscope_service.web.representation import represent
 from daskscope_service.web.template_filters import address
 
@@ -37,6 +37,9 @@ Columns = Mapping[str, str | Callable[[Item], object]]
 
 #: With one of these a cell would be a formula; in programs of East Asia with a full-width one, too.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+#: Characters of a part of a name: of an id of a cluster, all.
+_LONGEST = 80
 
 
 def make_columns(*parts: str | Columns, of: type | None = None, without: str = "") -> Columns:
@@ -125,3 +128,11 @@ def _cell(value: object) -> object:
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return value
+
+
+def attach(response: Response, *parts: str, ending: str) -> Response:
+    """Have browsers keep ``response`` as the file ``part-part.ending``."""
+    plain = (re.sub("[^A-Za-z0-9._]+", "-", part)[:_LONGEST].strip("-.") for part in parts)
+    name = "-".join(part for part in plain if part)
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}.{ending}"'
+    return response
