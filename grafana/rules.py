@@ -59,6 +59,8 @@ def _increase(metric: Metric) -> str:
     return f'SELECT sum("d") FROM ({steps}) WHERE $timeFilter GROUP BY {_TAGS}'
 
 
+_UNFINISHED_TASKS = _gauge(names.TASK_COUNT, _UNFINISHED)
+
 #: Points per step of two minutes, the mean of the last three steps: 0 after some five minutes
 #: without any. Known for an hour; then the cluster is history.
 _POINTS = Value(
@@ -74,6 +76,10 @@ _SAID = Value("said", _count("", names.LOG_CLUSTER_STARTED, names.LOG_CLUSTER_ST
 
 #: Whether it was at work when it was last heard of: then 0.
 _IDLE = Value("idle", _gauge(names.CLUSTER_IDLE), HOUR)
+
+#: Computations that had begun and not ended when it was last heard of. One whose results are
+#: computed again after its end is none.
+_RUNNING = Value("running", _gauge(names.COMPUTATION_COUNT), HOUR)
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -98,9 +104,7 @@ RULES: tuple[Rule, ...] = (
         title="Computation lost",
         summary=f"{_WHO} fell silent while computations ran",
         severity="critical",
-        # As a client's process ends, its workers end first: tasks whose results went with them wait
-        # to run again, and yet their computations have ended and lose nothing.
-        values=(_POINTS, _SAID, Value("running", _gauge(names.COMPUTATION_COUNT), HOUR)),
+        values=(_POINTS, _SAID, _RUNNING),
         condition="$points == 0 && $said == 1 && $running > 0",
         minutes=2,
         board=pipeline.BOARD,
@@ -112,8 +116,10 @@ RULES: tuple[Rule, ...] = (
         summary=f"{_WHO} was at work, sends nothing any more and did not say that it stopped",
         severity="warning",
         # One without work most likely ended with the process of its client, and nothing is lost.
-        values=(_POINTS, _SAID, _IDLE),
-        condition="$points == 0 && $said == 1 && $idle == 0",
+        # So did one whose only tasks belong to computations that had ended: as a client's process
+        # ends, its workers end first, and what they held waits to be computed again.
+        values=(_POINTS, _SAID, _IDLE, _RUNNING, Value("tasks", _UNFINISHED_TASKS, HOUR)),
+        condition="$points == 0 && $said == 1 && $idle == 0 && ($running > 0 || $tasks == 0)",
         minutes=2,
         board=pipeline.BOARD,
         panel="When each cluster was last heard of",
@@ -174,7 +180,7 @@ RULES: tuple[Rule, ...] = (
         severity="warning",
         values=(
             Value("changed", _sum('spread("gauge")', names.TASK_COUNT), 30 * MINUTE),
-            Value("work", _gauge(names.TASK_COUNT, _UNFINISHED), 3 * MINUTE),
+            Value("work", _UNFINISHED_TASKS, 3 * MINUTE),
             # It was there all that time.
             Value("before", _gauge(names.WORKER_THREADS), 30 * MINUTE, until=25 * MINUTE),
         ),

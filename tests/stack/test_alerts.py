@@ -73,9 +73,7 @@ STORIES = {
         heard=9, processing=always(5), sets_off=("computation-lost", "cluster-silent")
     ),
     # Its workers went before it, and what they held was to be computed again.
-    "gone with the results of what had ended": Story(
-        heard=9, processing=always(5), computations=0, sets_off=("cluster-silent",)
-    ),
+    "gone with the results of what had ended": Story(heard=9, processing=always(5), computations=0),
     # At work without tasks, as in a call of client.run.
     "gone": Story(heard=9, processing=always(0), computations=0, sets_off=("cluster-silent",)),
     "ended without a word": Story(
