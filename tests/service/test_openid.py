@@ -19,8 +19,9 @@ from sqlalchemy import select, update
 from daskscope.errors import ConfigurationError
 from daskscope_service.accounts import members, users
 from daskscope_service.accounts.caller import Caller
+from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
-from daskscope_service.db.engine import make_workspace, writing
+from daskscope_service.db.engine import make_workspace, upgrade_database, writing
 from daskscope_service.settings import Settings
 from tests.oidc_provider import CLIENT_ID, SECRET, Provider, provider
 from tests.service.conftest import NewDatabase
@@ -143,6 +144,45 @@ def test_the_provider_is_asked_with_a_challenge_and_with_nothing_that_is_known(
     assert "HttpOnly" in cookie
     assert "SameSite=Lax" in cookie
     assert "Path=/sign-in/openid" in cookie
+
+
+def test_by_https_no_other_host_can_plant_a_sign_in(
+    idp: Provider, secret: Path, person: dict[str, Any], tmp_path: Path
+) -> None:
+    own = "https://monitor.example"
+    settings = Settings(
+        data_dir=tmp_path,
+        public_url=own,
+        oidc_issuer=idp.issuer,
+        oidc_client_id=CLIENT_ID,
+        oidc_client_secret_file=secret,
+        oidc_role="viewer",
+    )
+    upgrade_database(settings)
+    app = create_app(settings)
+    try:
+        idp.next(**person)
+        browser, victim = app.test_client(), app.test_client()
+        there = browser.get("/sign-in/openid", base_url=own)
+        (cookie,) = there.headers.getlist("Set-Cookie")
+        assert cookie.startswith("__Host-daskscope_openid=")
+        assert {"Secure", "HttpOnly", "Path=/"} <= set(cookie.split("; "))
+        assert "Domain" not in cookie
+        back = requests.get(there.headers["Location"], allow_redirects=False, timeout=30)
+        callback = back.headers["Location"].removeprefix(own)
+        # All that another host of the domain can plant is a cookie of another name.
+        ticket = cookie.partition("=")[2].partition(";")[0]
+        victim.set_cookie("daskscope_openid", ticket, domain="monitor.example")
+        assert victim.get(callback, base_url=own).status_code == 403
+        # That attempt used up neither the state nor the code.
+        let_in = browser.get(callback, base_url=own)
+        assert let_in.status_code == 303
+        gone, session = let_in.headers.getlist("Set-Cookie")[::-1]
+        assert gone.startswith("__Host-daskscope_openid=;")
+        assert "Secure" in gone
+        assert session.startswith("__Host-daskscope_session=")
+    finally:
+        close_app(app)
 
 
 @pytest.mark.parametrize(

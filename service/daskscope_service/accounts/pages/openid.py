@@ -25,6 +25,10 @@ blueprint = Blueprint("openid", __name__)
 _COOKIE = "daskscope_openid"
 _PATH = "/sign-in/openid"
 
+#: Where users come by HTTPS. Browsers take a cookie of such a name from this host alone, and for
+#: all of its paths: else another host of the domain could plant the ticket of a sign-in of its own.
+_SECURE_COOKIE = f"__Host-{_COOKIE}"
+
 logger = logging.getLogger(__name__)
 
 
@@ -77,7 +81,7 @@ def finish() -> ResponseReturnValue:
             provider,
             current_app.config["SETTINGS"],
             state=request.args.get("state", ""),
-            ticket=request.cookies.get(_COOKIE, ""),
+            ticket=request.cookies.get(_cookie()[0], ""),
             code=request.args.get("code", ""),
             user_id=None if session is None else session.user,
             address=request.remote_addr or "",
@@ -88,9 +92,7 @@ def finish() -> ResponseReturnValue:
         return _failed("This sign-in failed or expired. Try again.")
     except NotLetIn as error:
         return _failed(str(error))
-    response = make_response(begin_session(returned.session_id, returned.target))
-    response.delete_cookie(_COOKIE, path=_PATH)
-    return response
+    return _without_ticket(begin_session(returned.session_id, returned.target))
 
 
 def _is_meant() -> bool:
@@ -126,23 +128,35 @@ def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseR
             headers={"Retry-After": str(error.seconds)},
         ) from None
     response = make_response(redirect(begun.url, code=303))
-    settings: Settings = current_app.config["SETTINGS"]
+    name, path, secure = _cookie()
     response.set_cookie(
-        _COOKIE,
+        name,
         begun.ticket,
         max_age=round(openid_sign_in.SECONDS),
-        path=_PATH,
+        path=path,
         httponly=True,
         samesite="Lax",  # it comes along when the provider sends the browser back
-        secure=settings.secure,
+        secure=secure,
     )
     return response
 
 
 def _failed(wrong: str, status: int = 403) -> ResponseReturnValue:
-    response = make_response(sign_in_page("/", status, wrong))
-    response.delete_cookie(_COOKIE, path=_PATH)
+    return _without_ticket(sign_in_page("/", status, wrong))
+
+
+def _without_ticket(answer: ResponseReturnValue) -> ResponseReturnValue:
+    response = make_response(answer)
+    name, path, secure = _cookie()
+    # By the rules of its name, also where it is taken away.
+    response.delete_cookie(name, path=path, secure=secure, httponly=True, samesite="Lax")
     return response
+
+
+def _cookie() -> tuple[str, str, bool]:
+    """Return the name of the ticket's cookie, its path, and whether it is for HTTPS alone."""
+    settings: Settings = current_app.config["SETTINGS"]
+    return (_SECURE_COOKIE, "/", True) if settings.secure else (_COOKIE, _PATH, False)
 
 
 def _provider() -> Provider:
