@@ -9,15 +9,34 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Connection, Engine, and_, select, update
+from sqlalchemy import Engine, bindparam, update
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import cluster
-from daskscope_service.db.schema import token as table
+from daskscope_service.db.schema import cluster, token
+from daskscope_service.db.statements import Lookup
 
 #: Pairs of a cluster and a token that are remembered.
 _REMEMBERED = 20_000
+
+_sender = token.alias("sender")
+
+#: The token that reported a cluster first, what is known of it, and the user of another token.
+_FIRST = (
+    select_in(
+        bindparam("workspace"),
+        cluster,
+        cluster.c.token,
+        token.c.id,
+        token.c.user,
+        token.c.revoked_at,
+        token.c.expires_at,
+        _sender.c.user,
+    )
+    .outerjoin(token, token.c.id == cluster.c.token)
+    .outerjoin(_sender, _sender.c.id == bindparam("sender"))
+    .where(cluster.c.id == bindparam("cluster"))
+)
 
 
 class Senders:
@@ -25,48 +44,40 @@ class Senders:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._first = Lookup(engine.dialect, _FIRST)
         # Hashes, because names of clusters may be long.
         self._known: set[int] = set()
 
-    def may_report(self, workspace: str, cluster_id: str, token: str) -> bool:
-        """Return whether the token of this id may report the cluster of ``workspace``.
+    def may_report(self, workspace: str, cluster_id: str, sender: str) -> bool:
+        """Return whether the token of the id ``sender`` may report the cluster of ``workspace``.
 
         Any token may report a cluster that is not stored, or whose first token is not known.
+
+        It asks the database once for each pair, and again for a pair that it refused: to store a
+        heartbeat costs several times as much.
         """
-        pair = hash((workspace, cluster_id, token))
+        pair = hash((workspace, cluster_id, sender))
         if pair in self._known:
             return True
-        query = select_in(workspace, cluster, cluster.c.token).where(cluster.c.id == cluster_id)
-        with self._engine.connect() as connection:
-            first = connection.execute(query).scalar()
-            if first is None:
-                return True  # and not remembered: another token may be the first to be stored
-            may = first == token or _same_user(connection, first, token)
-            if not may and _in_force(connection, first):
+        found = self._first.first(
+            self._engine, workspace=workspace, cluster=cluster_id, sender=sender
+        )
+        if found is None or found[0] is None:
+            return True  # and not remembered: another token may be the first to be stored
+        first, there, user, revoked_at, expires_at, user_of_sender = found
+        if first != sender and (user is None or user != user_of_sender):
+            expired = expires_at is not None and expires_at <= time.time()
+            if there is not None and revoked_at is None and not expired:
                 return False
-        if not may:
-            self._replace(workspace, cluster_id, first, token)
+            self._replace(workspace, cluster_id, first, sender)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()  # the database answers once more
         self._known.add(pair)
         return True
 
-    def _replace(self, workspace: str, cluster_id: str, first: str, token: str) -> None:
+    def _replace(self, workspace: str, cluster_id: str, first: str, sender: str) -> None:
         whose = (cluster.c.workspace == workspace) & (cluster.c.id == cluster_id)
         with writing(self._engine) as connection:
             connection.execute(
-                update(cluster).where(whose, cluster.c.token == first).values(token=token)
+                update(cluster).where(whose, cluster.c.token == first).values(token=sender)
             )
-
-
-def _same_user(connection: Connection, one: str, other: str) -> bool:
-    query = select(table.c.user).where(table.c.id.in_([one, other]))
-    users = connection.execute(query).scalars().all()
-    return len(users) == 2 and None not in users and users[0] == users[1]
-
-
-def _in_force(connection: Connection, token: str) -> bool:
-    revoked_at, expires_at = table.c.revoked_at, table.c.expires_at
-    lasts = expires_at.is_(None) | (expires_at > time.time())
-    query = select(table.c.id).where(and_(table.c.id == token, revoked_at.is_(None), lasts))
-    return connection.execute(query).first() is not None
