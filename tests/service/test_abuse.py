@@ -8,17 +8,22 @@ import http.client
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import requests
 
 from daskscope.protocol import encode
+from daskscope_service.server import connections, front
 from daskscope_service.server.connections import Connections
+from daskscope_service.server.front import Front
 from daskscope_service.server.reception import SMALL, GoneError, Reception
+from daskscope_service.server.turns import Places, Turns
 from daskscope_service.web.problems import Problem
 from tests.patience import PATIENCE, wait_until
 from tests.service.beats import make_beat, make_cluster
@@ -66,12 +71,28 @@ def head(path: str, *lines: str) -> bytes:
     return "\r\n".join((f"POST {path} HTTP/1.1", "Host: x", *lines, "", "")).encode()
 
 
-def http2_post(path: str, stream: int = 1) -> bytes:
+def http2_post(path: str, more: bytes = b"") -> bytes:
     """Return the headers of a POST with a body that is still to come."""
-    fields = b"\x83" + (b"\x86" if stream else b"")  # :method POST, :scheme http
+    fields = b"\x83\x86"  # :method POST, :scheme http
     for name, value in ((4, path), (1, "x")):  # :path, :authority, each by its number in HPACK
         fields += bytes((name, len(value))) + value.encode()
-    return HTTP2 + len(fields).to_bytes(3) + b"\1\4" + stream.to_bytes(4) + fields
+    fields += more
+    return HTTP2 + len(fields).to_bytes(3) + b"\1\4\0\0\0\1" + fields
+
+
+def http2_status(peer: socket.socket) -> bytes | None:
+    """Return the field :status of an answer as HPACK has it; None if the stream was reset."""
+    received = b""
+    while True:
+        size = 9 + int.from_bytes(received[:3])
+        if len(received) < 9 or len(received) < size:
+            part = peer.recv(65536)
+            assert part
+            received += part
+        elif received[3] in (1, 3):  # headers, or a reset
+            return received[9:10] if received[3] == 1 else None
+        else:
+            received = received[size:]
 
 
 def ask(service: ServiceProcess, path: str) -> requests.Response:
@@ -226,6 +247,172 @@ def _is_closed(peer: socket.socket) -> bool:
         return peer.recv(1) == b""
     except BlockingIOError:
         return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say what has arrived")
+def test_connections_whose_answers_nobody_reads_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_MOST_UNREAD", 1000_000)
+    monkeypatch.setattr(connections, "_FEW_UNREAD", 500_000)
+    listener = socket.create_server(("127.0.0.1", 0))
+    with ExitStack() as stack:
+        stack.enter_context(listener)
+        there = Connections(listener.getsockname()[1], idle=3600, places=100)
+        ends: list[tuple[socket.socket, socket.socket]] = []
+        for address in ("127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.3"):
+            peer = socket.create_connection(listener.getsockname(), source_address=(address, 0))
+            ends.append((stack.enter_context(peer), stack.enter_context(listener.accept()[0])))
+            peer.setblocking(False)
+
+        def answer(number: int, size: int) -> None:
+            name = "{}:{}".format(*ends[number][0].getsockname())
+            there.begin(name)
+            there.end(name, size)
+
+        def stay() -> list[int]:
+            there.round()
+            return [number for number, (peer, _) in enumerate(ends) if not _is_closed(peer)]
+
+        # What by HTTP/2 no one asks the server to send on is in its memory alone.
+        for number in range(4):
+            answer(number, 240_000)
+        # One that has read all of a larger answer is as good as any.
+        reader, writer = ends[4]
+        reader.setblocking(True)
+        threading.Thread(target=writer.sendall, args=(bytes(900_000),)).start()
+        for _ in range(9):
+            assert len(reader.recv(100_000, socket.MSG_WAITALL)) == 100_000
+        reader.setblocking(False)
+        answer(4, 900_000)
+        assert stay() == [0, 1, 2, 3, 4]
+        # One too much, of those who have most: they go until half of it is left.
+        answer(0, 100_000)
+        there.begin("{}:{}".format(*ends[1][0].getsockname()))  # with a request, or without
+        assert stay() == [2, 3, 4]
+
+
+def test_an_address_may_have_as_many_places_as_are_free() -> None:
+    places = Places(6, "are here")
+    with ExitStack() as stack:
+
+        def take(address: str) -> bool:
+            with contextlib.suppress(Problem):
+                stack.enter_context(places.place(address))
+                return True
+            return False
+
+        assert [take("a") for _ in range(4)] == [True, True, True, False]
+        assert [take("b") for _ in range(3)] == [True, True, False]
+        assert take("c")
+    with places.place("b"):
+        pass
+
+
+def test_requests_that_wait_get_their_turn_address_by_address() -> None:
+    order: list[str] = []
+
+    async def run() -> None:
+        turns = Turns(1)
+        goes_on = asyncio.Event()
+
+        async def ask(who: str) -> None:
+            async with turns.turn(who[0]):
+                order.append(who)
+                await goes_on.wait()
+
+        asked = [
+            asyncio.create_task(ask(who)) for who in ("a1", "a2", "a3", "gone", "a4", "b1", "c1")
+        ]
+        await asyncio.sleep(0)  # each waits, or has its turn
+        asked[3].cancel()
+        goes_on.set()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    asyncio.run(run())
+    assert order == ["a1", "a2", "b1", "c1", "a3", "a4"]
+
+
+def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front, "_MOST_WAITING", 12)
+    goes_on = threading.Event()
+    order: list[str] = []
+
+    def app(environ: Any, start: Any) -> list[bytes]:
+        goes_on.wait()
+        order.append(environ["REMOTE_ADDR"])
+        start("200 OK", [])
+        return []
+
+    async def at_once(*_: object) -> None:
+        return None
+
+    async def run() -> list[int]:
+        there = Front(
+            app,
+            threads=1,
+            limits={},
+            may_send=lambda _: False,
+            at_once=at_once,
+            connections=Connections(1, idle=3600, places=100),
+        )
+        addresses = [*["192.0.2.1"] * 8, "192.0.2.2", *["2001:db8::1"] * 2, "2001:db8::2"]
+        asked, under_way = list[Answered](), list[asyncio.Task[None]]()
+        for number, address in enumerate(addresses):
+            scope = SimpleNamespace(
+                headers={},
+                authority="x",
+                server="127.0.0.1:1",
+                client=f"[{address}]:{number}" if ":" in address else f"{address}:{number}",
+                http_version="1.1",
+                scheme="http",
+                method="GET",
+                path="/",
+                query_string="",
+            )
+            asked.append(Answered())
+            under_way.append(asyncio.create_task(there.__rsgi__(scope, asked[-1])))
+        await asyncio.sleep(0)
+        refused = [one.status for one in asked if one.status]
+        goes_on.set()
+        await asyncio.gather(*under_way)
+        await asyncio.to_thread(there.close)
+        return refused
+
+    # Of twelve places it has half, and no one else is refused.
+    assert asyncio.run(run()) == [503, 503]
+    ours, other, network = "192.0.2.1", "192.0.2.2", "2001:db8::"
+    assert order[:2] == [ours] * 2  # they had a thread, or the next one, before others came
+    # A network of IPv6 is one address.
+    assert order[2:5] == [ours, other, f"{network}1"]
+    assert order[5:7] == [ours, f"{network}1"]
+    assert order[7:9] == [ours, f"{network}2"]
+
+
+class Answered:
+    """A request of RSGI without a body."""
+
+    status = 0
+
+    def response_bytes(self, status: int, _headers: object, _content: bytes) -> None:
+        self.status = status
+
+
+def test_what_is_no_body_is_refused_in_words(service: ServiceProcess, peers: ExitStack) -> None:
+    for body in (b"zz\r\na\r\n", b"-1\r\na\r\n", b"1;" + b"x" * 30_000 + b"\r\na\r\n"):
+        peer = connect(service, peers)
+        form = f"Content-Type: {FORM}"
+        peer.sendall(head("/sign-in", form, "Transfer-Encoding: chunked") + body)
+        assert peer.recv(12) == b"HTTP/1.1 400"
+    # As HTTP/2 lets lengths through: several that are equal, or none at all.
+    for lengths in (["3", "3"], [""]):
+        peer = connect(service, peers, "h2")
+        fields = b"".join(
+            b"\0\x0econtent-length" + bytes([len(one)]) + one.encode() for one in lengths
+        )
+        peer.sendall(http2_post("/sign-in", fields) + b"\0\0\3\0\1\0\0\0\1a=1")
+        assert http2_status(peer) in (b"\x8c", None)  # 400, or a stream that is reset
+    assert "Traceback" not in service.output
 
 
 @pytest.mark.slow

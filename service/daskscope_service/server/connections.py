@@ -2,8 +2,13 @@
 
 The server closes one whose headers do not end, and HTTP/1 that asks nothing more. It leaves open
 whoever connects and sends nothing, and HTTP/2 that asks nothing. The kernel knows all of them by
-the process's open files, and :class:`~daskscope_service.front.Front` which of them have a request.
-Only Linux lists them by numbers that no two have (``/proc``): elsewhere, none is closed here.
+the process's open files, and :class:`~daskscope_service.server.front.Front` which of them have a
+request. Only Linux lists them by numbers that no two have (``/proc``): elsewhere, none is closed
+here.
+
+Whoever asks for much and reads nothing of it has the server hold all of that in memory. By HTTP/2
+even the kernel does not see it, so it is counted here: what was answered to a connection, less what
+its other side has acknowledged.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ import fcntl
 import os
 import socket
 import stat
+import struct
+import sys
 import termios
 import time
 from collections import Counter
@@ -21,8 +28,10 @@ from dataclasses import dataclass
 
 _OPEN_FILES = "/proc/self/fd"
 
-#: Seconds between two rounds: one takes some 5 µs for each connection.
+#: Seconds between two rounds: one takes some 5 µs for each connection. Sooner once so many bytes
+#: were answered.
 _INTERVAL = 5.0
+_ANSWERED = 64 * 1024 * 1024
 
 #: A reader of an answer that is still under way gets so many times as long.
 _READING = 10
@@ -31,12 +40,26 @@ _READING = 10
 #: until the second one is.
 _FULL, _ENOUGH = 3 / 4, 1 / 2
 
+#: Bytes that may wait to be read on all connections; where more wait, connections are closed until
+#: the second number waits. What waits on one counts from the third on.
+_MOST_UNREAD, _FEW_UNREAD, _MUCH_OF_ONE = 256 * 1024 * 1024, 128 * 1024 * 1024, 16 * 1024
+
+#: Where ``tcpi_bytes_acked`` is in Linux's ``tcp_info``.
+_ACKNOWLEDGED = struct.Struct("=120xQ")
+
 
 @dataclass(slots=True)
 class _Connection:
     peer: str
     address: str
     since: float
+    answered: int = 0
+    #: What of it is known to have arrived.
+    read: int = 0
+
+    @property
+    def unread(self) -> int:
+        return self.answered - self.read
 
 
 class Connections:
@@ -49,33 +72,46 @@ class Connections:
         self._port = port
         self._idle = idle
         self._places = places
-        #: Seconds between two rounds.
-        self.interval = min(_INTERVAL, idle)
+        #: Seconds between two looks.
+        self.interval = min(1.0, idle)
+        self._due = time.monotonic() + min(_INTERVAL, idle)
         #: By the inode of the socket, for the number of an open file is soon that of another one.
         self._known: dict[int, _Connection] = {}
         self._requests: Counter[str] = Counter()
         self._used: dict[str, float] = {}
+        self._answered: Counter[str] = Counter()
+        self._bytes = 0
 
     def begin(self, peer: str) -> None:
         """Note that a request of ``peer``, an address with its port, is here."""
         self._requests[peer] += 1
 
-    def end(self, peer: str) -> None:
-        """Note that one is answered."""
+    def end(self, peer: str, answered: int) -> None:
+        """Note that one is answered, with so many bytes."""
+        self._answered[peer] += answered
+        self._bytes += answered
         self._used[peer] = time.monotonic()
         self._requests[peer] -= 1
         if not self._requests[peer]:
             del self._requests[peer]
 
+    def look(self) -> None:
+        """Do a round if it is time for one."""
+        if time.monotonic() >= self._due or self._bytes > _ANSWERED:
+            self._due = time.monotonic() + min(_INTERVAL, self._idle)
+            self.round()
+
     def round(self) -> None:
-        """Close what has carried no request for too long."""
+        """Close what has carried no request for too long, and whoever reads no answers."""
         if not os.path.isdir(_OPEN_FILES):
             return
         now = time.monotonic()
         # What is noted while this looks is left to the next round.
         used, self._used = self._used, {}
+        answered, self._answered, self._bytes = self._answered, Counter(), 0
         open_files = self._look(now)
         for connection in self._known.values():
+            connection.answered += answered[connection.peer]
             at = used.get(connection.peer)
             if at is not None:
                 connection.since = max(connection.since, at)
@@ -85,8 +121,8 @@ class Connections:
             if self._known[inode].peer not in self._requests
             and self._known[inode].peer not in self._used
         }
-        for inode in self._too_long(unused, now):
-            _close(unused[inode], inode)
+        for inode in {*self._too_long(unused, now), *self._unread(open_files)}:
+            _close(open_files[inode], inode)
 
     def _look(self, now: float) -> dict[int, int]:
         """Return the open file of each connection, by its inode."""
@@ -122,6 +158,28 @@ class Connections:
         )
         yield from crowd[: len(known) - int(self._places * _ENOUGH)]
 
+    def _unread(self, files: dict[int, int]) -> Iterable[int]:
+        """Return the inodes of those to close, for what waits to be read on them."""
+        much: list[int] = []
+        of_address: Counter[str] = Counter()
+        for inode, connection in self._known.items():
+            if connection.unread > _MUCH_OF_ONE:
+                acknowledged = _acknowledged(files[inode])
+                connection.read = max(connection.read, min(acknowledged, connection.answered))
+                if connection.unread > _MUCH_OF_ONE:
+                    much.append(inode)
+                    of_address[connection.address] += connection.unread
+        waits = of_address.total()
+        if waits <= _MOST_UNREAD:
+            return
+        known = self._known
+        much.sort(key=lambda one: (-of_address[known[one].address], -known[one].unread))
+        for inode in much:
+            if waits <= _FEW_UNREAD:
+                return
+            waits -= known[inode].unread
+            yield inode
+
 
 def _peer(file: int, port: int) -> tuple[str, str] | None:
     """Return whom a socket is connected to, with its port and without; None if not to ``port``."""
@@ -140,6 +198,15 @@ def _unsent(file: int) -> int:
         answer = fcntl.ioctl(file, termios.TIOCOUTQ, b"\0" * 4)
         return int.from_bytes(answer, "little")
     return 0
+
+
+def _acknowledged(file: int) -> int:
+    """Return how many bytes the peer has acknowledged so far; very many if nobody knows."""
+    with contextlib.suppress(OSError, struct.error), socket.socket(fileno=os.dup(file)) as copy:
+        known = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        (acknowledged,) = _ACKNOWLEDGED.unpack_from(known)
+        return int(acknowledged)
+    return sys.maxsize
 
 
 def _close(file: int, inode: int) -> None:

@@ -2,7 +2,8 @@
 
 The application is a WSGI one, so each request in it takes one of a few threads. Nobody may hold
 one by sending slowly, or by reading slowly. So a request is received here, on an event loop, and an
-answer leaves from here; only between the two it takes a thread. Whether the service lives is
+answer leaves from here; only between the two it takes a thread. Requests of different addresses
+take turns for threads, so one that sends many keeps no other waiting. Whether the service lives is
 answered here as well, and whether it is ready, by threads of their own: a busy service is not a
 dead one.
 """
@@ -12,29 +13,37 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
+from sqlalchemy.exc import DBAPIError
+
+from daskscope_service.accounts.login_rate_limit import network
 from daskscope_service.ingest.fast_path import Answer
 from daskscope_service.periodic import PeriodicTask
 from daskscope_service.server.connections import Connections
 from daskscope_service.server.reception import SMALL, GoneError, Reception, Refusal, drain
+from daskscope_service.server.turns import Places, Turns
 from daskscope_service.web import problems
 from daskscope_service.web.problems import Problem
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
-#: Requests that are here at a time, those that wait for a thread included.
-_MOST_REQUESTS = 2000
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
-#: Those of one address whose bodies have not arrived yet. It is a proxy's address, too.
-_MOST_OF_ONE = _MOST_REQUESTS // 2
+#: Requests that are being received, and requests that wait for a thread or have one, at a time.
+_MOST_ARRIVING = 2000
+_MOST_WAITING = 2000
 
 #: Where no body is expected, and every answer is wanted at once.
 _ALIVE, _READY = "/healthz", "/readyz"
+
+#: What takes turns: an address, or a network of IPv6, all of which one person has.
+_who = lru_cache(maxsize=4096)(network)
 
 
 class Front:
@@ -70,12 +79,12 @@ class Front:
         self._limits = limits
         self._may_send = may_send
         self._reception = Reception()
-        self._threads = ThreadPoolExecutor(threads, "daskscope-request")
-        self._aside = ThreadPoolExecutor(2, "daskscope-ready")
+        self._threads = _Threads(threads, "daskscope-request")
+        self._aside = _Threads(2, "daskscope-ready")
         self._connections = connections
-        self._closing = PeriodicTask("connections", connections.round, connections.interval)
-        self._here = 0
-        self._sending: Counter[str] = Counter()
+        self._closing = PeriodicTask("connections", connections.look, connections.interval)
+        self._arriving = Places(_MOST_ARRIVING, "have not arrived as a whole yet")
+        self._waiting = Places(_MOST_WAITING, "wait for their answers")
         self._environ: WSGIEnvironment = {
             "SCRIPT_NAME": "",
             "wsgi.errors": sys.stderr,
@@ -89,8 +98,8 @@ class Front:
     def close(self) -> None:
         """Wait for the requests that are being answered, and end the threads."""
         self._closing.close()
-        self._threads.shutdown()
-        self._aside.shutdown()
+        self._threads.close()
+        self._aside.close()
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close: the server calls this once no more requests come."""
@@ -98,81 +107,99 @@ class Front:
 
     async def __rsgi__(self, scope: Any, request: Any) -> None:
         """Answer a request."""
-        if self._here >= _MOST_REQUESTS and scope.path != _ALIVE:
-            request.response_bytes(*_BUSY)
-            return
-        self._here += 1
         self._connections.begin(scope.client)
+        sent = 0
         try:
-            await self._handle(scope, request)
+            sent = await self._handle(scope, request)
+        except Problem as problem:
+            sent = _send(request, _refusal(problem))
         except GoneError:
-            return
+            # Perhaps it is not gone, and what it sent is no body of HTTP.
+            _send(request, _refusal(Problem(400, "The request's body broke off.")))
         finally:
-            self._connections.end(scope.client)
-            self._here -= 1
+            self._connections.end(scope.client, sent)
 
-    async def _handle(self, scope: Any, request: Any) -> None:
+    async def _handle(self, scope: Any, request: Any) -> int:
+        """Answer a request; return how many bytes the answer has."""
         environ = self._environ | environ_of(scope)
-        path = environ["PATH_INFO"]
+        path, who = environ["PATH_INFO"], _who(environ["REMOTE_ADDR"])
         if path == _ALIVE:
             environ["wsgi.input"] = io.BytesIO()
-            request.response_bytes(*_call(self._app, environ))
-            return
+            return _send(request, _call(self._app, environ))
         threads = self._aside if path == _READY else self._threads
         length, body = _length_of(environ), b""
         if length == 0:
             environ["wsgi.input"] = io.BytesIO()
-            await _run(threads, self._app, environ, request)
-            return
+            with self._waiting.place(who):
+                return await threads.run(who, _respond, self._app, environ, request, False)
         try:
-            limit = await self._limit(path, environ, length)
-            body = await self._receive(environ, request, length, limit)
+            with self._arriving.place(who):
+                limit = await self._limit(path, environ, length, who)
+                body = await self._receive(environ, request, length, limit)
+                if length is not None and length <= SMALL:
+                    answer = await self._at_once(environ, body)
+                    if answer is not None:
+                        return _send(request, answer)
         except Problem as problem:
             environ["wsgi.input"] = Refusal(problem)
-            await _run(threads, self._app, environ, request, last=scope.http_version != "2")
-            return
-        if length is not None and length <= SMALL:
-            answer = await self._at_once(environ, body)
-            if answer is not None:
-                request.response_bytes(*answer)
-                return
+            last = scope.http_version != "2"
+            with self._waiting.place(who):
+                return await threads.run(who, _respond, self._app, environ, request, last)
         environ["wsgi.input"] = io.BytesIO(body)
         if length is None:
             environ["CONTENT_LENGTH"] = str(len(body))
         try:
-            await _run(threads, self._app, environ, request)
+            with self._waiting.place(who):
+                return await threads.run(who, _respond, self._app, environ, request, False)
         finally:
             self._reception.give_back(body)
 
     async def _receive(
         self, environ: WSGIEnvironment, request: Any, length: int | None, limit: int
     ) -> bytes:
-        """Receive a body, unless one address takes the places of all others."""
-        address, path = environ["REMOTE_ADDR"], environ["PATH_INFO"]
         version = environ["SERVER_PROTOCOL"].removeprefix("HTTP/")
-        if self._sending[address] >= _MOST_OF_ONE:
-            raise _too_many_of_one()
-        self._sending[address] += 1
         try:
             return await self._reception.receive(request, length, limit, version)
         except Problem:
             if "HTTP_EXPECT" not in environ:  # else it sends nothing until it is asked to
-                await drain(request, self._limits.get(path, SMALL))
+                await drain(request, self._limits.get(environ["PATH_INFO"], SMALL))
             raise
-        finally:
-            self._sending[address] -= 1
-            if not self._sending[address]:
-                del self._sending[address]
 
-    async def _limit(self, path: str, environ: WSGIEnvironment, length: int | None) -> int:
+    async def _limit(
+        self, path: str, environ: WSGIEnvironment, length: int | None, who: str
+    ) -> int:
         """Return how many bytes of a body are received."""
         limit = self._limits.get(path, SMALL)
         if limit > SMALL and (length is None or length > SMALL):
             shown = environ.get("HTTP_AUTHORIZATION", "")
-            loop = asyncio.get_running_loop()
-            if not await loop.run_in_executor(self._threads, self._may_send, shown):
-                return SMALL
+            try:
+                if not await self._threads.run(who, self._may_send, shown):
+                    return SMALL
+            except DBAPIError:
+                raise Problem(
+                    503,
+                    "The database does not answer at the moment; send this again.",
+                    headers={"Retry-After": "5"},
+                ) from None
         return limit
+
+
+class _Threads:
+    """Threads for requests, of addresses that take turns."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(number, name)
+        # A thread that is done finds another request, and need not wait for the event loop.
+        self._turns = Turns(2 * number)
+
+    async def run(self, who: str, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Return what a call comes to, in a thread."""
+        async with self._turns.turn(who):
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call, *args)
+
+    def close(self) -> None:
+        """Wait for what is under way, and end the threads."""
+        self._pool.shutdown()
 
 
 def environ_of(scope: Any) -> WSGIEnvironment:
@@ -207,29 +234,26 @@ def _length_of(environ: WSGIEnvironment) -> int | None:
     """Return the bytes of the body; None if it is not said how many there are."""
     text = environ.get("CONTENT_LENGTH")
     if text is not None:
-        return int(text)  # the server refuses what is no number
+        # Several equal ones, or none, pass the server.
+        if not (text.isascii() and text.isdigit()):
+            raise Problem(400, "Content-Length must be one whole number.")
+        return int(text)
     if environ["SERVER_PROTOCOL"] != "HTTP/2" and "HTTP_TRANSFER_ENCODING" not in environ:
         return 0
     return None
 
 
-async def _run(
-    threads: Executor,
-    app: WSGIApplication,
-    environ: WSGIEnvironment,
-    request: Any,
-    *,
-    last: bool = False,
-) -> None:
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(threads, _respond, app, environ, request, last)
-
-
-def _respond(app: WSGIApplication, environ: WSGIEnvironment, request: Any, last: bool) -> None:
+def _respond(app: WSGIApplication, environ: WSGIEnvironment, request: Any, last: bool) -> int:
     status, headers, content = _call(app, environ)
     if last:
         headers = [*headers, ("Connection", "close")]
-    request.response_bytes(status, headers, content)
+    return _send(request, (status, headers, content))
+
+
+def _send(request: Any, answer: Answer) -> int:
+    """Send an answer, and return how many bytes it has."""
+    request.response_bytes(*answer)
+    return len(answer[2])
 
 
 def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
@@ -250,19 +274,7 @@ def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
     return began[0], began[1], content
 
 
-def _too_many_of_one() -> Problem:
-    return Problem(
-        503,
-        f"{_MOST_OF_ONE} requests of your address have not arrived as a whole yet; send this "
-        "again.",
-        headers={"Retry-After": "5"},
-    )
-
-
-_BUSY = (
-    503,
-    [("Content-Type", problems.CONTENT_TYPE), ("Retry-After", "5")],
-    problems.document(
-        Problem(503, "More requests arrive than the service can answer; send this again."), None
-    ),
-)
+def _refusal(problem: Problem) -> Answer:
+    """Return the answer to what is refused without a thread."""
+    kind = ("Content-Type", problems.CONTENT_TYPE)
+    return problem.status, [kind, *problem.headers.items()], problems.document(problem, None)
