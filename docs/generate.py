@@ -29,6 +29,8 @@ from daskscope_service.api.openapi import document
 from daskscope_service.application import PROGRAMS
 from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.ingest.beat_schema import ROWS
+from daskscope_service.insight.findings.rules import MOST_SHOWN, RULES
+from daskscope_service.insight.findings.thresholds import TABLE
 from daskscope_service.settings import Settings, option
 from daskscope_service.web.parameters import LIST
 
@@ -342,6 +344,51 @@ def api() -> str:
     )
 
 
+_FINDINGS = """\
+# Findings
+
+The first sentence of a computation's or a cluster's page names the cause, with the numbers that
+prove it, what to do, and what that saves. The same is in the answers of the [API](api.md)
+(`headline`, `findings`), in `daskscope.why(id)`, `daskscope.list_findings()` and
+`daskscope why ID`.
+
+The service makes findings of what clusters sent: at a computation's end, and each minute while it
+runs. `daskscope findings rebuild` has them made anew.
+
+- A cause suppresses its effects. At most {shown} findings are shown.
+- A finding that cost less than 30 thread-seconds, or 1 % of the computation's, is a *notice*: its
+  page names the cause, and nobody is alarmed.
+- There is no advice on the speed of a computation that failed before half of its tasks were done.
+- A rule whose signal was not measured finds nothing. `not_measured` of an answer says what it
+  lacked: most often the time series, because OTLP is off, or because other computations ran at the
+  same time.
+- Where nothing stands out, the page says how much of the time the threads computed.
+
+The rules follow in the order in which causes are named.
+
+{rules}
+## Thresholds
+
+{thresholds}"""
+
+
+def findings() -> str:
+    """Return docs/findings.md."""
+    sections = []
+    for rule in RULES:
+        text = inspect.cleandoc(rule.judge.__doc__ or "")
+        text = re.sub(r"^(How it is found|What to do|Example):", r"**\1:**", text, flags=re.M)
+        explains = sorted(rule.explains)
+        effects = f"\n\nIt explains: {_codes(explains)}." if explains else ""
+        sections.append(f"## {rule.name}\n\n{text}{effects}\n")
+    rows = ((f"`{one.name}`", f"{one.value:g} {one.unit}", one.source) for one in TABLE)
+    return _GENERATED.format(source="insight/findings") + _FINDINGS.format(
+        shown=MOST_SHOWN,
+        rules="\n".join(sections),
+        thresholds=_table(("threshold", "value", "where it is from"), rows),
+    )
+
+
 def _kind(schema: dict[str, Any]) -> str:
     """Return a JSON schema in words."""
     if "$ref" in schema:
@@ -422,6 +469,7 @@ def pages() -> dict[Path, str]:
         HERE / "configuration.md": configuration(),
         HERE / "telemetry.md": telemetry(),
         HERE / "api.md": api(),
+        HERE / "findings.md": findings(),
     }
 
 

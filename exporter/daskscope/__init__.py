@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         list_computations,
         list_events,
         list_exceptions,
+        list_findings,
+        why,
     )
     from daskscope.errors import (
         AccessDenied,
@@ -54,7 +56,9 @@ __all__ = [
     "list_computations",
     "list_events",
     "list_exceptions",
+    "list_findings",
     "register",
+    "why",
 ]
 
 # Where each name lives. Looked up when it is used: the service shares ``daskscope.protocol`` and
@@ -63,7 +67,7 @@ _HOMES = {
     "Explanation": "daskscope.explanation.report",
     "explain": "daskscope.inspection",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
-    "close": "daskscope.api",
+    **dict.fromkeys(("close", "why"), "daskscope.api"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
 }
 

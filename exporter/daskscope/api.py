@@ -2,6 +2,9 @@
 
 Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
 ``pandas.DataFrame(list_clusters())`` is ready to use. What was not measured is None.
+
+Over 400 lines: half of them are the docstrings that users read, of questions that are all asked in
+one way.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ from urllib.parse import quote
 import requests
 from dask.utils import parse_timedelta
 
-from daskscope.api_types import Cluster, Computation, Event, ExceptionGroup, ShutdownCommand
+from daskscope.api_types import (
+    Cluster,
+    Computation,
+    Event,
+    ExceptionGroup,
+    Explanation,
+    ListedFinding,
+    ShutdownCommand,
+)
 from daskscope.config import settings
 from daskscope.containment import contain
 from daskscope.delivery import http_errors
@@ -122,6 +133,41 @@ def list_events(
     :func:`list_clusters`.
     """
     return cast(list[Event], _items("events", limit, since=since, cluster=cluster_id))
+
+
+def list_findings(
+    since: Since = "7 days",
+    user: str | None = None,
+    cluster_id: str | None = None,
+    *,
+    rule: str | None = None,
+    severity: str | None = None,
+    limit: int | None = None,
+) -> list[ListedFinding]:
+    """Return the causes that the service found, of work that began since then, newest first.
+
+    Each has ``rule``, ``severity`` (critical, warning, notice), ``sentence``, ``evidence``,
+    ``actions``, ``saving``, ``cluster``, ``computation`` (None: of the cluster) and ``url``:
+    :class:`daskscope.api_types.ListedFinding` has them all. One with ``suppressed_by`` is an effect
+    of another. Raises as :func:`list_clusters`.
+    """
+    filters = {"user": user, "cluster": cluster_id, "rule": rule, "severity": severity}
+    return cast(list[ListedFinding], _items("findings", limit, since=since, **filters))
+
+
+def why(id: str) -> Explanation:
+    """Return what became of a cluster or a computation, by its id, and why.
+
+    ``headline`` is the first sentence of its page; ``findings`` have the evidence, what to do and
+    what that saves. Raises as :func:`list_clusters`, and NotFound where there is no such id.
+    """
+    _check_text("id", id)
+    with _service() as service:
+        answer = service.answer("GET", f"findings/{quote(id, safe='')}")
+        if not isinstance(answer.get("findings"), list):
+            raise service.no_service()
+        findings = [service.with_datetimes(one) for one in answer["findings"]]
+        return cast(Explanation, answer | {"findings": findings})
 
 
 def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> ShutdownCommand:

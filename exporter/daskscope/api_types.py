@@ -197,6 +197,31 @@ class Finding(TypedDict):
     suppressed_by: str | None
 
 
+class ListedFinding(Finding):
+    """A finding that is stored. The service made it at ``found_at``; ``url`` is its page."""
+
+    cluster_name: str
+    found_at: datetime
+    url: str
+
+
+class Explanation(TypedDict):
+    """What became of a cluster or a computation, and why.
+
+    ``headline`` says it; ``findings`` come with the cause that it names first. ``not_measured``
+    says by rule what it needed and was not measured. ``url`` is the subject's page.
+    """
+
+    subject: Literal["computation", "cluster"]
+    cluster: str
+    computation: str | None
+    status: str
+    headline: str
+    findings: list[Finding]
+    not_measured: dict[str, str]
+    url: str
+
+
 class _Explained(TypedDict):
     headline: str
     findings: list[Finding]

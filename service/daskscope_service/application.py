@@ -25,6 +25,8 @@ from daskscope_service.costs import usage_page as usage
 from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import key_register
 from daskscope_service.db.engine import alone, open_database
+from daskscope_service.findings import api as findings
+from daskscope_service.findings.evaluator import ROUND_SECONDS, Evaluator
 from daskscope_service.ingest import heartbeat_api as heartbeats
 from daskscope_service.ingest import otlp_api as otlp
 from daskscope_service.ingest.fast_path import HeartbeatFastPath
@@ -109,7 +111,19 @@ _HTTPS_ALONE = ("Strict-Transport-Security", "max-age=31536000")
 
 #: What programs talk to.
 PROGRAMS = (
-    *(heartbeats, otlp, reads, traces, commands, policies, targets, budget, prices, retention),
+    *(
+        heartbeats,
+        otlp,
+        reads,
+        findings,
+        traces,
+        commands,
+        policies,
+        targets,
+        budget,
+        prices,
+        retention,
+    ),
     *(tokens, workspaces, login, openapi, health, metrics),
     report_api,
 )
@@ -200,7 +214,7 @@ def _start(
         series=series,
         spans=spans,
         read_logs=read_logs,
-        background=_background(settings, engine, quotas, sender, instruments),
+        background=_background(settings, engine, series, quotas, sender, instruments),
     )
 
 
@@ -218,12 +232,18 @@ def _readers(settings: Settings, engine: Engine) -> tuple[SeriesStore, SpanReade
 
 
 def _background(
-    settings: Settings, engine: Engine, quotas: Quotas, sender: Sender, instruments: ServiceMetrics
+    settings: Settings,
+    engine: Engine,
+    series: SeriesStore,
+    quotas: Quotas,
+    sender: Sender,
+    instruments: ServiceMetrics,
 ) -> tuple[Closing, ...]:
     """Start the periodic tasks, and return them in the order in which they end."""
     notifier = Notifier(
         engine, sender, url=settings.url, silent_after=settings.silent_after, up_since=time.time()
     )
+    evaluator = Evaluator(engine, series, settings.silent_after)
     enforce = functools.partial(patrol, engine, settings.silent_after)
     return (
         PeriodicTask("policies", enforce, _PATROL_SECONDS),
@@ -231,6 +251,7 @@ def _background(
         notifier,
         PeriodicTask("forgetting", functools.partial(prune, engine), _PRUNE_SECONDS),
         PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
+        PeriodicTask("findings", evaluator.round, ROUND_SECONDS),
         PeriodicTask("counting", quotas.round, QUOTA_SECONDS),
         removal(engine, interval=settings.retention_interval, instruments=instruments),
     )

@@ -120,6 +120,11 @@ class Lease:
                 .values(holder=None, **values)
             )
 
+    def forget(self) -> None:
+        """Have the work done as if it had never been."""
+        with writing(self._engine) as connection:
+            connection.execute(update(table).where(table.c.name == self._name).values(done_at=None))
+
     def _hold(self, condition: object) -> bool:
         with writing(self._engine) as connection:
             found = connection.execute(

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
+from datetime import datetime
 from typing import Any
 
+import dask
 import pytest
 import requests
+from click.testing import CliRunner
+from sqlalchemy import select, update
 
+import daskscope
 from daskscope.names import DURATION_BOUNDS
+from daskscope_service.cli.main import cli
+from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
+from daskscope_service.findings.evaluator import mark_all
+from daskscope_service.retention.removal import remove_keys
+from tests.patience import wait_until
 from tests.service.beats import (
     make_beat,
     make_cluster,
@@ -28,6 +40,7 @@ pytestmark = pytest.mark.sqlite
 WORKSPACE = "findings"
 NOW = time.time()
 CLUSTER = "Scheduler-findings"
+STATUS = make_status(threads=4, peak_threads=4, workers=2, peak_workers=2)
 
 
 def seconds_ago(begin: float, end: float) -> dict[str, Any]:
@@ -82,7 +95,7 @@ def reader(shared_service: ServiceProcess) -> Reader:
     }
     beat = make_beat(
         make_cluster(CLUSTER, started_at=NOW - 600),
-        status=make_status(threads=4, peak_threads=4, workers=2, peak_workers=2),
+        status=STATUS,
         computations=(
             make_computation("tiny", **seconds_ago(500, 483.6), **tiny),
             make_computation("died", **seconds_ago(300, 280) | {"status": "erred"}, **died),
@@ -145,3 +158,126 @@ def test_a_cluster_names_what_happened_on_it(reader: Reader) -> None:
     found = reader.answer(f"clusters/{CLUSTER}")
     assert [one["rule"] for one in found["findings"]] == ["out-of-memory"]
     assert found["not_measured"]["over-provisioned-memory"]
+
+
+# --- what is stored -------------------------------------------------------------------------------
+
+
+def stored(reader: Reader, **parameters: str) -> list[Any]:
+    found: list[Any] = reader.answer("findings", **parameters)["items"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def listed(reader: Reader) -> list[Any]:
+    """Return the findings of the workspace, once the service has made them in the background."""
+
+    def all_there() -> list[Any] | None:
+        found = stored(reader)
+        return found if {one["subject"] for one in found} == {"computation", "cluster"} else None
+
+    return wait_until(all_there, seconds=90)
+
+
+def test_findings_are_made_in_the_background_and_listed(reader: Reader, listed: list[Any]) -> None:
+    assert [(one["rule"], one["subject"]) for one in listed] == [
+        ("out-of-memory", "computation"),
+        ("failed", "computation"),
+        ("tiny-tasks", "computation"),
+        ("out-of-memory", "cluster"),
+    ]
+    tiny = listed[2]
+    assert tiny["sentence"].startswith("Its 15,000 tasks took 40 µs each")
+    assert tiny["url"].endswith(f"/clusters/{CLUSTER}/computations/tiny")
+    assert tiny["saving"]["high"] == pytest.approx(15, abs=0.1)
+    assert [one["rule"] for one in stored(reader, severity="critical", rule="failed")] == ["failed"]
+    assert stored(reader, user="nobody") == []
+    first = reader.answer("findings", limit="3")
+    rest = reader.answer("findings", limit="3", cursor=first["next"])
+    assert first["items"] + rest["items"] == listed
+
+
+def test_nothing_is_due_once_it_was_judged_and_anything_new_is(
+    reader: Reader, listed: list[Any], shared_service: ServiceProcess
+) -> None:
+    def due() -> set[str]:
+        table = schema.computation
+        query = select(table.c.id).where(
+            table.c.workspace == WORKSPACE, table.c.judge_at <= time.time()
+        )
+        with shared_service.engine.connect() as connection:
+            return set(connection.execute(query).scalars())
+
+    wait_until(lambda: not due(), seconds=60)
+    retried = make_computation(
+        "retried", **seconds_ago(200, 190), completed=60, erred=0, retried=120, tasks=60,
+        states={"memory": 60},
+    )  # fmt: skip
+    beat = make_beat(make_cluster(CLUSTER), seq=2, status=STATUS, computations=(retried,))
+    assert post(reader.url, reader.token, beat).ok
+    wait_until(lambda: stored(reader, rule="retries"), seconds=60)
+
+
+def test_a_program_and_the_command_line_are_told_why(reader: Reader, listed: list[Any]) -> None:
+    with dask.config.set({"daskscope.endpoint": reader.url, "daskscope.token": reader.token}):
+        found = daskscope.why("tiny")
+        assert (found["subject"], found["cluster"]) == ("computation", CLUSTER)
+        assert isinstance(found["findings"][0]["at"], datetime)
+        assert daskscope.why(CLUSTER)["subject"] == "cluster"
+        with pytest.raises(daskscope.NotFound, match="no cluster and no computation 'nowhere'"):
+            daskscope.why("nowhere")
+        (one,) = daskscope.list_findings(rule="tiny-tasks")
+        assert isinstance(one["found_at"], datetime)
+        said = CliRunner().invoke(cli, ["why", "tiny"])
+        as_json = CliRunner().invoke(cli, ["why", "tiny", "--json"])
+    assert said.exit_code == as_json.exit_code == 0
+    assert " ".join(said.output.split()).startswith(found["headline"].replace("\xa0", " "))
+    assert "→ Put more inputs into one task. (about 1,000 for each task)" in said.output
+    assert found["url"] in said.output
+    assert json.loads(as_json.output)["headline"] == found["headline"]
+
+
+def test_findings_can_be_made_anew_and_go_with_their_computation(
+    reader: Reader, listed: list[Any], shared_service: ServiceProcess
+) -> None:
+    engine = shared_service.engine
+    with writing(engine) as connection:
+        connection.execute(
+            update(schema.finding)
+            .where(schema.finding.c.workspace == WORKSPACE)
+            .values(sentence="of an older version")
+        )
+    assert mark_all(engine, WORKSPACE) >= 2
+    wait_until(
+        lambda: all(
+            one["sentence"] != "of an older version"
+            for one in stored(reader)
+            if one["subject"] == "computation"
+        ),
+        seconds=60,
+    )
+    remove_keys(engine, schema.computation, [(WORKSPACE, CLUSTER, "tiny")])
+    assert "tiny" not in {one["computation"] for one in stored(reader)}
+
+
+def test_a_computation_that_runs_is_looked_at_again_in_a_minute_and_no_sooner(
+    reader: Reader, shared_service: ServiceProcess
+) -> None:
+    def judge_at() -> float | None:
+        table = schema.computation
+        query = select(table.c.judge_at).where(
+            table.c.workspace == WORKSPACE, table.c.id == "running"
+        )
+        with shared_service.engine.connect() as connection:
+            return connection.execute(query).scalar()
+
+    def send(seq: int) -> None:
+        computation = make_computation("running", completed=40 + seq)
+        beat = make_beat(make_cluster("Scheduler-runs"), seq=seq, computations=(computation,))
+        assert post(reader.url, reader.token, beat).ok
+
+    send(1)
+    wait_until(lambda: (judge_at() or 0) > time.time() + 20, seconds=60)
+    due = judge_at()
+    send(2)
+    assert judge_at() == due

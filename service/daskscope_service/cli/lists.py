@@ -52,9 +52,19 @@ _EVENTS: Columns = (
 )
 
 
+_FINDINGS: Columns = (
+    ("BEGAN", "at", 18),
+    ("SEVERITY", "severity", 10),
+    ("RULE", "rule", 18),
+    ("CLUSTER", "cluster_name", 20),
+    ("COMPUTATION", "computation", 34),
+    ("FINDING", "sentence", 0),
+)
+
+
 @click.group("list")
 def list_group() -> None:
-    """List clusters, computations, exceptions and events, newest first.
+    """List clusters, computations, exceptions, events and findings, newest first.
 
     \b
     The commands query the service, so they work from anywhere, with a token of scope read:
@@ -138,6 +148,18 @@ def events(**options: Any) -> None:
       daskscope list events --cluster Scheduler-1f0c
     """
     _list("list_events", _EVENTS, **options)
+
+
+@list_group.command("findings")
+@_options("cluster", "since", "user", "limit", "as_json")
+def findings(**options: Any) -> None:
+    """List the causes that the service found, by when their computation or cluster began.
+
+    \b
+    For example, what cost most today:
+      daskscope list findings --since "1 day" --json | jq -s 'sort_by(.seconds)[-3:]'
+    """
+    _list("list_findings", _FINDINGS, **options)
 
 
 def _list(

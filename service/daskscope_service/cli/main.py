@@ -25,6 +25,7 @@ from daskscope_service.cli.report import report
 from daskscope_service.cli.retention import retention_group
 from daskscope_service.cli.tokens import token_group
 from daskscope_service.cli.users import user_group
+from daskscope_service.cli.why import findings_group, why
 from daskscope_service.settings import Settings
 
 
@@ -171,9 +172,11 @@ cli.add_command(login)
 cli.add_command(token_group)
 cli.add_command(user_group)
 cli.add_command(list_group)
+cli.add_command(why)
 cli.add_command(report)
 cli.add_command(audit)
 cli.add_command(retention_group)
+cli.add_command(findings_group)
 cli.add_command(export)
 cli.add_command(delete)
 cli.add_command(database_group)

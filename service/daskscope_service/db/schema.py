@@ -307,9 +307,47 @@ computation = Table(
     metadata,
     *_of_a_beat(),
     *columns_of(protocol.Computation),
+    Column("judge_at", Float),  # when its findings are to be made; None: they are
+    Index("computation_by_id", "workspace", "id"),
+    Index(
+        "computation_due",
+        *("workspace", "judge_at"),
+        sqlite_where=text("judge_at IS NOT NULL"),
+        postgresql_where=text("judge_at IS NOT NULL"),
+    ),
     Index("computation_by_start", "workspace", "started_at", "id"),
     Index("computation_by_cluster", "workspace", "cluster", "started_at", "id"),
     Index("computation_by_user", "workspace", "user", "started_at", "id"),
+)
+
+# What stands out about a computation, or about a cluster: ``insight/findings``.
+finding = Table(
+    "finding",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("computation", String, nullable=False),  # "": of the cluster itself
+    Column("rule", String, nullable=False),
+    Column("version", BigInteger, nullable=False),  # the rule's
+    Column("position", BigInteger, nullable=False),  # 0: the cause that is named first
+    Column("severity", String, nullable=False),  # "critical", "warning" or "notice"
+    Column("user", String, nullable=False),  # the computation's, or the cluster's
+    Column("at", Float, nullable=False),  # when the computation or the cluster began
+    Column("found_at", Float, nullable=False),  # the service's clock
+    Column("sentence", Text, nullable=False),
+    Column("evidence", JSON, nullable=False),
+    Column("actions", JSON, nullable=False),
+    Column("seconds", Float),
+    Column("share", Float),
+    Column("cost", Float),
+    Column("currency", String),
+    Column("saving", JSON(none_as_null=True)),
+    Column("confidence", String, nullable=False),  # "high" or "medium"
+    Column("suppressed_by", String),  # the rule that explains it
+    Index("finding_by_time", "workspace", "at", "id", "cluster"),
+    Index("finding_by_user", "workspace", "user", "at", "id", "cluster"),
+    Index("finding_by_computation", "workspace", "cluster", "computation"),
 )
 
 task_group = Table(

@@ -52,8 +52,8 @@ class Upsert:
     unless_newer
         Replace only where this column of the new row is at least that of the old one.
     settled
-        Columns that are not replaced where something holds: a condition on the old row's columns
-        and the new one's, in this order, by their names. Without parameters of its own.
+        Columns that are not replaced where something holds, each with a condition on the old row's
+        columns and the new one's, in this order, by their names. Without parameters of its own.
     key
         The columns that make two rows the same; the primary key if None.
     columns
@@ -67,7 +67,7 @@ class Upsert:
         *,
         replace: Sequence[str] = (),
         unless_newer: str | None = None,
-        settled: tuple[Sequence[str], Condition] | None = None,
+        settled: Sequence[tuple[Sequence[str], Condition]] = (),
         key: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> None:
@@ -82,9 +82,9 @@ class Upsert:
                 None if unless_newer is None else new[unless_newer] >= table.c[unless_newer]
             )
             replaced: dict[str, ColumnElement[Any]] = {name: new[name] for name in replace}
-            if settled is not None:
-                stays = settled[1](table.c, new)
-                for name in settled[0]:
+            for names, condition_of in settled:
+                stays = condition_of(table.c, new)
+                for name in names:
                     replaced[name] = case((stays, table.c[name]), else_=new[name])
             statement = statement.on_conflict_do_update(
                 index_elements=key, set_=replaced, where=condition

@@ -60,7 +60,9 @@ def columns(name: str) -> dict[str, Any]:
     if name == "series":
         series = {c.name: c.type for c in schema.series.c if c.name != "id"}
         return {**series, "at": schema.event.c.at.type, "value": schema.point.c.value.type}
-    return {c.name: c.type for c in NAMES[name].c if c.name not in ("seq", "unused_since")}
+    return {
+        c.name: c.type for c in NAMES[name].c if c.name not in ("seq", "unused_since", "judge_at")
+    }
 
 
 def parts(engine: Engine, name: str, choice: Choice) -> Iterator[Rows]:

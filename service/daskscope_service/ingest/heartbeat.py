@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, literal_column, not_, or_
+from sqlalchemy import ColumnElement, Connection, Engine, Table
 
 from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Heartbeat
 from daskscope_service.db import schema
@@ -25,6 +25,7 @@ from daskscope_service.db.wire import RowMaker, to_json
 from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_by
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.code_wanted import CodeWanted
+from daskscope_service.ingest.computation_rows import END, has_ended, is_due
 from daskscope_service.ingest.correction import Corrected, correct
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.senders import Senders
@@ -142,7 +143,7 @@ class BeatStore:
         self._senders = Senders(engine)
         # What never changes is kept: SQLite would write the indexes that it is in anew.
         kept = ("first_seen_at", "started_at", "user")
-        whose = (("token",), _is_known)
+        whose = ((("token",), _is_known),)
         self._cluster = self._cluster_same_labels = _latest(
             engine, schema.cluster, keep=kept, settled=whose
         )
@@ -251,6 +252,7 @@ class BeatStore:
             "seq": seq,
             "user": beat.cluster.user,
             "unused_since": None,
+            "judge_at": delivery.now,
         }
         for field, (upsert, maker) in self._rows.items():
             if sent := getattr(beat, field):
@@ -321,9 +323,6 @@ TABLES = {
     "code": schema.code,
 }
 
-#: What a computation's row says of its end.
-_END = ("status", "stopped_at", "tasks", "erred", "retried", "cancelled")
-
 
 def _is_known(old: Columns, _: Columns) -> ColumnElement[bool]:
     """Return the condition that it is known by which token the cluster was first sent."""
@@ -331,25 +330,16 @@ def _is_known(old: Columns, _: Columns) -> ColumnElement[bool]:
     return token.is_not(None)
 
 
-def _has_ended(old: Columns, new: Columns) -> ColumnElement[bool]:
-    """Return the condition that a computation has ended by its row, and so does not end anew.
-
-    Older exporters report that it runs again where lost results are computed again. But one that
-    erred does go on where a failed task is retried: by the count of those, or, where none of its
-    own tasks raised, unseen.
-    """
-    retried = or_(new["retried"] > old["retried"], old["erred"] == literal_column("0"))
-    erred = and_(old["status"] == literal_column("'erred'"), not_(retried))
-    for_good = [old["status"] == literal_column(f"'{one}'") for one in ("finished", "cancelled")]
-    return or_(*for_good, erred)
-
-
 def _upsert(engine: Engine, table: Table) -> Upsert:
     if table is schema.code:
         # What is about to be removed as unused is asked for again, and so stays.
         return Upsert(engine, table, replace=["unused_since"])
     if table is schema.computation:
-        return _latest(engine, table, keep=("started_at", "user"), settled=(_END, _has_ended))
+        return _latest(
+            *(engine, table),
+            keep=("started_at", "user"),
+            settled=((END, has_ended), (("judge_at",), is_due)),
+        )
     return _latest(engine, table)
 
 
@@ -357,7 +347,7 @@ def _latest(
     engine: Engine,
     table: Table,
     keep: tuple[str, ...] = (),
-    settled: tuple[Sequence[str], Condition] | None = None,
+    settled: Sequence[tuple[Sequence[str], Condition]] = (),
 ) -> Upsert:
     # Replaces the row of an earlier beat, all but its key and what is to be kept.
     keys = {column.name for column in table.primary_key}

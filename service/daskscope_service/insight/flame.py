@@ -6,8 +6,10 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+from daskscope.protocol import ProfileLine
 
 #: Whose code a file is.
 Origin = Literal["yours", "dask", "library", "python"]
@@ -15,6 +17,9 @@ Origin = Literal["yours", "dask", "library", "python"]
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _PYTHON = re.compile(r"/lib(?:64)?/python3?(?:\.\d+)?/|/Lib/|^<frozen ")
 _DASK = ("dask", "distributed")
+
+#: What each line of a profile has.
+_OF_LINE = frozenset(field.name for field in fields(ProfileLine))
 
 #: A row of the table ``profile``.
 Profile = Mapping[str, Any]
@@ -76,6 +81,7 @@ def fits(profile: Profile) -> bool:
         and all(-1 <= above < node for node, above in enumerate(parent))
         and all(0 <= number < len(profile["lines"]) for number in line)
         and all(number >= 0 for number in samples)
+        and all(one.keys() >= _OF_LINE for one in profile["lines"])
     )
 
 

@@ -60,37 +60,46 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
         run=run,
         losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
         earlier=_earlier(scope, run, cluster_id) if run.status == "erred" else None,
+        interval=interval,
     )
 
 
-def of_cluster(scope: Scope, store: SeriesStore, cluster_id: str) -> Evidence | None:
-    """Return what is known of one cluster, or None where the workspace has no such."""
+def of_cluster(
+    scope: Scope, store: SeriesStore, cluster_id: str, *, briefly: bool = False
+) -> Evidence | None:
+    """Return what is known of one cluster, or None where the workspace has no such.
+
+    ``briefly``: of one that is up, without the time series that few rules look at.
+    """
     cluster = _cluster(scope, cluster_id)
     if cluster is None:
         return None
     since = float(cluster["started_at"])
     until = since + cluster_seconds(cluster)
     interval = float(cluster["interval"])
-    found = meanwhile.read(
-        store, scope, cluster_id, meanwhile.OF_CLUSTER, since - interval, until + interval
-    )
-    idle = [value for line in found[names.CLUSTER_IDLE.name] for value in line.values]
+    prices = (cluster["prices"] or {}).get("per_hour", {})
+    if briefly and cluster["stopped_at"] is None and not cluster["gpu"] and not prices.get("gib"):
+        found = meanwhile.Series()
+    else:
+        of_all = meanwhile.OF_CLUSTER
+        found = meanwhile.read(store, scope, cluster_id, of_all, since - interval, until + interval)
+    idle = meanwhile.values(found[names.CLUSTER_IDLE.name])
     if cluster["idle_seconds"] is not None:
         idle.append(cluster["idle_seconds"])
     clients = meanwhile.values(found[names.CLIENT_COUNT.name])
     use, share, points = meanwhile.gpus(found, since, until)
-    busy = cluster["worker_seconds"].get("busy")
     return Evidence(
         cluster=_state(cluster, scope, found),
         meanwhile=Meanwhile(
             gpu_utilization=use,
             gpu_memory_share=share,
             gpu_points=points,
-            busy_seconds=busy,
+            busy_seconds=cluster["worker_seconds"].get("busy"),
             idle_longest=max(idle, default=None),
             most_clients=max(clients, default=None),
         ),
         losses=_losses(scope, cluster_id, None, None),
+        interval=interval,
     )
 
 
@@ -108,10 +117,10 @@ def _cluster(scope: Scope, id: str) -> Item | None:
 
 def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState:
     prices = cluster["prices"] or {}
-    limits = meanwhile.values(found.get(names.MEMORY_LIMIT.name, ()))
+    limits = meanwhile.values(found[names.MEMORY_LIMIT.name])
     limit = max([*limits, cluster["memory_limit"] or 0.0])
     gpu = cluster["gpu"] or {}
-    measured = bool(meanwhile.values(found.get(names.GPU_UTILIZATION.name, ())))
+    measured = bool(meanwhile.values(found[names.GPU_UTILIZATION.name]))
     return ClusterState(
         id=cluster["id"],
         status=cluster_verdict(cluster, scope.now, scope.silent_after).status,  # type: ignore[arg-type]

@@ -1,11 +1,14 @@
-"""Findings: what stands out about one computation or cluster, by what is known now."""
+"""Findings: of one computation or cluster, by what is known now; and lists of stored ones."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from daskscope_service.db.scope import Item, Scope
+from sqlalchemy import and_
+
+from daskscope_service.db.schema import cluster, computation, finding
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.findings.finding import Finding
 from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
 from daskscope_service.insight.findings.rules import Judgement, judge
@@ -65,3 +68,32 @@ def as_item(one: Finding) -> Item:
     item = asdict(one)
     del item["clause"]
     return item | {"sentence": one.sentence}
+
+
+def list_findings(
+    scope: Scope, selection: Selection, rule: str | None = None, severity: str | None = None
+) -> Page:
+    """Return stored findings by when their computation or cluster began, the newest first."""
+    query = scope.select(finding, *finding.c, cluster.c.name.label("cluster_name")).join(
+        cluster,
+        and_(cluster.c.workspace == finding.c.workspace, cluster.c.id == finding.c.cluster),
+    )
+    if selection.user is not None:
+        query = query.where(finding.c.user == selection.user)
+    if selection.cluster is not None:
+        query = query.where(finding.c.cluster == selection.cluster)
+    if rule is not None:
+        query = query.where(finding.c.rule == rule)
+    if severity is not None:
+        query = query.where(finding.c.severity == severity)
+    found = page(scope, query, selection, finding.c.at, "id", "cluster")
+    for item in found.items:
+        item["subject"] = "computation" if item["computation"] else "cluster"
+        item["computation"] = item["computation"] or None
+    return found
+
+
+def cluster_of(scope: Scope, id: str) -> str | None:
+    """Return the cluster on which the computation of this id ran; None where there is no such."""
+    query = scope.select(computation, computation.c.cluster).where(computation.c.id == id)
+    return scope.connection.execute(query.limit(1)).scalar()

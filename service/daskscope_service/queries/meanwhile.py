@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,7 +34,12 @@ OF_CLUSTER = (names.CLUSTER_IDLE, names.CLIENT_COUNT, *_GAUGES)
 #: What belongs to no task: it is of a time, and not of a computation.
 _OF_NO_TASK = ("idle", "paused", "unattributed")
 
-Series = Mapping[str, Sequence[Line]]
+
+class Series(defaultdict[str, list[Line]]):
+    """Lines by metric; none of a metric that has none."""
+
+    def __init__(self) -> None:
+        super().__init__(list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,11 @@ class Profiled:
 
 def around(
     store: SeriesStore, scope: Scope, cluster_id: str, since: float, until: float, interval: float
-) -> dict[str, list[Line]]:
+) -> Series:
     """Return the series of a time: gauges of all of it, totals at its start and its end."""
     margin = _BEATS * interval
     found = read(store, scope, cluster_id, _GAUGES, since - margin, until + margin)
-    found |= read(store, scope, cluster_id, _COUNTERS, since - margin, since + margin)
+    found.update(read(store, scope, cluster_id, _COUNTERS, since - margin, since + margin))
     at_end = read(store, scope, cluster_id, _COUNTERS, until - margin, until + margin)
     for name, lines in at_end.items():
         found[name] = _joined(found[name], lines)
@@ -66,10 +71,10 @@ def read(
     metrics: Iterable[names.Metric],
     since: float,
     until: float,
-) -> dict[str, list[Line]]:
+) -> Series:
     """Return the lines of ``metrics``; none where what keeps them does not answer."""
     wanted = [metric.name for metric in metrics]
-    found: dict[str, list[Line]] = defaultdict(list)
+    found = Series()
     with suppress(Unavailable):  # then nothing was measured, as far as the rules know
         found.update(store.query(scope.workspace, cluster_id, wanted, since, until, 1.0))
     return found
@@ -145,8 +150,8 @@ def during(
     activities, whole = _activities(run, found, interval, measured, alone)
     return Meanwhile(
         alone=alone,
-        threads=threads or cluster["peak_threads"] or None,
-        workers=workers or cluster["peak_workers"] or None,
+        threads=threads or _never_changed(cluster, "threads"),
+        workers=workers or _never_changed(cluster, "workers"),
         activities=activities,
         whole=whole,
         # Dask counts no bytes before there are any.
@@ -164,6 +169,12 @@ def during(
         gpu_points=points,
         busy_seconds=run.compute,
     )
+
+
+def _never_changed(cluster: Item, what: str) -> float | None:
+    """Return how many a cluster has, if it had as many all the time, as far as is known."""
+    most: int = cluster[f"peak_{what}"]
+    return float(most) or None if cluster[what] in (most, 0) else None
 
 
 def gpus(found: Series, since: float, until: float) -> tuple[float | None, float | None, int]:

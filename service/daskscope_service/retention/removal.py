@@ -35,15 +35,18 @@ _EVER = 2**62
 
 _POINTS = (schema.point, schema.recent_point)
 
-#: What the key of a computation is in its task groups, and that of the notice that it failed.
+#: What the key of a computation is in its task groups and findings; that of the notice that it
+#: failed.
 _GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "computation")]
+_FINDINGS_OF = [schema.finding.c[name] for name in ("workspace", "cluster", "computation")]
 _NOTICE_OF = list(schema.notice.primary_key)
 
 
 def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) -> Iterator[Step]:
     """Remove the rows of ``table`` that ``chosen`` selects by their primary key.
 
-    With a computation go its task groups and the notice that it failed, which names its user.
+    With a computation go its task groups, its findings and the notice that it failed, which names
+    its user.
     """
     while True:
         with engine.connect() as connection:
@@ -160,6 +163,7 @@ def _delete_some(table: Table, chosen: Select[Any], most: int, connection: Conne
 def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[Any]]) -> None:
     if table is schema.computation:
         _delete(connection, _GROUPS_OF, keys)
+        _delete(connection, _FINDINGS_OF, keys)
         notices = [(workspace, failure_notice(*of)) for workspace, *of in keys]
         _delete(connection, _NOTICE_OF, notices)
     if table is schema.usage:

@@ -198,7 +198,7 @@ class Evidence:
     """All that is known about one subject: a cluster or, with ``run``, a computation on it.
 
     ``losses`` are the workers that left; ``earlier`` the last failure of another computation on
-    the cluster before this one ended.
+    the cluster before this one ended. ``interval`` is the time between two beats.
     """
 
     cluster: ClusterState
@@ -206,12 +206,13 @@ class Evidence:
     run: Run | None = None
     losses: Sequence[Loss] = ()
     earlier: Failed | None = None
+    interval: float = 10.0
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
 
     @property
     def threads(self) -> float | None:
-        """How many threads the workers had."""
-        return self.meanwhile.threads or self.cluster.threads or self.cluster.peak_threads or None
+        """How many threads the workers had while the computation ran; None where not known."""
+        return self.meanwhile.threads
 
     @property
     def capacity(self) -> float | None:

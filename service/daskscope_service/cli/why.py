@@ -1,0 +1,96 @@
+"""``daskscope why`` and ``daskscope findings``: what stands out, and to have it made anew."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from datetime import datetime
+from typing import Any
+
+import click
+
+from daskscope.errors import DaskscopeError
+from daskscope_service.cli.options import database, settings_options
+
+_WIDTH = 88
+
+
+@click.command("why")
+@click.argument("id")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with all findings.")
+def why(id: str, as_json: bool) -> None:
+    """Say what became of the cluster or the computation ID, and why.
+
+    \b
+    Prints the cause with its evidence, what to do, and what that saves. It queries the service,
+    with a token of scope read. For example:
+      daskscope list computations --limit 1 --json | jq -r .id
+      daskscope why 0f5c4f2e6d7c4d2a9a51e3b7f4f8a0c1
+    """
+    import daskscope.api
+
+    try:
+        found = daskscope.api.why(id)
+    except DaskscopeError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(found, default=datetime.isoformat))
+        return
+    _say(found["headline"])
+    shown = [one for one in found["findings"] if one["suppressed_by"] is None]
+    for place, one in enumerate(shown):
+        click.echo()
+        if place:
+            _say(one["sentence"], indent="  ")
+        for measure in one["evidence"]:
+            _say(f"{measure['name']}: {_amount(measure)}", indent="  ")
+        for action in one["actions"]:
+            value = f" ({action['value']})" if action["value"] else ""
+            _say(f"→ {action['text']}{value}", indent="  ")
+        if (saving := one["saving"]) is not None:
+            _say(
+                f"saves up to {saving['high']:.3g} {saving['unit']}: {saving['formula']}",
+                indent="    ",
+            )
+    click.echo()
+    click.echo(f"  {found['url']}")
+
+
+def _amount(measure: Any) -> str:
+    unit = {"1": "", "By": "bytes"}.get(measure["unit"], measure["unit"].strip("{}"))
+    value = measure["value"]
+    text = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
+    return f"{text} {unit}".rstrip()
+
+
+def _say(text: str, indent: str = "") -> None:
+    # Nothing in it that a terminal would obey.
+    clean = "".join(one if one.isprintable() else " " for one in text)
+    click.echo(textwrap.fill(clean, _WIDTH, initial_indent=indent, subsequent_indent=indent or ""))
+
+
+@click.group("findings")
+def findings_group() -> None:
+    """Have findings made anew."""
+
+
+@findings_group.command("rebuild")
+@click.option("--workspace", default="default", show_default=True)
+@settings_options("data_dir", "database_url")
+def rebuild(workspace: str, **options: Any) -> None:
+    """Have all findings of a workspace made anew, for example after rules have changed.
+
+    The service makes them in the background, the oldest first. Until it is done, lists show those
+    that were stored before.
+    """
+    with database(options) as (_, engine):
+        from daskscope_service.findings.evaluator import mark_all
+        from daskscope_service.retention.expiry import workspaces
+
+        known = workspaces(engine)
+        if workspace not in known:
+            raise click.UsageError(
+                f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
+            )
+        marked = mark_all(engine, workspace)
+    click.echo(f"{workspace}: the service makes the findings of {marked:,} computations anew.")

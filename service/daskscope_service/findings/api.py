@@ -1,0 +1,97 @@
+"""What stands out: stored findings as a list, and all there is to say about one subject."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, current_app, request
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import require
+from daskscope_service.db.scope import Item, Scope, reading
+from daskscope_service.insight.findings.finding import SEVERITIES
+from daskscope_service.insight.findings.rules import RULES
+from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.computations import one_computation
+from daskscope_service.queries.findings import (
+    add_to_cluster,
+    add_to_computation,
+    cluster_of,
+    list_findings,
+)
+from daskscope_service.services import services
+from daskscope_service.web.operation import answers
+from daskscope_service.web.parameters import LIST, Parameter, one_of, selection
+from daskscope_service.web.problems import Problem
+from daskscope_service.web.representation import page_answer, page_url
+
+blueprint = Blueprint("findings", __name__, url_prefix="/api/v1")
+
+_NAMES = tuple(rule.name for rule in RULES)
+
+_OF_FINDINGS = (
+    Parameter("rule", "Only findings of this rule.", {"enum": list(_NAMES)}),
+    Parameter("severity", "Only findings of this severity.", {"enum": list(SEVERITIES)}),
+)
+
+
+@blueprint.get("/findings")
+@require("read")
+@answers(types.Page[types.ListedFinding], *LIST, *_OF_FINDINGS)
+def findings() -> Item:
+    """Answer with findings by when their computation or cluster began.
+
+    The service makes them when a computation ends, and each minute while it or its cluster runs.
+    """
+    which = selection(beside=tuple(parameter.name for parameter in _OF_FINDINGS))
+    rule = one_of("rule", _NAMES) if "rule" in request.args else None
+    severity = one_of("severity", SEVERITIES) if "severity" in request.args else None
+    with reading() as scope:
+        found = list_findings(scope, which, rule, severity)
+    for item in found.items:
+        item["url"] = _url(item["cluster"], item["computation"])
+    return page_answer(found)
+
+
+@blueprint.get("/findings/<subject_id>")
+@require("read")
+@answers(types.Explanation)
+def why(subject_id: str) -> Item:
+    """Answer with what became of a cluster or a computation, by its id, and why."""
+    store = services().series
+    with reading() as scope:
+        found = one_cluster(scope, subject_id)
+        if found is not None:
+            add_to_cluster(scope, store, found)
+            return _explanation(found, "cluster", found["id"], None)
+        found = _computation(scope, subject_id)
+        if found is None:
+            raise Problem(
+                status=404,
+                title="Not found",
+                detail=f"This workspace has no cluster and no computation {subject_id!r}.",
+            )
+        add_to_computation(scope, store, found)
+        return _explanation(found, "computation", found["cluster"], found["id"])
+
+
+def _computation(scope: Scope, id: str) -> Item | None:
+    where = cluster_of(scope, id)
+    return None if where is None else one_computation(scope, where, id)
+
+
+def _explanation(found: Item, subject: str, cluster_id: str, id: str | None) -> Item:
+    said = {key: found[key] for key in ("status", "headline", "findings", "not_measured")}
+    return said | {
+        "subject": subject,
+        "cluster": cluster_id,
+        "computation": id,
+        "url": _url(cluster_id, id),
+    }
+
+
+def _url(cluster_id: str, id: str | None) -> str:
+    settings: Any = current_app.config["SETTINGS"]
+    if id is None:
+        return page_url(settings, "cluster", cluster_id=cluster_id)
+    return page_url(settings, "computation", cluster_id=cluster_id, computation_id=id)
