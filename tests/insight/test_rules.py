@@ -225,6 +225,12 @@ HEALTHY: dict[str, Evidence] = {
         workers=2.0, worker_cpu=0.98, profiled=26.0,
         activities={"thread-cpu": 11.3, "thread-noncpu": 12.7, "idle": 1.0},
     ),
+    # Tasks that slept, on a worker whose own threads read its GPU: no task of it was on a CPU.
+    "sleep beside a busy worker": without(
+        evidence(run={"seconds": {"compute": 41.1}, "duration": 22.0}),
+        workers=1.0, worker_cpu=0.94, profiled=24.0,
+        activities={"thread-cpu": 0.31, "thread-noncpu": 40.8, "idle": 1.0},
+    ),
     "a host at load 16": without(
         evidence(run={"seconds": {"compute": 60.0}}),
         worker_cpu=0.2, activities={"thread-cpu": 5.0, "thread-noncpu": 55.0, "idle": 4.0},

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
@@ -55,7 +55,7 @@ class Outdated(Exception):
 
 
 #: What a request waits for. In a thread a lock is the cheapest event there is.
-Done = threading.Lock | asyncio.Future[None]
+Done: TypeAlias = "threading.Lock | asyncio.Future[None]"
 
 
 class _Batch:

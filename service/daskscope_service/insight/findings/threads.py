@@ -19,7 +19,7 @@ def gil_bound(evidence: Evidence) -> Outcome:
     """Threads of a worker ran one at a time, because Python code holds the interpreter's lock.
 
     How it is found: workers have several threads, but each used no more than one core, and tasks
-    were on a CPU for no more than one thread's share of their time; and the profile saw threads
+    were on a CPU for about one thread's share of their time; and the profile saw threads
     for less than 70 % of it, as a thread that waits for the lock answers late. Each sign alone has
     other causes, so both are needed.
 
@@ -37,7 +37,8 @@ def gil_bound(evidence: Evidence) -> Outcome:
     if each < 2:
         return None
     share = meanwhile.cpu_share
-    if share is None or share > limits["gil.cpu-share"] / each:
+    # One thread holds the lock, and computes: where none does, they wait for something else.
+    if share is None or not limits["gil.cpu-least"] <= share * each <= limits["gil.cpu-share"]:
         return None
     if meanwhile.worker_cpu is None or meanwhile.profiled is None or not meanwhile.alone:
         return NotMeasured("cores that a worker used, and profiles")

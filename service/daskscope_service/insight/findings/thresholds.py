@@ -56,6 +56,7 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("serial.least", 0.7, "1", "measured: computing is 99 % of the time it took"),
     Threshold("serial.most", 1.3, "1", "measured: above it, tasks ran side by side"),
     Threshold("gil.cpu-share", 1.3, "1", "measured: 0.25 with 4 threads"),
+    Threshold("gil.cpu-least", 0.5, "1", "measured: 0.01 where both threads slept"),
     Threshold("gil.cores", 1.25, "{cpu}", "measured: 0.98 cores of 4 threads"),
     Threshold("gil.profiled", 0.7, "1", "measured: 0.25 to 0.52; 1.0 and more elsewhere"),
     Threshold("gil.task-seconds", 0.1, "s", "measured: profiles of shorter tasks have gaps, too"),
