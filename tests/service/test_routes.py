@@ -77,6 +77,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /api/v1/exceptions": SESSIONS | READERS,
     "GET /api/v1/exceptions/<fingerprint>": SESSIONS | READERS,
     "GET /api/v1/events": SESSIONS | READERS,
+    "GET /api/v1/findings": SESSIONS | READERS,
+    "GET /api/v1/findings/<subject_id>": SESSIONS | READERS,
     "GET /api/v1/logs": SESSIONS | READERS,
     "GET /api/v1/profiles": SESSIONS | READERS,
     "GET /api/v1/series": SESSIONS | READERS,
@@ -226,6 +228,7 @@ class World:
         """Return the address of what is in the workspace, for a pattern of addresses."""
         for name, value in (
             ("<cluster_id>", self.cluster),
+            ("<subject_id>", self.cluster),
             ("<computation_id>", "c1"),
             ("<profile_id>", "p1"),
             ("<command_id>", self.command),
