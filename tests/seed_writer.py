@@ -125,7 +125,7 @@ class SeedWriter:
             drops={"event": 12, "task group": 3} if name == "features-nightly" else {},
             deployment={"slurm.job.id": "918273"} if kind == "LocalCluster" else {},
             prices={"currency": "USD", "per_hour": {"thread": 0.06}} if tags else None,
-            held_by={"clients": 1, "results": 412} if idle else {"processing": 96},
+            held_by={"clients": 1, "results": 412} if idle else {"running": 96, "processing": 96},
             scheduler={"cpu": 0.31, "memory": 402_653_184, "lag": 0.004},
             gpu=None,
             cost=2.05 if tags else None,

@@ -98,6 +98,7 @@ class Status(TypedDict):
     idle_cost: float | None
     mismatches: list[Mismatch]
     busy_by: list[str] | None
+    peak_worker_memory: int | None
 
 
 class CodeFrame(TypedDict):
@@ -126,6 +127,10 @@ class Computation(TypedDict):
     cancelled: int
     annotations: dict[str, str]
     graph_bytes: int | None
+    ended_at: datetime | None
+    lost_runs: int
+    blamed: int
+    blames: dict[str, str]
 
 
 class TaskGroup(TypedDict):
@@ -181,6 +186,8 @@ class WorkerLoss(TypedDict):
     nanny_memory: int | None
     tasks: dict[str, int]
     log: list[str] | None
+    peak_memory: int | None
+    computations: dict[str, int]
 
 
 class Event(TypedDict):

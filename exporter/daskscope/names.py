@@ -135,7 +135,7 @@ WORKER_TIME = Metric(
     "dask.worker.time",
     "counter",
     "s",
-    "Thread-seconds of all workers: busy running tasks, idle, or paused.",
+    "Thread-seconds of all workers: busy with a task, idle without one, or paused.",
     (WORKER_STATE,),
 )
 WORKER_LOSS = Metric(

@@ -47,8 +47,9 @@ Cleared = Snapshot[protocol.Event, protocol.Failure]
 #: The longest an event's message may be, as JSON text.
 MAX_EVENT = 2_000
 
-#: The longest that the text of an exception may be that led to another.
+#: The longest that the text of an exception may be that led to another, and all that came with it.
 MAX_CAUSE = 1_000
+MAX_BELOW = 6_000
 
 #: Exceptions of Dask's own whose texts name keys of tasks.
 _NAME_KEYS = frozenset(
@@ -218,7 +219,20 @@ class Privacy:
     def _traceback_of(self, traceback: str, causes: ExceptionChain, *, code: bool) -> str:
         if not code:
             traceback = without_source_lines(traceback)
-        return self._with_causes(self._scrub_traceback(traceback, code=True), causes, code=code)
+        traceback = self._scrub_traceback(traceback, code=True)
+        return self._with_causes(traceback + self._below(causes, code=code), causes, code=code)
+
+    def _below(self, chain: ExceptionChain, *, code: bool) -> str:
+        """Return what came with an exception: members of a group, and notes."""
+        below = ""
+        for number, member in enumerate(chain.members, 1):
+            message = self._message_of(member.type, member.message, code=code)
+            frames = self._scrub_traceback(member.frames, code=True)
+            below += f"  +---------------- {number} ----------------\n"
+            below += f"{_TRACEBACK}\n{frames}{shortened(message, MAX_CAUSE)}\n"
+        for note in chain.notes:
+            below += f"Note: {shortened(self._prose(note, code=code), MAX_CAUSE)}\n"
+        return without_middle(below, MAX_BELOW)
 
     def _message_of(self, kind: str, message: str, *, code: bool) -> str:
         if kind in _NAME_KEYS and message not in OWN_WORDS:

@@ -216,30 +216,35 @@ class Gpu:
 class Status:
     """The cluster as it is at ``at``.
 
-    ``worker_seconds`` are thread-seconds by state (``busy``, ``idle``, ``paused``) since the plugin
-    started. ``tasks`` counts the tasks that the scheduler holds, by Dask's state; a state that is
+    ``worker_seconds`` are thread-seconds by state since the plugin started: ``idle`` while no task
+    was assigned to the thread, ``paused`` while its worker took none for lack of memory, ``busy``
+    all else. ``tasks`` counts the tasks that the scheduler holds, by Dask's state; a state that is
     left out was not counted, as it takes too long where Dask tells thousands of prefixes apart.
     ``idle_seconds`` is None while the cluster is at work. The peaks are the highest values seen at
-    any beat. ``stopped_at`` is set once the scheduler has closed.
+    any beat; ``peak_memory_used`` also counts what a nanny saw of a worker that it ended, and
+    ``peak_worker_memory`` is the most that the process of any one worker ever had, as its operating
+    system or its nanny says. ``stopped_at`` is set once the scheduler has closed: then the workers,
+    threads and memory are those of the last minute, for workers leave before the scheduler does.
 
     ``at_work`` says whether anything is under way that has not had its end: a computation that
     runs, a graph that arrives, a client's call. Lost results that are computed again after that are
     none, though they keep the cluster from being idle.
 
     ``held_by`` counts what there is to keep a cluster for, by kind; what there is none of is left
-    out. Dask's own idleness counts only ``tasks`` (``processing``, ``queued``, ``unrunnable``), not
-    ``calls`` that are no tasks (``client.run``, methods of actors), ``clients``, ``results`` in
-    memory, ``actors``, ``workers starting`` and ``other schedulers`` that run inside Dask's, whose
-    tasks Dask does not know. Where tasks in memory were not counted, each worker's share of the
-    ``results`` is, so that copies count too.
+    out. Of the tasks that are ``processing``, those have a thread that are ``running``; the others
+    wait on their workers for one. Dask's own idleness counts only ``tasks`` (``processing``,
+    ``queued``, ``unrunnable``), not ``calls`` that are no tasks (``client.run``, methods of
+    actors), ``clients``, ``results`` in memory, ``actors``, ``workers starting`` and ``other
+    schedulers`` that run inside Dask's, whose tasks Dask does not know. Where tasks in memory were
+    not counted, each worker's share of the ``results`` is, so that copies count too.
 
     ``busy_by`` says in words what the cluster is at, and so why it is not closed: empty where
     nothing speaks against that, None where nobody looked for all of it, as an older plugin.
 
-    ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, and how much of
-    it while idle, by its prices; None without prices. ``gpu`` is None where no worker reports one.
-    ``mismatches`` are packages of which the scheduler, workers and clients that are connected now
-    do not all have the same version.
+    ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, by its prices,
+    and the share of it that idle threads have in all threads' time; None without prices. ``gpu`` is
+    None where no worker reports one. ``mismatches`` are packages of which the scheduler, workers
+    and clients that are connected now do not all have the same version.
     """
 
     at: Timestamp
@@ -263,6 +268,7 @@ class Status:
     mismatches: Annotated[tuple[Mismatch, ...], Entries(MAX_ENTRIES)] = ()
     at_work: bool | None = None
     busy_by: Annotated[tuple[Name, ...], Entries(MAX_ENTRIES)] | None = None
+    peak_worker_memory: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +307,13 @@ class Computation:
     ``trace_id`` is the W3C id (32 hex digits) of its trace. ``user`` is whose client sent it,
     ``unknown`` where nobody said (:class:`daskscope.observe.cluster.users.Users`).
 
+    ``ended_at`` is when the last of its tasks ended; None while one has something to do. It is
+    ``running`` for a second more, in which a loop may submit another.
+
+    ``lost_runs`` counts runs that ended with their worker, as far as is known at most one for each
+    of its threads. ``blamed`` counts tasks that never ran because one that they needed had failed;
+    ``blames`` says in which computations those were: their ids, and the prefix of one of theirs.
+
     ``cancelled`` counts tasks that were given up before they had run. ``annotations`` are those
     that the whole graph carries, as short texts: made around the call, not where a collection was
     built. ``graph_bytes`` is the size of the graphs as they came over the wire, None where it is
@@ -328,6 +341,10 @@ class Computation:
     cancelled: Count = 0
     annotations: Named = dataclasses.field(default_factory=dict)
     graph_bytes: Count | None = None
+    ended_at: Timestamp | None = None
+    lost_runs: Count = 0
+    blamed: Count = 0
+    blames: Named = dataclasses.field(default_factory=dict)
 
     @property
     def done(self) -> int:
@@ -393,8 +410,9 @@ class TaskGroup:
     Tasks with keys of their own (``submit``, ``delayed``) are joined by prefix, so ``name`` is the
     prefix there; elsewhere it is the prefix and a hash, for a key never leaves the cluster.
     ``dependencies`` are names of groups. ``types`` counts results by the name of their type.
-    ``durations`` is the histogram of the tasks' compute seconds, one count per bucket of
-    :data:`daskscope.names.DURATION_BOUNDS` and one for what lies above the last. Groups beyond the
+    ``durations`` is the histogram of the compute seconds of runs that finished, one count per
+    bucket of :data:`daskscope.names.DURATION_BOUNDS` and one for what lies above the last;
+    ``shortest`` and ``longest`` are of the same runs. Groups beyond the
     plugin's bound are joined as ``other``.
     """
 
@@ -464,7 +482,9 @@ class WorkerLoss:
 
     ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix;
     ``lifetime`` is in seconds. ``memory_used`` is of its last beat, at ``last_seen_at``;
-    ``nanny_memory`` what its nanny saw when it ended it for its memory. ``log`` are its last lines:
+    ``nanny_memory`` what its nanny saw when it ended it for its memory, and ``peak_memory`` the
+    most that its process is known to have had. ``computations`` counts runs that ended with it, by
+    the ids of their computations: see ``lost_runs`` there. ``log`` are its last lines:
     None where they were refused, never came, or so many workers left at once that there was no room
     for them.
     """
@@ -483,6 +503,8 @@ class WorkerLoss:
     nanny_memory: Count | None = None
     tasks: Counts = dataclasses.field(default_factory=dict)
     log: Annotated[tuple[Words, ...], Entries(MAX_ENTRIES), Encrypted()] | None = None
+    peak_memory: Count | None = None
+    computations: Counts = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 A beat is a snapshot taken in steps, so that the loop breathes; and each snapshot goes to a thread
 that drops what may not leave, and from there to those that report and emit it.
+
+Over 400 lines: a beat's way through the threads and their end depend on one order.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import atexit
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Generator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -148,7 +150,9 @@ class ObservationSession:
         self.shutdowns = Shutdowns(
             scheduler, settings, self.observer.idle, drops, lambda: self._tell("beat")
         )
-        self._tell("start")
+        # Where a client registers, its own call is in progress, and is no work of the cluster's.
+        with nullcontext() if preloaded else self.observer.idle.our_call():
+            self._tell("start")
 
     async def close(self) -> None:
         """Tell what has changed and that the scheduler has closed; end within the deadline."""

@@ -9,6 +9,7 @@ along; and a Python as old as distributed takes.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from typing import Any
@@ -31,8 +32,13 @@ PAUSE, MOST = 0.4, 0.005
 LONGEST_PAUSE = 5.0
 
 
+#: Of which ``ru_maxrss`` counts so many bytes: kilobytes, but on macOS.
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
 class WorkerProcess(WorkerPlugin):
-    """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress.
+    """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
+    and the most memory that the process has had, in bytes.
 
     The seconds are those of the process and of all that it has started and not let go of. The calls
     are those of :data:`CALLS`, such as a method of an actor.
@@ -52,7 +58,7 @@ class WorkerProcess(WorkerPlugin):
         if worker.metrics.get(METRIC) == getattr(self, "_metric", None):
             worker.metrics.pop(METRIC, None)
 
-    def _read(self, worker: Worker) -> tuple[float, float, int] | None:
+    def _read(self, worker: Worker) -> tuple[float, float, int, int | None] | None:
         # Dask would log what it raises, at each beat; None: not measured.
         with self._contained:
             began = time.monotonic()
@@ -64,8 +70,24 @@ class WorkerProcess(WorkerPlugin):
                 took = time.monotonic() - began
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = sum(operation in CALLS for operation in worker._comms.values())
-            return self._read_at, self._cpu, calls
+            return self._read_at, self._cpu, calls, peak_memory()
         return None
+
+
+def peak_memory() -> int | None:
+    """Return the most memory that this process has had, in bytes; None where nobody says."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/status", "rb") as file:
+        # Not ``ru_maxrss``: on Linux that begins with what the process had that started this one.
+        for line in file:
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
+    with suppress(ImportError, OSError):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+    with suppress(psutil.Error, AttributeError):
+        return int(psutil.Process().memory_info().peak_wset)  # of Windows
+    return None
 
 
 def cpu_seconds() -> float:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from daskscope.errors import ConfigurationError
 
@@ -93,7 +94,7 @@ class Settings:
     public_url: str = _setting(
         "",
         "DASKSCOPE_PUBLIC_URL",
-        "Address under which users reach the service. Default: http(s)://HOST:PORT.",
+        "Address under which users reach the service, without a path. Default: http(s)://HOST:PORT.",
     )
     tls_cert: Path | None = field(
         default=None,
@@ -321,6 +322,11 @@ class Settings:
             raise ConfigurationError(
                 f"DASKSCOPE_INFLUXDB_URL is {self.influxdb_url!r}; it must be an address such as "
                 "http://127.0.0.1:8086"
+            )
+        if urlsplit(self.public_url).path.strip("/"):
+            raise ConfigurationError(
+                f"DASKSCOPE_PUBLIC_URL is {self.public_url!r}; pages cannot be below a path. "
+                "It must be an address such as https://monitor.example, with a host name of its own"
             )
         if 0 < len(self.metrics_token) < 16:
             raise ConfigurationError(

@@ -19,6 +19,7 @@ from daskscope.observe.cluster import calls
 from daskscope.observe.tasks import groups
 from daskscope.plugin import NAME
 from tests.exporter.recorder import Recorder
+from tests.exporter.truth import Truth
 from tests.patience import PATIENCE, wait_until
 
 TOKEN = "dsk_test_0123456789abcdef"
@@ -174,15 +175,39 @@ def wait_for_worker_logs(client: Client) -> None:
 
 
 @pytest.fixture
-def register(client: Client, recorder: Recorder) -> Register:
+def register(request: pytest.FixtureRequest, client: Client, recorder: Recorder) -> Register:
     """``daskscope.register`` for that cluster and recorder, beating ten times a second."""
 
     def register(**settings: Any) -> daskscope.Registration:
         given = {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms", **settings}
+        if "equals_truth" in request.fixturenames:
+            client.sync(request.getfixturevalue("equals_truth").begin)
         registration: daskscope.Registration = daskscope.register(client, **given)
         return registration
 
     return register
+
+
+@pytest.fixture
+def equals_truth(cluster: LocalCluster, client: Client, recorder: Recorder) -> Iterator[Truth]:
+    """Count beside the plugin from :func:`register` on. At the end of the test the plugin is
+    closed, and all that it has sent must be the same.
+    """
+    assert cluster.scheduler is not None
+    truth = Truth(cluster.scheduler, NAME)
+    yield truth
+    if not truth.began_at:
+        return
+    close_plugin(client)
+    client.sync(truth.end)
+    last = max(recorder.beats, key=lambda beat: beat.seq).status
+    truth.assert_equals(
+        recorder.computations().values(),
+        recorder.all_groups(),
+        recorder.failures(),
+        last.worker_seconds,
+        last.at,
+    )
 
 
 @pytest.fixture(params=["setting", "OTEL_SDK_DISABLED"])

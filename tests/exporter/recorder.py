@@ -211,6 +211,11 @@ class Recorder:
         rows = self._latest(lambda beat: beat.task_groups, lambda row: (row.computation, row.name))
         return {row.prefix: row for row in rows.values() if row.computation == computation}
 
+    def all_groups(self) -> list[protocol.TaskGroup]:
+        """The groups of all computations."""
+        rows = self._latest(lambda beat: beat.task_groups, lambda row: (row.computation, row.name))
+        return list(rows.values())
+
     def failures(self) -> list[protocol.Failure]:
         rows = self._latest(
             lambda beat: beat.failures, lambda row: (row.computation, row.fingerprint)
@@ -255,6 +260,26 @@ class Recorder:
                             key = tuple(told[name] for name in metric.attributes)
                             values[key] = point.as_double
             exports.append(values)
+        return exports
+
+    def times(self, metric: names.Metric) -> list[float]:
+        """The time of the metric's points in each OTLP export, in epoch seconds: one for all."""
+        exports = []
+        for request in list(self.requests):
+            if request.path != "/v1/metrics":
+                continue
+            found = {
+                point.time_unix_nano / 1e9
+                for resource in ExportMetricsServiceRequest.FromString(
+                    request.body
+                ).resource_metrics
+                for scope in resource.scope_metrics
+                for one in scope.metrics
+                if one.name == metric.name
+                for point in getattr(one, one.WhichOneof("data")).data_points
+            }
+            (at,) = found
+            exports.append(at)
         return exports
 
     def shutdowns(self) -> list[protocol.Shutdown]:

@@ -70,6 +70,34 @@ def name_a_key(key: str) -> None:
         raise RuntimeError("gave up") from error
 
 
+def fail_by_value() -> None:
+    class NotFound(Exception):  # it has methods, and its module cannot be imported
+        def __init__(self, path: str) -> None:
+            super().__init__(path)
+            self.path = path
+
+        def __str__(self) -> str:
+            return f"no {self.path}"
+
+    NotFound.__module__ = "__main__"
+    try:
+        open("/nowhere/at/all").close()
+    except FileNotFoundError as error:
+        raise NotFound("file") from error
+
+
+def fail_with_notes() -> None:
+    def fetch() -> None:
+        raise TimeoutError("too slow")
+
+    try:
+        fetch()
+    except TimeoutError as error:
+        group = ExceptionGroup("several", [error, KeyError("other")])
+        group.add_note("while loading password = hunter2hunter2")
+        raise group from None
+
+
 def told(recorder: Recorder) -> protocol.Failure:
     return recorder.wait_for(lambda: next(iter(recorder.failures()), None), "the failure")
 
@@ -87,6 +115,30 @@ def lines(failure: protocol.Failure) -> list[str]:
 DIRECT = "The above exception was the direct cause of the following exception:"
 HANDLING = "During handling of the above exception, another exception occurred:"
 HEAD = "Traceback (most recent call last):"
+
+
+def test_what_led_to_an_exception_whose_class_has_methods_is_sent(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    wait(client.submit(fail_by_value))
+    found = lines(told(recorder))
+    assert found[1] == "in fail_by_value"
+    assert found[2].startswith("FileNotFoundError(")
+    assert DIRECT in found
+
+
+def test_notes_and_members_of_a_group_come_below_it(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    wait(client.submit(fail_with_notes))
+    failure = told(recorder)
+    assert failure.type == "ExceptionGroup"
+    found = lines(failure)
+    assert "in fetch" in found
+    assert "TimeoutError('too slow')" in found
+    assert found[-1] == f"Note: while loading password = {SCRUBBED}"
 
 
 def test_what_led_to_an_exception_is_told_above_it_as_python_does(

@@ -181,6 +181,19 @@ def test_a_worker_that_its_nanny_ends_for_its_memory(
         assert found.nanny_memory is not None
         assert found.nanny_memory > 0.95 * found.memory_limit
         assert found.tasks == {"fill_memory": 1}
+        # A beat sees less: what the nanny saw is the most that there was.
+        assert found.peak_memory is not None
+        assert found.peak_memory >= found.nanny_memory > (found.memory_used or 0)
+        status = recorder.wait_for(
+            lambda: next((b.status for b in recorder.beats if b.worker_losses), None), "the beat"
+        )
+        assert status.peak_memory_used >= found.nanny_memory
+        assert status.peak_worker_memory is not None
+        assert status.peak_worker_memory >= found.nanny_memory
+        # The run that it took along is one of its computation's.
+        row = recorder.computation()
+        assert (row.lost_runs, row.completed, row.erred) == (1, 0, 1)
+        assert found.computations == {row.id: 1}
         assert attributes(recorder)[names.WORKER_LOSS_NANNY_MEMORY] == found.nanny_memory
         wait_for_metric(recorder, names.LOSS_OUT_OF_MEMORY)
         del future
@@ -416,6 +429,7 @@ class _Lost:
     nanny = None
     last_seen = 1.0
     memory_limit = 10**9
+    nthreads = 2
     metrics: ClassVar[dict[str, int]] = {"memory": 10**8}
 
     def __init__(self, number: int) -> None:
@@ -423,12 +437,39 @@ class _Lost:
         self.name = number
 
 
+@pytest.mark.parametrize(("keys", "expected"), [((), True), (("x", "y"), False)])
+def test_a_worker_whose_lifetime_ends_while_it_has_tasks_was_not_expected_to(
+    keys: tuple[str, ...], expected: bool
+) -> None:
+    scheduler: Any = SimpleNamespace(tasks={})
+    losses = _losses(scheduler, Counter())
+    worker: Any = _Lost(1)
+    losses.added(worker)
+    reason = {"action": "closing-worker", "reason": "worker-lifetime-reached"}
+    losses.event(worker.address, reason)
+    # As it leaves, Dask counts what it takes along against its tasks.
+    message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": keys}
+    losses.event("all", {**message, "stimulus_id": "handle-worker-cleanup-1", "expected": False})
+    (row,) = losses.take(last=True)
+    assert (row.reason, row.expected) == (names.LOSS_RETIRED, expected)
+
+
+def _losses(scheduler: Any, drops: Counter[str]) -> Losses:
+    return Losses(
+        scheduler,
+        Naming(Counter()).prefix,
+        drops,
+        lost=lambda tasks: {},
+        peak=lambda address, memory: None,
+    )
+
+
 def leave_at_once(
     workers: int, lines: tuple[str, ...] | None, stimulus: str = ""
 ) -> tuple[Losses, Counter[str]]:
     drops: Counter[str] = Counter()
     scheduler: Any = SimpleNamespace(tasks={})
-    losses = Losses(scheduler, Naming(Counter()).prefix, drops)
+    losses = _losses(scheduler, drops)
     for number in range(workers):
         worker: Any = _Lost(number)
         losses.added(worker)
@@ -521,9 +562,11 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
         function = SimpleNamespace(func=type(kind, (), {}))
         prefix = SimpleNamespace(name=kind)
         group = SimpleNamespace(name=key, prefix=prefix)
-        tasks[key] = SimpleNamespace(key=key, run_spec=function, prefix=prefix, group=group)
+        tasks[key] = SimpleNamespace(
+            key=key, run_spec=function, prefix=prefix, group=group, priority=(0, 1)
+        )
     scheduler: Any = SimpleNamespace(tasks=tasks)
-    losses = Losses(scheduler, Naming(Counter()).prefix, drops)
+    losses = _losses(scheduler, drops)
     worker: Any = _Lost(1)
     losses.added(worker)
     message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": keys}

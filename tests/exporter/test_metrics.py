@@ -19,7 +19,6 @@ from distributed.core import Status
 import daskscope
 from daskscope import names, protocol
 from daskscope.observe.cluster.cost import Cost
-from daskscope.observe.cluster.idle import MAX_STEP, Idle
 from daskscope.plugin import NAME
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
@@ -327,50 +326,45 @@ def test_a_task_that_runs_and_its_computation_are_told_as_running(
 # --- cost -----------------------------------------------------------------------------------------
 
 
-def test_cost_is_exact_and_idle_is_what_idle_seconds_say() -> None:
+def test_cost_is_exact_and_idle_is_the_share_of_idle_threads() -> None:
     clock = Clock()
     with in_process(_gpu(0, 0, None), {}) as client:
         scheduler = _scheduler(client)
         cost = Cost(protocol.Prices("EUR", PER_HOUR), clock)
-        idle = Idle(scheduler, clock, cost.looked)
         with_gpu, without = sorted(scheduler.workers.values(), key=lambda worker: worker.name)
+        # Without a thread it is idle if the cluster is.
+        clock.now += 2
+        cost.look(0, 0, cluster_idle=True)
+        clock.now += 2
+        cost.look(0, 0, cluster_idle=False)
+        assert cost.total == pytest.approx(4)
+        assert cost.idle == pytest.approx(2)
+        before = cost.idle
+
         cost.added(with_gpu)
         clock.now += 3
         cost.added(without)
-        assert cost.total == pytest.approx(3 * 1113)
-
-        idle.look()
-        assert cost.idle == 0
-        clock.passes(idle, 5)
-        assert idle.seconds() == 5
-        assert cost.idle == pytest.approx(5 * 1225)
-        assert cost.total == pytest.approx(3 * 1113 + 5 * 1225)
-
-        with call_in_progress(client):
-            clock.passes(idle, 7)
-            assert idle.seconds() is None
-        assert cost.idle == pytest.approx(5 * 1225)
-        assert cost.total == pytest.approx(3 * 1113 + 12 * 1225)
+        assert cost.total == pytest.approx(4 + 3 * 1113)
+        cost.look(3, 0, cluster_idle=False)
+        assert cost.idle == before
+        # One of two threads has no task.
+        clock.now += 10
+        cost.look(23, 10, cluster_idle=False)
+        assert cost.idle - before == pytest.approx(0.5 * 10 * 1225)
 
         # A worker that leaves between two looks has cost what it cost.
-        idle.look()
         total, was_idle = cost.total, cost.idle
         clock.now += 1
         cost.removed(with_gpu.address)
         clock.now += 1
-        idle.look()
+        cost.look(26, 13, cluster_idle=True)
         assert cost.total - total == pytest.approx(1225 + 113)
         assert cost.idle - was_idle == pytest.approx(1225 + 113)
 
-        # Held all along, and not seen idle for longer.
-        total, was_idle = cost.total, cost.idle
-        clock.now += 3600
-        idle.look()
-        assert cost.total - total == pytest.approx(3600 * 113)
-        assert cost.idle - was_idle == pytest.approx(MAX_STEP * 113)
 
-
-def test_what_a_client_runs_costs_but_not_as_idle(recorder: Recorder) -> None:
+def test_while_a_client_runs_something_the_threads_are_idle_and_cost_as_such(
+    recorder: Recorder,
+) -> None:
     settings = _settings(recorder, prices={"currency": "EUR", "worker": 3600})
     with in_process({}, {}) as client:
         daskscope.register(client, **settings)
@@ -382,11 +376,11 @@ def test_what_a_client_runs_costs_but_not_as_idle(recorder: Recorder) -> None:
         recorder.wait_for(lambda: exported[()] in {b.status.cost for b in recorder.beats}, "it")
 
     statuses = [beat.status for beat in sorted(recorder.beats, key=lambda beat: beat.seq)]
-    # To register is a call too.
     called = [status for status in statuses if status.idle_cost and "calls" in status.held_by]
     assert len(called) >= 3
     assert {status.idle_seconds for status in called} == {None}
-    assert len({status.idle_cost for status in called}) == 1
+    # The cluster is not idle, for it is being used; its threads have no task all the same.
+    assert all(status.idle_cost == pytest.approx(status.cost, rel=0.05) for status in called)
     assert len({status.cost for status in called}) == len(called)
     # It is added up right after the status' time, and before the next one's.
     first, second, *_, before_last, last = called

@@ -168,7 +168,7 @@ def test_idle_threads_are_paused_from_the_moment_on_that_they_are(
 
     since: float = client.run_on_scheduler(paused_since)
     known = monotonic() - since
-    seconds = observer_of(cluster).snapshot("beat").workers.seconds
+    seconds = observer_of(cluster).snapshot("beat").status.worker_seconds
     assert seconds["paused"] >= 2 * THREADS * known
 
 

@@ -200,7 +200,10 @@ def test_a_line_stays_within_its_chart_whatever_its_values() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"idle_seconds": None, "held_by": {"processing": 96}}, "It has work: 96 tasks running."),
+        (
+            {"idle_seconds": None, "held_by": {"running": 96, "processing": 96}},
+            "It has work: 96 tasks running.",
+        ),
         (
             {
                 "idle_seconds": None,

@@ -39,6 +39,10 @@ COMPUTATION: dict[str, Any] = {
     "erred": 0,
     "retried": 0,
     "cancelled": 0,
+    "ended_at": None,
+    "lost_runs": 0,
+    "blamed": 0,
+    "blames": {},
     "states": {"released": 20, "memory": 30, "processing": 50, "waiting": 100},
 }
 
@@ -90,7 +94,7 @@ def test_one_that_went_with_its_clients_process_and_had_no_work_is_not_lost() ->
         (["tasks are running", "workers are starting"], "It is up, and at work with 4 workers."),
         (
             ["a worker uses the CPU without a task, 98% of a core", "Frisky says so"],
-            "It is up with 4 workers, and at work, though no task runs.",
+            "It is up, and at work with 4 workers, though no task runs.",
         ),
     ],
 )
@@ -213,6 +217,52 @@ def test_a_computation_says_how_many_results_were_lost() -> None:
         "Finished: 62 tasks in 5.0 s. 24 results lost and computed again.",
         "Cancelled after 5.0 s: 40 of 62 tasks done. 20 results lost.",
     ]
+
+
+def test_what_a_computation_lost_or_never_ran_is_in_its_first_sentence() -> None:
+    row = COMPUTATION | {"status": "erred", "tasks": 201, "completed": 199, "states": {}}
+    blamed = row | {"blamed": 2, "blames": {"c9": "divide"}}
+    assert computation_verdict(blamed, Verdict("running", ""), 5.0).sentence == (
+        "Not finished after 5.0 s: 2 of 201 tasks need one that failed, divide; 199 done."
+    )
+    lost = row | {"erred": 2, "lost_runs": 5}
+    assert computation_verdict(lost, Verdict("running", ""), 5.0).sentence == (
+        "Failed after 5.0 s: 2 task runs erred, 199 of 201 tasks done. 5 task runs ended with "
+        "their workers."
+    )
+
+
+def test_one_that_only_waits_for_a_loop_to_go_on_took_as_long_as_its_tasks() -> None:
+    row = COMPUTATION | {"completed": 200, "states": {"memory": 200}, "ended_at": 1051.2}
+    assert computation_seconds(row, CLUSTER) == pytest.approx(1.2)
+    sentence = computation_verdict(row, Verdict("running", ""), 1.2).sentence
+    assert sentence == "200 of 200 tasks done (100%) in 1.2 s."
+
+
+@pytest.mark.parametrize(
+    ("row", "silence", "sentence"),
+    [
+        (
+            {"held_by": {"unrunnable": 1, "clients": 1}, "busy_by": ["tasks wait for a worker"]},
+            1,
+            "It is up, and stuck: 1 task waits for a worker, and none of its 4 workers may run it.",
+        ),
+        (
+            {"idle_seconds": 13.5},
+            31,
+            "It has not reported for 31.0 s; until then it was idle for 13.5 s.",
+        ),
+        (
+            {"idle_seconds": 13.5, "held_by": {"running": 2, "processing": 5}},
+            1,
+            "It is up, and idle for 13.5 s, with 2 tasks running and 3 tasks assigned to a worker.",
+        ),
+    ],
+)
+def test_a_cluster_that_is_stuck_or_silent_says_so_first(
+    row: dict[str, Any], silence: float, sentence: str
+) -> None:
+    assert cluster_verdict(CLUSTER | row, 5000 + silence, 60) == Verdict("running", sentence)
 
 
 def test_a_running_computation_lasts_by_its_clusters_clock() -> None:

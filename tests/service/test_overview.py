@@ -94,8 +94,8 @@ def test_a_cluster_at_work_needs_no_look() -> None:
                 "prices": {"currency": "EUR", "per_hour": {}},
             },
             "idle",
-            "It is idle for 2 h with 4 workers, which cost 1.50 EUR so far, an estimate; "
-            "it is kept for 1 client connected.",
+            "It is idle for 2 h with 4 workers; its idle threads cost 1.50 EUR so far, an "
+            "estimate; it is kept for 1 client connected.",
         ),
         (
             {"idle_seconds": 7200.0, "workers": 0},

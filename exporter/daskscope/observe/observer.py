@@ -32,7 +32,7 @@ from daskscope.observe.messages.stream import Messages
 from daskscope.observe.naming import Naming
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.observe.tasks.code import CodeOfGraphs
-from daskscope.observe.tasks.computations import MANY, Computations
+from daskscope.observe.tasks.computations import BLAME, MANY, Computations
 from daskscope.observe.tasks.dispatch import hand_on_contexts
 from daskscope.observe.tasks.graph_intake import GraphIntake
 from daskscope.observe.tasks.graphs import Graph, read_graph
@@ -101,7 +101,7 @@ class Observer:
         self._hook_seconds = 0.0
         # The last snapshot without its rows.
         self._start: Observed | None = None
-        self._busy_seconds = 0.0
+        self._computing_seconds = 0.0
         self._drops = drops
         self._naming = Naming(self._drops)
         self._prefixes = Prefixes(self._naming)
@@ -140,7 +140,13 @@ class Observer:
             sampled=sampled if traced else None,
             places=settings.traces_tasks_per_group if traced else 0,
         )
-        self._losses = Losses(scheduler, self._prefix_of, self._drops)
+        self._losses = Losses(
+            scheduler,
+            self._prefix_of,
+            self._drops,
+            lost=self._lost_with_worker,
+            peak=lambda address, used: self._cluster.worker_had(address, used),
+        )
         self.logs = Logs(
             scheduler, self._computation_of, self._losses.logged, self._naming, self._drops
         )
@@ -149,11 +155,22 @@ class Observer:
         )
         self._activities = Activities(self._naming)
         self._cluster = Cluster(
-            scheduler, settings, user, self._drops, refusals=self.refusals, at_work=self._at_work
+            scheduler,
+            settings,
+            user,
+            self._drops,
+            refusals=self.refusals,
+            at_work=self._at_work,
+            worked=self.transitions.worked,
         )
         self.idle = self._cluster.idle
         self._ticks = LoopTickHook(
-            scheduler, self._drops, self._cluster.load.look, self.transitions.count_if_quiet
+            scheduler,
+            self._drops,
+            self._cluster.load.look,
+            self.transitions.count_if_quiet,
+            # In any order: by their addresses, as Dask keeps them, it takes several times as long.
+            lambda: self._workers.look_again(dict.values(scheduler.workers)),
         )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
         self._graphs = Messages[Graph](
@@ -164,6 +181,7 @@ class Observer:
             pass_on=without_carried,
         )
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
+        self._secessions = Messages[None](scheduler, "long-running", self._secedes, drops)
         #: None where the profile is refused: then no worker is asked for it.
         self.profiles = (
             Profiles(
@@ -192,6 +210,7 @@ class Observer:
         self._stop_handing_on()
         self._graphs.stop()
         self._failed_runs.stop()
+        self._secessions.stop()
         self._ticks.stop()
 
     def hand_on_contexts(self) -> None:
@@ -277,7 +296,7 @@ class Observer:
         else:
             self._workers.vanished(task)
 
-    def _erred(self, task: TaskState, start: str, details: Mapping[str, Any]) -> str:
+    def _erred(self, task: TaskState, start: str, details: dict[str, Any]) -> str:
         """Note a failure, if there was one. Return what the task was before."""
         if start == "released" and task.actor and task.exception_blame is task:
             # Older Dask says so of an actor that is lost, though it was in memory until now.
@@ -287,11 +306,26 @@ class Observer:
         # An actor that is lost with its worker has no cause.
         if details.get("cause") == task.key or start == "memory":
             guarded(self._drops, None, self._failed, task, details)
+        elif task.exception_blame is not None:
+            details[BLAME] = self._members.group_of(task.exception_blame)
         return start
+
+    def _secedes(self, message: Mapping[str, Any]) -> None:
+        task = self._scheduler.tasks.get(message["key"])
+        worker = None if task is None else task.processing_on
+        # As Dask tells messages that come late.
+        if task is None or worker is None or worker.address != message["worker"]:
+            return
+        if message.get("run_id", task.run_id) == task.run_id:
+            self._workers.secedes(task, worker)
 
     @_up_to_date
     def _computation_of(self, task: TaskState) -> str | None:
         return self._computations.computation_of(task)
+
+    @_up_to_date
+    def _lost_with_worker(self, tasks: Collection[TaskState]) -> dict[str, int]:
+        return self._computations.lost_with_worker(tasks)
 
     @_up_to_date
     def _prefix_of(self, task: TaskState) -> str:
@@ -319,6 +353,8 @@ class Observer:
         if worker is not None:
             # It may have been paused, which takes no task from it and so makes no transition.
             self._workers.look_closely(worker)
+        elif topic == "stealing":
+            self._workers.moved()
         elif topic != "scheduler" and type(message) is dict:
             # Dask reports each graph under its client's id, too.
             status = message.get("status")
@@ -398,23 +434,25 @@ class Observer:
         compute_seconds = self._prefixes.compute_seconds()
         # Before the tasks that run: one that ends between the steps is missing for a while, which
         # is better than to count it twice.
-        measured = self._worker_metrics.read(self._workers.took_before())
+        measured = self._worker_metrics.read(self._workers.took_elsewhere())
         yield
         # In any order: by their addresses, as Dask keeps them, it takes several times as long.
         dasks = tuple(dict.values(self._scheduler.workers))
         workers = yield from self._workers.totals(dasks, compute_seconds)
         now = time()
         yield
-        times, activities = self._activities.rows(workers, measured)
+        times = self._activities.times(workers, measured)
         prefixes = self._prefixes.rows()
         yield
         state: Observed = Snapshot(
             phase=phase,
             cluster=self._cluster.row(),
-            status=self._cluster.status(workers, now, now if phase == "stop" else None),
+            status=self._cluster.status(
+                workers, times.by_state, now, now if phase == "stop" else None
+            ),
             workers=workers,
             prefixes=prefixes,
-            times=times,
+            times=times.rows,
             measured=measured,
             computations_running=self._computations.running(),
             exceptions=self._failures.by_type(),
@@ -424,9 +462,9 @@ class Observer:
             hook_seconds=self._hook_seconds,
         )
         self._start = state
-        self._busy_seconds = workers.seconds["busy"]
+        self._computing_seconds = workers.computing
         yield
-        return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=activities)
+        return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=times.changed)
 
     def _with_rows(self, state: Observed, most: int, *, any_row: bool) -> Observed:
         computations, task_groups, traced = self._computations.changed(most, any_row=any_row)
@@ -452,6 +490,6 @@ class Observer:
         if self.profiles is None or self.refusals.by_any("profile_transmit"):
             return None
         began = time()
-        window = self.profiles.window(self._busy_seconds, leaving=leaving)
+        window = self.profiles.window(self._computing_seconds, leaving=leaving)
         self._hook_seconds += time() - began
         return window

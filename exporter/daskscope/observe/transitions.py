@@ -9,7 +9,7 @@ loop goes on none is noted, and so nothing is counted elsewhere.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Any
 
@@ -34,8 +34,8 @@ _OF_STEP, _OF_RUN, _OF_END = 3, 5, 2
 # What is noted of a run beside the time, as Dask calls it.
 _TOLD = ("worker", "nbytes", "typename", "startstops")
 
-#: What Dask reports of a transition beside the states.
-Details = Mapping[str, Any]
+#: What Dask reports of a transition beside the states, in a dictionary of our own.
+Details = dict[str, Any]
 
 
 class Transitions:
@@ -69,6 +69,8 @@ class Transitions:
         self._counting = Lock()
         self._noted_before = 0
         self._many_wait = many_wait or self.count
+        # Steps that have been counted.
+        self._counted = 0
         #: Dask's hook.
         self.note = self._hook(scheduler, workers, put_back, erred)
 
@@ -90,7 +92,8 @@ class Transitions:
                 if start == "processing":
                     guarded(drops, None, lambda: put_back(tasks[key]))
                 if guarded(drops, False, lambda: _goes_on(tasks[key])):
-                    details = PUT_BACK
+                    end((monotonic(), PUT_BACK))
+                    return start
             end((monotonic(), details))
             return start
 
@@ -178,12 +181,20 @@ class Transitions:
         self._let_wait()
         self.count_waiting()
 
+    def worked(self) -> int:
+        """Return how many steps there have been, but for those that only put something away. On the
+        event loop.
+        """
+        self.count()
+        return self._counted - self._computations.put_away
+
     def count_waiting(self) -> None:
         """Count those that wait for it. In any thread: of two that want to one waits."""
         with self._counting:
             ahead = time() - monotonic()
             while self._waiting:
                 steps, runs, ends = self._waiting.popleft()
+                self._counted += len(steps) // _OF_STEP
                 self._computations.count(
                     _each(steps, _OF_STEP), _each(runs, _OF_RUN), _each(ends, _OF_END), ahead
                 )

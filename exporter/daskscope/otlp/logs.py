@@ -141,20 +141,21 @@ class Logs:
                 self._logged.popitem(last=False)
             self.emit(
                 names.LOG_COMPUTATION_STARTED,
-                f"Computation of {computation.tasks} tasks started",
+                f"Computation of {_tasks(computation)} started",
                 computation.started_at,
                 attributes,
                 span=self._span(computation.id),
             )
         elif (
             computation.status == "running"
+            and computation.done < computation.tasks  # else it waits for a loop to go on
             and not logged.ended
             and now - logged.at >= PROGRESS_EVERY * self._interval
         ):
             logged.at = now
             self.emit(
                 names.LOG_COMPUTATION_PROGRESS,
-                f"Computation: {computation.done} of {computation.tasks} tasks done",
+                f"Computation: {computation.done} of {_tasks(computation)} done",
                 now,
                 {**attributes, names.COMPUTATION_DONE: computation.done},
                 span=self._span(computation.id),
@@ -167,7 +168,7 @@ class Logs:
         logged.ended = True
         self.emit(
             names.LOG_COMPUTATION_FINISHED,
-            f"Computation of {computation.tasks} tasks {computation.status}",
+            _ended(computation),
             computation.stopped_at or computation.started_at,
             {
                 names.COMPUTATION_ID: computation.id,
@@ -271,3 +272,16 @@ class Logs:
             },
             severity=ERROR if shutdown.state == "failed" else INFO,
         )
+
+
+def _tasks(computation: protocol.Computation) -> str:
+    return f"{computation.tasks} task{'' if computation.tasks == 1 else 's'}"
+
+
+def _ended(computation: protocol.Computation) -> str:
+    """Return in words how it ended: seldom has all of it erred."""
+    whole = f"Computation of {_tasks(computation)} {computation.status}"
+    if computation.status == "finished":
+        return whole
+    raised = f", {computation.erred} raised" if computation.erred else ""
+    return f"{whole}: {computation.done} done{raised}"

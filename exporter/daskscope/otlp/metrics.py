@@ -16,13 +16,16 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
+    Gauge,
     Histogram,
     HistogramDataPoint,
     Metric,
     MetricExporter,
     MetricExportResult,
     MetricsData,
+    NumberDataPoint,
     PeriodicExportingMetricReader,
+    Sum,
 )
 from opentelemetry.sdk.resources import Resource
 
@@ -62,13 +65,19 @@ class Metrics:
         """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it."""
         self._contained = Contained(drops)
         self._last: Cleared | None = None
+        # What is being read: all points of an export are of one snapshot, and of its time.
+        self._read: Cleared | None = None
+        self._reading = threading.Lock()
+        self._began_at = 0.0
         self._send_failures = send_failures
         self._waiting = waiting
         self._highest: dict[str, float] = {}
         self._lag: float | None = None
         # Left to itself it begins to collect before the provider has it, and warns of that.
         self._reader = PeriodicExportingMetricReader(
-            _WithDurations(exporter, self._durations), export_interval_millis=math.inf, **_LIMITS
+            _OfSnapshot(exporter, self._times, self._durations),
+            export_interval_millis=math.inf,
+            **_LIMITS,
         )
         self._provider = MeterProvider(
             [self._reader],
@@ -89,6 +98,8 @@ class Metrics:
     def observe(self, snapshot: Cleared) -> None:
         """Let the instruments read ``snapshot`` from now on. The first one is sent at once."""
         first = self._last is None
+        if first:
+            self._began_at = snapshot.status.at
         self._last = snapshot
         load = snapshot.status.scheduler
         if load is not None:
@@ -110,7 +121,9 @@ class Metrics:
         self._collect()
 
     def _collect(self) -> None:
-        with self._contained:  # they are totals: what goes wrong now is sent the next time
+        # They are totals: what goes wrong now is sent the next time.
+        with self._contained, self._reading:
+            self._read = self._last
             self._reader.collect()
 
     def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
@@ -157,24 +170,32 @@ class Metrics:
         self, read: Callable[[Cleared], Values]
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            if self._last is not None:
-                for value, attributes in read(self._last):
+            if self._read is not None:
+                for value, attributes in read(self._read):
                     # InfluxDB fixes a field's type at its first point: never an integer.
                     yield Observation(float(value), attributes)
 
         return observe
 
-    def _durations(self, now_ns: int) -> list[HistogramDataPoint]:
-        snapshot = self._last
+    def _times(self) -> tuple[int, int]:
+        """Return since when the counters count, and the time of the snapshot that is read."""
+        if self._read is None:
+            return 0, time.time_ns()
+        at = int(self._read.status.at * 1e9)
+        return min(int(self._began_at * 1e9), at), at  # the clock may have been set back
+
+    def _durations(self) -> list[HistogramDataPoint]:
+        snapshot = self._read
         if snapshot is None:
             return []
+        began, at = self._times()
         return [
             HistogramDataPoint(
                 attributes={names.TASK_PREFIX: row.prefix},
-                start_time_unix_nano=int(snapshot.cluster.started_at * 1e9),
-                time_unix_nano=now_ns,
+                start_time_unix_nano=began,
+                time_unix_nano=at,
                 count=sum(row.durations),
-                sum=row.seconds.get("compute", 0.0),
+                sum=row.duration_seconds,
                 bucket_counts=row.durations,
                 explicit_bounds=names.DURATION_BOUNDS,
                 min=None,  # type: ignore[arg-type]  # left out: not kept since the start
@@ -185,8 +206,13 @@ class Metrics:
         ]
 
 
-class _WithDurations(MetricExporter):
-    """Adds the task duration histogram to what is exported.
+class _OfSnapshot(MetricExporter):
+    """Exports points with the times of the snapshot that they were read from, and adds the task
+    duration histogram.
+
+    The SDK gives a point the time at which it is collected, up to an interval after the snapshot:
+    a counter would grow by two intervals in one, and by nothing in the next. And it lets a counter
+    start with its first point, so that what that one has counted would have grown in no time.
 
     The SDK has no observable histogram, and recording each task would cost the scheduler some ten
     microseconds a task; the buckets are counted as tasks finish and added here as they are.
@@ -195,28 +221,35 @@ class _WithDurations(MetricExporter):
     def __init__(
         self,
         exporter: MetricExporter,
-        points: Callable[[int], list[HistogramDataPoint]],
+        times: Callable[[], tuple[int, int]],
+        durations: Callable[[], list[HistogramDataPoint]],
     ) -> None:
         super().__init__()
         self._exporter = exporter
-        self._points = points
+        self._times = times
+        self._durations = durations
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
-        points = self._points(time.time_ns())
-        if points and metrics_data.resource_metrics:
-            metric = Metric(
-                names.TASK_DURATION.name,
-                names.TASK_DURATION.help,
-                names.TASK_DURATION.unit,
-                Histogram(points, AggregationTemporality.CUMULATIVE),
-            )
-            # Into the one scope there is: the encoder keeps one entry per resource and scope.
+        if metrics_data.resource_metrics:
+            # The one scope there is: the encoder keeps one entry per resource and scope.
             ours = metrics_data.resource_metrics[0]
             scope = ours.scope_metrics[0]
-            scope = replace(scope, metrics=[*scope.metrics, metric])
-            metrics_data = MetricsData([replace(ours, scope_metrics=[scope])])
+            began, at = self._times()
+            metrics = [_at(began, at, metric) for metric in scope.metrics]
+            if points := self._durations():
+                metrics.append(
+                    Metric(
+                        names.TASK_DURATION.name,
+                        names.TASK_DURATION.help,
+                        names.TASK_DURATION.unit,
+                        Histogram(points, AggregationTemporality.CUMULATIVE),
+                    )
+                )
+            metrics_data = MetricsData(
+                [replace(ours, scope_metrics=[replace(scope, metrics=metrics)])]
+            )
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
@@ -224,6 +257,19 @@ class _WithDurations(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
         self._exporter.shutdown(timeout_millis, **kwargs)
+
+
+def _at(began: int, at: int, metric: Metric) -> Metric:
+    """Return ``metric`` with these times, in nanoseconds, on all its points."""
+    data = metric.data
+    if not isinstance(data, Sum | Gauge):
+        return metric
+    start = began if isinstance(data, Sum) else None
+    points = [
+        NumberDataPoint(point.attributes, start, at, point.value)  # type: ignore[arg-type]
+        for point in data.data_points
+    ]
+    return replace(metric, data=replace(data, data_points=points))
 
 
 def _states(attribute: str, known: Iterable[str], counts: Mapping[str, int]) -> Values:
@@ -279,7 +325,7 @@ _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     ),
     names.WORKER_THREADS: lambda s: _one(s.workers.threads),
     names.WORKER_CPU: lambda s: _one(s.workers.cpu),
-    names.WORKER_TIME: lambda s: _each(names.WORKER_STATE, s.workers.seconds),
+    names.WORKER_TIME: lambda s: _each(names.WORKER_STATE, s.status.worker_seconds),
     names.WORKER_LOSS: lambda s: _each(names.WORKER_LOSS_REASON, s.losses_by_reason),
     names.MEMORY_LIMIT: lambda s: _one(s.workers.memory_limit),
     names.MEMORY_USED: lambda s: _each(names.MEMORY_KIND, s.workers.memory),

@@ -76,7 +76,9 @@ def _stuck(cluster: Mapping[str, Any]) -> Reason | None:
     if not stuck:
         return None
     there = (
-        "there is no worker" if not cluster["workers"] else "none has the resources they ask for"
+        "there is no worker"
+        if not cluster["workers"]
+        else "none is, or has, what they ask for: a certain worker, host or resource"
     )
     return Reason(1, "stuck", f"{plural(stuck, 'task')} that no worker can run: {there}.")
 
@@ -133,4 +135,4 @@ def _burn(cluster: Mapping[str, Any]) -> str:
     spent, currency = cluster["idle_cost"], (cluster["prices"] or {}).get("currency")
     if not spent or currency is None:
         return ""
-    return f", which cost {money(spent, currency)} so far, an estimate"
+    return f"; its idle threads cost {money(spent, currency)} so far, an estimate"

@@ -23,7 +23,8 @@ MISSED_BEATS = 3
 
 # What ``held_by`` counts, the word for one of it, and what there is to say of it.
 _HELD = (
-    ("processing", "task", " running"),
+    ("running", "task", " running"),
+    ("processing", "task", " assigned to a worker"),
     ("queued", "task", " queued"),
     ("unrunnable", "task", " that no worker can run"),
     ("calls", "call", " in progress"),
@@ -69,17 +70,31 @@ def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
             f"It fell silent after {lasted} without saying that it stopped, "
             f"and was last heard {duration(silence)} ago.",
         )
-    if cluster["idle_seconds"] is not None:
-        held = kept_for(cluster["held_by"])
+    if silence > MISSED_BEATS * cluster["interval"]:
         return Verdict(
             "running",
-            f"It is up, and idle for {duration(cluster['idle_seconds'])}"
-            + (f", with {held}." if held else "."),
+            f"It has not reported for {duration(silence)}; until then it was {_doing(cluster)}.",
         )
+    return Verdict("running", f"It is up, and {_doing(cluster)}.")
+
+
+def _doing(cluster: Row) -> str:
+    """Return in words what a cluster that runs was at when it last reported."""
+    held = cluster["held_by"]
+    if cluster["idle_seconds"] is not None:
+        what = kept_for(held)
+        return f"idle for {duration(cluster['idle_seconds'])}" + (f", with {what}" if what else "")
     workers = plural(cluster["workers"], "worker")
+    stuck = held.get("unrunnable", 0)
+    if stuck and not held.get("processing") and not held.get("queued"):
+        wait = "task waits" if stuck == 1 else "tasks wait"
+        them = "it" if stuck == 1 else "them"
+        return (
+            f"stuck: {number(stuck)} {wait} for a worker, and none of its {workers} may run {them}"
+        )
     if past_tasks(cluster):
-        return Verdict("running", f"It is up with {workers}, and at work, though no task runs.")
-    return Verdict("running", f"It is up, and at work with {workers}.")
+        return f"at work with {workers}, though no task runs"
+    return f"at work with {workers}"
 
 
 def past_tasks(cluster: Row) -> bool:
@@ -97,7 +112,10 @@ def kept_for(held_by: Mapping[str, int]) -> str:
 
     Empty where there is nothing.
     """
-    parts = [plural(held_by[kind], thing) + how for kind, thing, how in _HELD if held_by.get(kind)]
+    counts = dict(held_by)
+    # Those with a thread are among those that workers were given.
+    counts["processing"] = max(counts.get("processing", 0) - counts.get("running", 0), 0)
+    parts = [plural(counts[kind], thing) + how for kind, thing, how in _HELD if counts.get(kind)]
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1] if parts else ""]))
 
 
@@ -134,9 +152,19 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         )
     if status == "running":
         share = f" ({done / tasks:.0%})" if tasks else ""
-        sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}, running for {lasted}."
+        # All have ended, and for a moment a loop may submit more.
+        how_long = f", running for {lasted}" if computation["ended_at"] is None else f" in {lasted}"
+        sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}{how_long}."
     elif status == "finished":
         sentence = f"Finished: {plural(tasks, 'task')} in {lasted}."
+    elif status == "erred" and computation["blamed"] and not computation["erred"]:
+        need = "needs" if computation["blamed"] == 1 else "need"
+        what = ", ".join(sorted(set(computation["blames"].values())))
+        sentence = (
+            f"Not finished after {lasted}: {number(computation['blamed'])} of "
+            f"{plural(tasks, 'task')} {need} one that failed{f', {what}' if what else ''}; "
+            f"{number(done)} done."
+        )
     elif status == "erred":
         sentence = (
             f"Failed after {lasted}: {plural(computation['erred'], 'task run')} erred, "
@@ -146,6 +174,8 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         sentence = f"Cancelled after {lasted}: {number(done)} of {plural(tasks, 'task')} done."
     if computation["retried"]:
         sentence += f" {plural(computation['retried'], 'task run')} tried again."
+    if computation["lost_runs"]:
+        sentence += f" {plural(computation['lost_runs'], 'task run')} ended with their workers."
     lost = results_lost(computation, done)
     if lost:
         again = {"running": _RUN_AGAIN, "finished": " and computed again"}
@@ -163,5 +193,9 @@ def computation_seconds(computation: Row, cluster: Row) -> float:
     """Return how long it ran, as far as is known, in seconds of its cluster's clock."""
     started_at: float = computation["started_at"]
     stopped_at: float | None = computation["stopped_at"]
-    until = last_known(cluster) if stopped_at is None else stopped_at
+    until = stopped_at
+    if until is None:
+        until = computation["ended_at"]
+    if until is None:
+        until = last_known(cluster)
     return max(0.0, until - started_at)

@@ -11,8 +11,11 @@ from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore
 
 #: Seconds at either end of a computation in which a total is looked for.
 _LOOK = 120.0
-#: Less of its time than this, as a share, is not shown: it would be of too little of it.
-_LEAST = 0.5
+#: What its time is measured in is this much of it at least, and this much at most: less would be of
+#: too little of it, and more of too much else.
+_LEAST, _MOST = 0.5, 2.0
+#: Seconds after the end in which workers report what its last tasks did.
+_REPORTED = 1.0
 
 WIDTH, HEIGHT = 600, 110
 _STEPS = 100
@@ -46,9 +49,17 @@ class Memory:
 
 
 def threads(
-    store: SeriesStore, workspace: str, cluster: str, since: float, until: float
+    store: SeriesStore,
+    workspace: str,
+    cluster: str,
+    since: float,
+    until: float,
+    *,
+    beyond: bool = False,
 ) -> Threads | None:
     """Return what the threads did from ``since`` to ``until``; None where that is not known.
+
+    With ``beyond`` up to the first totals after that: a task's time is known once it has ended.
 
     Raises
     ------
@@ -76,9 +87,13 @@ def threads(
         for line in read(metric, until - look):
             after[_key(metric, line)] = line.values[-1]
             times.append(line.times[-1])
+        if beyond:
+            for line in read(metric, until + _REPORTED):
+                after[_key(metric, line)] = line.values[0]
+                times.append(line.times[0])
     length = (max(times) - min(times)) / 1000 if before else 0.0
     seconds = spent(before, after)
-    if not seconds or length < _LEAST * (until - since):
+    if not seconds or not _LEAST <= length / (until - since) <= _MOST:
         return None
     return Threads(seconds, length)
 

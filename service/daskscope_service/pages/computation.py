@@ -81,7 +81,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         records, no_logs = _records(scope, found, None if until is None else until + _LATE)
     groups = _groups(found["task_groups"])
     trace, no_trace = _trace(found)
-    threads, memory, no_series = _meanwhile(cluster_id, since, ended)
+    threads, memory, no_series = _meanwhile(cluster_id, since, ended, ended_already=not running)
     return render_template(
         "computation.html",
         now=time.time(),
@@ -163,11 +163,14 @@ def _trace(computation: Item) -> tuple[Trace, str]:
     return found, ""
 
 
-def _meanwhile(cluster_id: str, since: float, until: float) -> tuple[Any, Any, str]:
+def _meanwhile(
+    cluster_id: str, since: float, until: float, *, ended_already: bool
+) -> tuple[Any, Any, str]:
     """Return the threads' time and the memory of its cluster, or why they cannot be read."""
     store = services().series
     where = (store, g.workspace, cluster_id, since, until)
     try:
-        return cluster_context.threads(*where), cluster_context.memory(*where), ""
+        threads = cluster_context.threads(*where, beyond=ended_already)
+        return threads, cluster_context.memory(*where), ""
     except Unavailable as error:
         return None, None, str(error)

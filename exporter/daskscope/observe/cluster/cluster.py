@@ -27,6 +27,9 @@ from daskscope.observe.workers.workers import WorkerTotals
 #: Prefixes of Dask's own, which forgets none, that are looked at for the states of their tasks.
 MAX_DASK_PREFIXES = 1_000
 
+#: Seconds before the end in which workers that leave do so as part of it.
+LEAVING = 60.0
+
 # Those of a task that the scheduler holds.
 _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
@@ -34,7 +37,8 @@ _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 class Cluster:
     """Makes rows of one cluster, whose it is by ``user``.
 
-    ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``.
+    ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``,
+    ``worked`` as of :class:`.Idle`.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Cluster:
         *,
         refusals: OptOuts,
         at_work: Callable[[], bool],
+        worked: Callable[[], int],
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
@@ -57,13 +62,14 @@ class Cluster:
         self._environment = environment()
         self.load = Load(scheduler)
         self._cost = None if settings.prices is None else Cost(settings.prices)
-        self.idle = (
-            Idle(scheduler) if self._cost is None else Idle(scheduler, looked=self._cost.looked)
-        )
+        self.idle = Idle(scheduler, worked=worked)
         self._versions = Versions(scheduler)
         self._at_work = at_work
         self._called = name_and_kind_here()
         self._peaks = (0, 0, 0)
+        self._peak_of_worker: int | None = None
+        # What there was when there last were workers: when, how many, threads, bytes and limit.
+        self._last = (0.0, 0, 0, 0, 0)
 
     def worker_added(self, worker: WorkerState) -> None:
         """Count a worker from now on."""
@@ -99,8 +105,23 @@ class Cluster:
             in_client=manager_of(self._scheduler) is not None,
         )
 
+    def worker_had(self, address: str, memory: int) -> None:
+        """Take notice of what the process of a worker had, between two beats of its."""
+        others = sum(
+            worker.metrics.get("memory") or 0
+            for worker in self._scheduler.workers.values()
+            if worker.address != address
+        )
+        workers, threads, used = self._peaks
+        self._peaks = workers, threads, max(used, others + memory)
+        self._peak_of_worker = max(self._peak_of_worker or 0, memory)
+
     def status(
-        self, workers: WorkerTotals, now: float, stopped_at: float | None
+        self,
+        workers: WorkerTotals,
+        worker_seconds: dict[str, float],
+        now: float,
+        stopped_at: float | None,
     ) -> protocol.Status:
         """Return how it is ``now``, with these ``workers``."""
         tasks = self._tasks_by_state()
@@ -108,20 +129,30 @@ class Cluster:
         used = workers.memory["managed"] + workers.memory["unmanaged"]
         seen = (workers.count, workers.threads, used)
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
+        if workers.peak_memory is not None:
+            self._peak_of_worker = max(self._peak_of_worker or 0, workers.peak_memory)
+        last = (now, workers.count, workers.threads, used, workers.memory_limit)
+        if workers.count:
+            self._last = last
+        elif stopped_at is not None and now - self._last[0] < LEAVING:
+            # They leave before the scheduler does: what it had until then is what there is to show.
+            last = self._last
         clients = sum(1 for client in self._scheduler.clients if client != "fire-and-forget")
         self.idle.count_tasks(tasks)
-        # This adds to the cost too.
         self.idle.look()
+        idle = self.idle.seconds()
+        if self._cost is not None:
+            self._cost.look(workers.capacity, worker_seconds["idle"], cluster_idle=idle is not None)
         return protocol.Status(
             at=now,
-            workers=workers.count,
-            threads=workers.threads,
-            memory_used=used,
-            memory_limit=workers.memory_limit,
-            worker_seconds=workers.seconds,
+            workers=last[1],
+            threads=last[2],
+            memory_used=last[3],
+            memory_limit=last[4],
+            worker_seconds=worker_seconds,
             tasks=tasks,
             clients=clients,
-            idle_seconds=self.idle.seconds(),
+            idle_seconds=idle,
             peak_workers=self._peaks[0],
             peak_threads=self._peaks[1],
             peak_memory_used=self._peaks[2],
@@ -134,6 +165,7 @@ class Cluster:
             busy_by=self.idle.busy_by(),
             mismatches=self._versions.mismatches(),
             at_work=self._at_work(),
+            peak_worker_memory=self._peak_of_worker,
         )
 
     def _tasks_by_state(self) -> dict[str, int]:

@@ -17,8 +17,10 @@ _GIB = 1024.0**3
 class Cost:
     """Adds up what is held, piece by piece: whenever a worker comes or goes, or someone looks.
 
-    Both sums are in the prices' currency, since the plugin started. ``idle`` is what ``total`` grew
-    by while :class:`~daskscope.observe.cluster.idle.Idle` saw the cluster idle.
+    Both sums are in the prices' currency, since the plugin started. ``idle`` is the share of
+    ``total`` that idle threads have in all threads' time
+    (:mod:`~daskscope.observe.workers.activities`). While there is no thread, it is all or nothing:
+    whether the cluster is idle.
     """
 
     def __init__(
@@ -28,18 +30,22 @@ class Cost:
         self._clock = clock
         self._workers: dict[str, float] = {}
         self._per_hour = self._prices.get("cluster", 0.0)
-        self._added_at = self._looked_at = clock()
-        self._at_last_look = 0.0
+        self._added_at = clock()
+        # At the last look: the total, and thread-seconds, all and idle ones.
+        self._last = (0.0, 0.0, 0.0)
         self.total = 0.0
         self.idle = 0.0
 
-    def looked(self, idle: float) -> None:
-        """Note that of the time since the last call ``idle`` seconds were seen idle."""
+    def look(self, threads: float, idle: float, *, cluster_idle: bool) -> None:
+        """Add what was idle since the last look. There were so many seconds of ``threads`` so far,
+        and so many of them ``idle``.
+        """
         self._add()
-        elapsed = self._added_at - self._looked_at
-        if elapsed > 0:
-            self.idle += (self.total - self._at_last_look) * min(idle / elapsed, 1.0)
-        self._looked_at, self._at_last_look = self._added_at, self.total
+        total_before, threads_before, idle_before = self._last
+        had = threads - threads_before
+        share = (idle - idle_before) / had if had > 0 else float(cluster_idle)
+        self.idle += (self.total - total_before) * min(max(share, 0.0), 1.0)
+        self._last = (self.total, threads, idle)
 
     def added(self, worker: WorkerState) -> None:
         """Count a worker from now on."""

@@ -7,13 +7,13 @@ it begins while the first workers still start; and to ask it may itself close th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
 
 from distributed.deploy.spec import SpecCluster
-from distributed.scheduler import Scheduler, heartbeat_interval
+from distributed.scheduler import Scheduler, WorkerState, heartbeat_interval
 
 from daskscope.observe.cluster.calls import MEETINGS, Calls
 from daskscope.observe.cluster.other_plugins import Others
@@ -41,27 +41,29 @@ class Idle:
     for a worker that can run it; a graph on its way in; a worker that starts; a call of a client's
     (:mod:`.calls`); a worker whose processes use the CPU, or that does not report
     (:mod:`~daskscope.observe.workers.cpu`); another plugin that says so (:mod:`.other_plugins`).
-    What came and went between two looks begins idleness anew. Connected clients and data in memory
-    do not count: they are what a forgotten notebook looks like.
+    What came and went between two looks begins idleness anew, but not that results were put away:
+    that is no work. Connected clients and data in memory do not count: they are what a forgotten
+    notebook looks like.
 
-    ``watched`` are the seconds that it was watched for, by a clock that does not jump. ``looked``
-    is called at each look with how many of the seconds since the last one were idle.
+    ``watched`` are the seconds that it was watched for, by a clock that does not jump. ``worked``
+    returns a count that grows with all that tasks do.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         clock: Callable[[], float] = time.monotonic,
-        looked: Callable[[float], None] = lambda idle: None,
+        worked: Callable[[], int] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
-        self._looked = looked
+        self._worked = worked or (lambda: scheduler.transition_counter)
         self._looked_at = clock()
         self._since: float | None = None
         self._calls = Calls(scheduler)
         self._cpu = WorkersCpu()
         self._others = Others(scheduler)
+        self._steps = self._worked()
         self._transitions = scheduler.transition_counter
         self._called = self.calls_begun()
         # Since when there is neither a task nor a call, which alone says little.
@@ -81,15 +83,18 @@ class Idle:
         step = min(max(now - self._looked_at, 0.0), MAX_STEP)
         self.watched += step
         self._looked_at = now
-        transitions, called = self._scheduler.transition_counter, self.calls_begun()
+        steps, called = self._worked(), self.calls_begun()
         used = self._jupyter_used()
-        before = self._transitions, self._called, self._jupyter_was_used
-        moved = (transitions, called, used) != before
-        self._transitions, self._called, self._jupyter_was_used = transitions, called, used
+        before = self._steps, self._called, self._jupyter_was_used
+        moved = (steps, called, used) != before
+        self._steps, self._called, self._jupyter_was_used = steps, called, used
         self._calls.look(self.watched)
         asked = tuple(self._asked())
         quiet = not (moved or asked)
-        self._others.look(self.watched, quiet=quiet)
+        # By all of them Dask goes, which then takes back that it is idle, as another plugin may.
+        transitions = self._scheduler.transition_counter
+        still, self._transitions = transitions == self._transitions, transitions
+        self._others.look(self.watched, quiet=quiet and still)
         if not quiet:
             self._quiet_since = None
             self._cpu.restart()
@@ -99,14 +104,10 @@ class Idle:
             # In any order: by their addresses, as Dask keeps them, it takes several times as long.
             self._cpu.look(dict.values(self._scheduler.workers), self.watched)
         self._busy_by = asked + tuple(self._unasked())
-        idle = 0.0
         if self._busy_by:
             self._since = None
         elif moved or self._since is None:
             self._since = self.watched
-        else:
-            idle = step
-        self._looked(idle)
 
     def restart(self) -> None:
         """Count from now on: someone wants the cluster, though it does nothing."""
@@ -230,8 +231,10 @@ class Idle:
         results = tasks.get("memory")
         if results is None:
             results = sum(len(worker.has_what) for worker in workers)
+        processing = tasks.get("processing", 0)
         found = {
-            "processing": tasks.get("processing", 0),
+            "running": _in_threads(workers) if processing else 0,
+            "processing": processing,
             "queued": tasks.get("queued", 0),
             "unrunnable": tasks.get("no-worker", 0),
             "calls": self.calls(),
@@ -249,6 +252,15 @@ class Idle:
         if not getattr(self._scheduler, "jupyter", False):
             return None
         return self._scheduler._jupyter_server_application.web_app.last_activity()
+
+
+def _in_threads(workers: Iterable[WorkerState]) -> int:
+    """Return how many tasks have a thread: each worker is given more than it has threads for."""
+    count = 0
+    for worker in workers:
+        given, seceded = len(worker.processing), len(worker.long_running)
+        count += min(given - seceded, worker.nthreads) + seceded
+    return count
 
 
 def manager_of(scheduler: Scheduler) -> SpecCluster | None:

@@ -26,6 +26,8 @@ MAX_PICKLE = 32_768
 #: Exceptions that are sent as having led to another, and frames of each, the innermost.
 MAX_CAUSES = 5
 MAX_FRAMES = 30
+#: Notes of an exception that are sent, and members of a group of exceptions.
+MAX_NOTES, MAX_MEMBERS = 5, 5
 #: What is shown of what an exception was made of.
 _MAX_ARGUMENTS = 6
 # No traceback is longer, even where a pickle is made up.
@@ -51,14 +53,23 @@ class Cause:
 
 
 class ExceptionChain(NamedTuple):
-    """What led to an exception, the last first. ``cut`` says that there is, or may be, more."""
+    """What led to an exception, the last first. ``cut`` says that there is, or may be, more.
+
+    And what came with it: the ``notes`` that were added to it and, of a group of exceptions, its
+    ``members``, for which ``direct`` says nothing.
+    """
 
     causes: tuple[Cause, ...] = ()
     cut: bool = False
+    notes: tuple[str, ...] = ()
+    members: tuple[Cause, ...] = ()
 
     def characters(self) -> int:
         """Return how many characters it is."""
-        return sum(len(cause.message) + len(cause.frames) for cause in self.causes)
+        parts = (*self.causes, *self.members)
+        return sum(len(part.message) + len(part.frames) for part in parts) + sum(
+            map(len, self.notes)
+        )
 
 
 def causes_of(traceback: str, exception: Any) -> ExceptionChain:
@@ -76,15 +87,35 @@ def causes_of(traceback: str, exception: Any) -> ExceptionChain:
     if error is None or (traceback and error.traceback is None):
         return ExceptionChain(cut=bool(traceback))
     causes: list[Cause] = []
+    notes, members = _notes(error), _members(error)
     try:
         for cause in _led_to(error):
             if len(causes) == MAX_CAUSES:
-                return ExceptionChain(tuple(causes), cut=True)
+                return ExceptionChain(tuple(causes), True, notes, members)
             causes.append(cause)
     except Exception as unread:  # the rest is made in a way that is not known
         contain(unread)
-        return ExceptionChain(tuple(causes), cut=True)
-    return ExceptionChain(tuple(causes))
+        return ExceptionChain(tuple(causes), True, notes, members)
+    return ExceptionChain(tuple(causes), False, notes, members)
+
+
+def _notes(error: _Raised) -> tuple[str, ...]:
+    notes = error.notes if isinstance(error.notes, list) else ()
+    return tuple(note for note in notes[:MAX_NOTES] if isinstance(note, str))
+
+
+def _members(error: _Raised) -> tuple[Cause, ...]:
+    """Return the members of a group, without what groups in it hold."""
+    held = error.made_of[1:2] if isinstance(error.made_of, tuple) else ()
+    found = [_raised(one) for one in held[0]] if held and isinstance(held[0], list | tuple) else []
+    members = []
+    for one in found[:MAX_MEMBERS]:
+        if one is not None:
+            try:
+                members.append(_cause(one, direct=True))
+            except Exception as unread:  # it is made in a way that is not known
+                contain(unread)
+    return tuple(members)
 
 
 class _Raised(NamedTuple):
@@ -96,6 +127,7 @@ class _Raised(NamedTuple):
     traceback: Any
     context: Any = None
     suppresses_context: bool = False
+    notes: Any = None
 
 
 class _Stand:
@@ -113,6 +145,10 @@ class _Stand:
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
+
+    def __call__(self, *args: Any, **_: Any) -> _Stand:
+        """Make what a pickle makes by something that it has made, as methods of a class."""
+        return _stand_in("", "object")(*args)
 
     def __repr__(self) -> str:
         raised = _raised(self)
@@ -161,10 +197,10 @@ def _read(exception: Any) -> _Raised | None:
 def _raised(error: Any) -> _Raised | None:
     called = type(error).__name__
     if called == "unpickle_exception":
-        return _Raised(*error.args[:6])
+        return _Raised(*error.args[:7])
     if called == "unpickle_exception_with_attrs":
         kind, attributes, *others = error.args
-        return _Raised(kind, attributes["args"], *others[:4])
+        return _Raised(kind, attributes["args"], *others[:5])
     return None
 
 

@@ -58,6 +58,10 @@ End = tuple[float, Mapping[str, Any]]
 #: Noted of a task that is released but still wanted: Dask has it wait again at once.
 PUT_BACK: Mapping[str, Any] = MappingProxyType({})
 
+#: In what Dask reports of a task that errs without having run: the group of the one that raised.
+#: Dask may have forgotten both when they are counted.
+BLAME = "daskscope blame"
+
 # Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
 _RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
 
@@ -99,6 +103,8 @@ class Computations:
         self._ended: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
         self._changed_groups = 0
+        #: Transitions that only put results and tasks away: nothing was at work for them.
+        self.put_away = 0
 
     def arrived(self, computation: Computation) -> None:
         """Add one whose first graph arrives now."""
@@ -150,6 +156,8 @@ class Computations:
                     run = next(runs)
                 elif start != "memory" or finish == "erred":
                     end = next(ends)
+                else:
+                    self.put_away += 1
             try:
                 whole = wholes.get(key[0]) if type(key) is tuple else None
                 if whole is None:
@@ -183,6 +191,7 @@ class Computations:
                     if start in ACTIVE:
                         self._rests(key, finish, group.computation, at + ahead, details is PUT_BACK)
                 elif finish == "forgotten" and start != finish:
+                    self.put_away += 1
                     if self._ends:
                         self._ends.pop(key, None)
                     if whole is None:
@@ -202,7 +211,18 @@ class Computations:
         else:
             totals = self._totals_of(task.key)
             totals.retried += 1
-            totals.ran(details.get("startstops"))
+            totals.ran(details.get("startstops"), finished=False)
+
+    def lost_with_worker(self, tasks: Iterable[TaskState]) -> dict[str, int]:
+        """Count runs of ``tasks`` that ended with their worker. Return how many, by computation."""
+        lost: Counter[str] = Counter()
+        for task in tasks:
+            group = self._members.group_of(task)
+            if group is not None:
+                group.computation.lost_runs += 1
+                lost[group.computation.id] += 1
+                self._note_change(group)
+        return dict(lost)
 
     def computation_of(self, task: TaskState) -> str | None:
         """Return the id of the computation that ``task`` is counted under."""
@@ -370,6 +390,8 @@ class Computations:
             # What waits is released before it errs.
             group.computation.let_go -= 1
         self._ends[key] = _RAISED if raised else _BLAMED
+        if not raised:
+            group.computation.blame(details.get(BLAME))
         group.computation.stuck += 1
         return True
 
@@ -387,6 +409,8 @@ class Computations:
                 if end == _RAISED:
                     group.forgiven()
                     self._runs_again(key)
+                else:
+                    computation.blamed -= 1
             elif end is not None:
                 computation.let_go -= 1
             if not computation.runs:
@@ -441,12 +465,12 @@ class Computations:
         elif run is not None:
             _, _, nbytes, _, startstops = run
             totals = self._totals_of(key)
-            totals.ran(startstops)
+            totals.ran(startstops, finished=True)
             totals.completed += 1
             totals.output_bytes += nbytes or 0
         elif end is not None and finish == "erred":
             _, details = end
             totals = self._totals_of(key)
-            totals.ran(details.get("startstops"))
+            totals.ran(details.get("startstops"), finished=False)
             if details.get("cause") == key:
                 totals.erred += 1

@@ -37,6 +37,8 @@ MAX_TYPES = 10
 MAX_DEPENDENCIES = 100
 #: Span names that a computation keeps.
 MAX_SPANS = 50
+#: Computations that one is shown to have waited for in vain.
+MAX_BLAMED = 10
 #: Seconds for which a loop may do something else before it submits its next task.
 LOOP_PAUSE = 1.0
 
@@ -117,8 +119,19 @@ class Group:
                 kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
             types[kind] = types.get(kind, 0) + 1
         computed = self._ran(startstops, totals)
-        if self.samples is not None and computed is not None:
-            _, start, stop = computed
+        if computed is None:
+            return
+        _, start, stop = computed
+        took = stop - start
+        bucket = bisect_left(DURATION_BOUNDS, took)
+        self.durations[bucket] += 1
+        totals.durations[bucket] += 1
+        totals.duration_seconds += took
+        if took < self.shortest:
+            self.shortest = took
+        if took > self.longest:
+            self.longest = took
+        if self.samples is not None:
             self.samples.finished(start, stop, worker or "")
 
     def failed(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
@@ -160,14 +173,7 @@ class Group:
             of_prefix[name] = of_prefix.get(name, 0.0) + took
             if name == "compute":
                 computed = action
-                bucket = bisect_left(DURATION_BOUNDS, took)
-                self.durations[bucket] += 1
-                totals.durations[bucket] += 1
                 totals.compute_seconds += took
-                if took < self.shortest:
-                    self.shortest = took
-                if took > self.longest:
-                    self.longest = took
             if start < self.started_at:
                 self.started_at = start
             if stop > self.stopped_at and not self.computation.over:
@@ -214,6 +220,8 @@ class Computation:
         "_newest",
         "active",
         "annotations",
+        "blamed",
+        "blames",
         "caller",
         "changed",
         "dropped",
@@ -225,6 +233,7 @@ class Computation:
         "id",
         "let_go",
         "line",
+        "lost_runs",
         "over",
         "places",
         "rest",
@@ -294,6 +303,12 @@ class Computation:
         self.runs = False
         # Tasks that ended without a result: they raised, or what they need did.
         self.stuck = 0
+        #: Those of them that never ran: what they need raised. And where that is counted, with the
+        #: prefix of one that raised there.
+        self.blamed = 0
+        self.blames: dict[str, str] = {}
+        #: Runs that ended with their workers.
+        self.lost_runs = 0
         # Tasks that were given up while they still had something to do: cancelled ones.
         self.let_go = 0
         # Whether it has ended: what becomes of its tasks from now on changes nothing but their
@@ -361,6 +376,12 @@ class Computation:
         if len(self.spans) < MAX_SPANS:
             self.spans[name] = None
 
+    def blame(self, group: Group | None) -> None:
+        """Note a task that never ran, for one of that ``group`` raised, if it is known."""
+        self.blamed += 1
+        if group is not None and len(self.blames) < MAX_BLAMED:
+            self.blames.setdefault(group.computation.id, group.prefix)
+
     def stop(self) -> None:
         """Note that it does not go on."""
         # None of its tasks had to run, if none ended: all were known, or failed with their needs.
@@ -420,6 +441,10 @@ class Computation:
             trace_id=self.trace_id,
             annotations=dict(self.annotations),
             graph_bytes=self.graph_bytes,
+            ended_at=None if self.runs else self.stopped_at or self.ended_at,
+            lost_runs=self.lost_runs,
+            blamed=self.blamed,
+            blames=dict(self.blames),
         )
 
 

@@ -16,6 +16,7 @@ class PrefixTotals:
     __slots__ = (
         "completed",
         "compute_seconds",
+        "duration_seconds",
         "durations",
         "erred",
         "output_bytes",
@@ -29,11 +30,14 @@ class PrefixTotals:
         self.retried = 0
         self.output_bytes = 0
         self.seconds: dict[str, float] = {}
-        # Per bucket, not cumulative; the last one holds what lies above all bounds.
+        # Of runs that finished. Per bucket, not cumulative; the last one holds what lies above all
+        # bounds.
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
+        self.duration_seconds = 0.0
+        # Of all runs.
         self.compute_seconds = 0.0
 
-    def ran(self, startstops: StartStops) -> None:
+    def ran(self, startstops: StartStops, *, finished: bool) -> None:
         """Add what was done of one run of a task."""
         seconds = self.seconds
         for name, start, stop in actions_of(startstops):
@@ -41,12 +45,17 @@ class PrefixTotals:
             seconds[name] = seconds.get(name, 0.0) + took
             if name == "compute":
                 self.compute_seconds += took
-                self.durations[bisect_left(DURATION_BOUNDS, took)] += 1
+                if finished:
+                    self.duration_seconds += took
+                    self.durations[bisect_left(DURATION_BOUNDS, took)] += 1
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixRow:
-    """The totals of one prefix at one moment. ``durations`` as in ``protocol.TaskGroup``."""
+    """The totals of one prefix at one moment.
+
+    ``durations`` is as in ``protocol.TaskGroup``, ``duration_seconds`` the sum of what it counts.
+    """
 
     prefix: str
     completed: int
@@ -55,6 +64,7 @@ class PrefixRow:
     output_bytes: int
     seconds: dict[str, float]
     durations: tuple[int, ...]
+    duration_seconds: float
 
 
 class Prefixes:
@@ -87,6 +97,7 @@ class Prefixes:
                 totals.output_bytes,
                 dict(totals.seconds),
                 tuple(totals.durations),
+                totals.duration_seconds,
             )
             for prefix, totals in self._totals.items()
         )

@@ -7,7 +7,7 @@ processor's caches. So of a run that ended well, as most do, what is read is kep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -22,6 +22,22 @@ Run = tuple[float, str | None, int | None, str | None, StartStops]
 _action_of = itemgetter("action", "start", "stop")
 
 
-def actions_of(startstops: StartStops) -> Iterator[Action]:
-    """Return the actions that Dask reports."""
-    return map(_action_of, startstops or ())
+def actions_of(startstops: StartStops) -> list[Action]:
+    """Return the actions of the run that ended.
+
+    A worker that still has a task when it is given it again reports what it did for earlier runs
+    as well. The order is that of a run: transfers and reads from disk, the computing, and writes to
+    disk of the result.
+    """
+    actions = list(map(_action_of, startstops or ()))
+    if len(actions) < 2:
+        return actions
+    computed = [place for place, (name, _, _) in enumerate(actions) if name == "compute"]
+    if len(computed) < 2:
+        return actions
+    before, last = computed[-2:]
+    return [
+        action
+        for place, action in enumerate(actions)
+        if place >= last or (place > before and action[0] != "disk-write")
+    ]

@@ -11,17 +11,33 @@ All time is that of a thread: one of as many as a worker has, from when it came 
   ``unattributed``, such as messages that are under way, and what a worker did since its last beat
   before it was lost.
 
-Fetching itself, serving others and spilling go on beside the threads, and are in no row. A task
-that secedes (``worker_client``) runs in a thread beyond those that are counted: with many of them
-the rows add up to more.
+Fetching itself, serving others and spilling go on beside the threads, and are in no row. Nor is
+what a task did after it seceded (``worker_client``): it has left its thread to others. A task that
+was cancelled may stay in its thread for a while: that is its time, not idle.
+
+This is the only place that says how many thread-seconds were idle. All that shows idle time, or
+what it costs, goes by it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from daskscope import protocol
 from daskscope.observe.naming import Naming
 from daskscope.observe.workers.metrics import Measured
 from daskscope.observe.workers.workers import WorkerTotals
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What the threads did so far: all ``rows``, those that ``changed`` since the last ones, and
+    the same by ``protocol.Status.worker_seconds``: with a task, idle, and paused.
+    """
+
+    rows: tuple[protocol.Activity, ...]
+    changed: tuple[protocol.Activity, ...]
+    by_state: dict[str, float]
 
 
 class Activities:
@@ -30,25 +46,28 @@ class Activities:
     def __init__(self, naming: Naming) -> None:
         self._naming = naming
         self._rows: dict[str, protocol.Activity] = {}
+        self._busy = 0.0
+        self._idle = 0.0
 
-    def rows(
-        self, workers: WorkerTotals, measured: Measured
-    ) -> tuple[tuple[protocol.Activity, ...], tuple[protocol.Activity, ...]]:
-        """Return all rows, and those that changed since the last call."""
+    def times(self, workers: WorkerTotals, measured: Measured) -> Times:
+        """Return what the threads did until now."""
         by_prefix = measured.seconds
         for prefix, took in workers.running.items():
             row = by_prefix.setdefault(self._naming.known(prefix), {})
             row["running"] = row.get("running", 0.0) + took
         in_threads = sum(sum(seconds.values()) for seconds in by_prefix.values())
-        paused = workers.seconds["paused"]
+        paused = workers.paused
         left = max(workers.capacity - paused - in_threads, 0.0)
-        idle = min(workers.unassigned, left)
-        transfer = min(measured.gathered, left - idle)
+        # Both only ever grow, though a worker may report later that a thread was not free.
+        idle = self._idle = max(self._idle, min(workers.unassigned, left))
+        busy = self._busy = max(self._busy, workers.capacity - paused - idle)
+        left = max(left - idle, 0.0)
+        transfer = min(measured.gathered, left)
         by_prefix[""] = {
             "idle": idle,
             "paused": paused,
             "transfer": transfer,
-            "unattributed": left - idle - transfer,
+            "unattributed": left - transfer,
         }
         for prefix, last in self._rows.items():
             if "running" in last.seconds:
@@ -60,4 +79,8 @@ class Activities:
             if known is None or known.seconds != seconds:
                 self._rows[prefix] = protocol.Activity(prefix, seconds)
                 changed.append(self._rows[prefix])
-        return tuple(self._rows.values()), tuple(changed)
+        return Times(
+            tuple(self._rows.values()),
+            tuple(changed),
+            {"busy": busy, "idle": idle, "paused": paused},
+        )

@@ -46,6 +46,13 @@ AT_ONCE = 500
 SILENT = 20.0
 
 
+def peak_memory_of(worker: WorkerState) -> int | None:
+    """Return the most memory that a worker's process has had by its last beat, if it says so."""
+    sample = worker.metrics.get(METRIC)
+    peak = sample[3] if sample and len(sample) > 3 else None
+    return peak if isinstance(peak, int) else None
+
+
 @dataclass(slots=True)
 class _Window:
     """What one worker used since ``began``, by its own clock. ``at`` is when it last said so.
@@ -111,7 +118,7 @@ class WorkersCpu:
             metrics = worker.metrics
             sample = metrics.get(METRIC)
             if sample:
-                at, used, called = sample
+                at, used, called, *_ = sample
                 calls += called
             else:
                 at, used = metrics.get("time") or 0.0, None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from distributed.metrics import time
@@ -14,6 +16,7 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import names, protocol
 from daskscope.containment import guarded
+from daskscope.observe.workers.cpu import peak_memory_of
 from daskscope.size import size_of
 
 #: Lines that are kept of what each worker logged last.
@@ -46,6 +49,8 @@ _SPOKEN = (
     ("worker-close-gracefully", names.LOSS_RETIRED),
     ("worker-lifetime-reached", names.LOSS_RETIRED),
 )
+_PRIORITY = attrgetter("priority")
+
 _EXPECTED = frozenset({names.LOSS_CLOSED, names.LOSS_RETIRED, names.LOSS_RESTARTED})
 
 
@@ -54,6 +59,10 @@ def spoken(text: str) -> str:
     if text.endswith("-fail-hard"):
         return names.LOSS_FAILED
     return next((reason for words, reason in _SPOKEN if text.startswith(words)), names.LOSS_CLOSED)
+
+
+def _most(*amounts: int | None) -> int | None:
+    return max((amount for amount in amounts if amount is not None), default=None)
 
 
 @dataclass(slots=True)
@@ -83,7 +92,9 @@ class _Unclear:
 class Losses:
     """Remembers the workers there are, and records those that leave.
 
-    ``prefix_of`` returns what a task is called.
+    ``prefix_of`` returns what a task is called. ``lost`` gets the tasks that were in its threads,
+    and returns how many there were of each computation. ``peak`` gets what a worker's process had
+    when its nanny ended it for its memory.
     """
 
     def __init__(
@@ -91,9 +102,14 @@ class Losses:
         scheduler: Scheduler,
         prefix_of: Callable[[TaskState], str],
         drops: Counter[str],
+        *,
+        lost: Callable[[Collection[TaskState]], dict[str, int]],
+        peak: Callable[[str, int], None],
     ) -> None:
         self._scheduler = scheduler
         self._prefix_of = prefix_of
+        self._lost_tasks = lost
+        self._peak = peak
         self._drops = drops
         self._known: dict[str, _Known] = {}
         self._losses: deque[protocol.WorkerLoss] = deque()
@@ -185,12 +201,17 @@ class Losses:
 
     def _out_of_memory(self, address: str, memory: Any) -> None:
         used = memory if isinstance(memory, int) else None
+        if used is not None:
+            self._peak(address, used)
         known = self._known.get(address)
         if known is not None:
             known.reason, known.nanny_memory = names.LOSS_OUT_OF_MEMORY, used
             return
         if address in self._unclear:
-            self._clear_up(address, reason=names.LOSS_OUT_OF_MEMORY, nanny_memory=used)
+            peak = _most(self._unclear[address].loss.peak_memory, used)
+            self._clear_up(
+                address, reason=names.LOSS_OUT_OF_MEMORY, nanny_memory=used, peak_memory=peak
+            )
 
     def _removed(self, message: Mapping[str, Any]) -> None:
         address = str(message.get("worker"))
@@ -211,6 +232,11 @@ class Losses:
         else:
             reason = spoken(stimulus)
         keys = message.get("processing-tasks") or ()
+        expected = reason in _EXPECTED
+        if reason == names.LOSS_RETIRED and keys and not message.get("expected"):
+            # Its lifetime ended while it had tasks. Dask counts that against them, and gives up
+            # those that it happens to too often.
+            expected = False
         self._lost += 1
         loss = protocol.WorkerLoss(
             id=f"{int(now * 1000):x}-{self._lost:x}",
@@ -218,7 +244,7 @@ class Losses:
             name=guarded(self._drops, address, str, worker.name)[: protocol.MAX_NAME],
             at=now,
             reason=reason,
-            expected=reason in _EXPECTED,
+            expected=expected,
             processing=len(keys),
             memory_used=worker.metrics.get("memory"),
             lifetime=now - known.since,
@@ -227,6 +253,10 @@ class Losses:
             nanny_memory=known.nanny_memory,
             tasks=guarded(self._drops, {names.OTHER: len(keys)}, self._by_prefix, keys),
             log=None if known.lines is None else tuple(known.lines),
+            peak_memory=_most(
+                worker.metrics.get("memory"), peak_memory_of(worker), known.nanny_memory
+            ),
+            computations=guarded(self._drops, {}, self._computations, worker, keys),
         )
         size = size_of(loss.tasks) + size_of(loss.log)
         cut = self._detail_bytes + size > MAX_DETAIL_BYTES
@@ -258,6 +288,11 @@ class Losses:
             self._losses.popleft()
             self._drops["worker loss"] += 1
         self._losses.append(loss)
+
+    def _computations(self, worker: WorkerState, keys: Collection[Any]) -> dict[str, int]:
+        tasks = [task for task in map(self._scheduler.tasks.get, keys) if task is not None]
+        # Those in its threads are the ones that came first: it beats too seldom to say which.
+        return self._lost_tasks(nsmallest(worker.nthreads, tasks, key=_PRIORITY))
 
     def _by_prefix(self, keys: Iterable[Any]) -> dict[str, int]:
         prefixes: Counter[str] = Counter()

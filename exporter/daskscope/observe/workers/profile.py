@@ -49,6 +49,8 @@ COUNTED_AGAIN = 3
 #: How many times less often than it should a worker may look, for want of time, before it is not
 #: believed.
 MAX_SLOWDOWN = 4.0
+#: Seconds by which the samples of a thread may come later than the scheduler counts its time.
+LAG = 2.0
 #: Seconds by which a worker's clock may be off for a while.
 MAX_SKEW = 10.0
 
@@ -60,9 +62,9 @@ Cycle = tuple[float, int]
 class Window:
     """What is to be read: the ``threads`` of the workers to ask, by address.
 
-    ``busy_seconds`` are the thread-seconds that the tasks of ``all_threads`` took, as the scheduler
-    counts them. Of workers that are ``leaving`` all there is is taken. ``was_read`` is set when all
-    of it has been read, or given up.
+    ``busy_seconds`` are the thread-seconds that the tasks of ``all_threads`` computed, as the
+    scheduler counts them. Of workers that are ``leaving`` all there is is taken. ``was_read`` is
+    set when all of it has been read, or given up.
     """
 
     started_at: float
@@ -103,6 +105,9 @@ class Profiles:
         self._read_in_part: set[str] = set()
         self._samples_per_answer = FEWEST_SAMPLES
         self._told = 0
+        # Thread-seconds of the last windows that no sample was of or, below zero, that samples were
+        # of before the scheduler had counted them.
+        self._carried = 0.0
         self._rows: deque[protocol.Profile] = deque()
 
     # --- on the event loop ------------------------------------------------------------------------
@@ -284,12 +289,15 @@ class Profiles:
         """Estimate the thread-seconds of all samples.
 
         Busy workers look less often than they should. What their tasks took is known to the
-        scheduler, if only by its own clock and for all workers together.
+        scheduler, if only by its own clock and for all workers together. Over a number of windows
+        both are of the same time, but not in each: what one has too much, the next has less.
         """
         threads = sum(window.threads[address] for address in answered)
-        busy = window.busy_seconds * threads / max(window.all_threads, 1)
+        busy = window.busy_seconds * threads / max(window.all_threads, 1) + self._carried
         nominal = samples * self._sampled_every
-        return float(min(max(busy, nominal), MAX_SLOWDOWN * nominal))
+        seconds = float(min(max(busy, nominal), MAX_SLOWDOWN * nominal))
+        self._carried = min(busy - seconds, LAG * threads)
+        return seconds
 
 
 async def _ended_after(read_until: float, worker: Any, window: Window) -> list[Cycle]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from dask.typing import Key
@@ -12,19 +12,24 @@ from distributed.metrics import monotonic, time
 from distributed.scheduler import TaskPrefix, TaskState, WorkerState
 
 from daskscope import protocol
+from daskscope.observe.workers.cpu import peak_memory_of
 from daskscope.observe.workers.gpus import total_of
 
 #: Workers that are looked at in one step.
 WORKERS_AT_ONCE = 500
+#: Tasks that have seceded and whose time is kept apart; that of others counts as in the threads.
+MAX_SECEDED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTotals:
     """All workers together. ``cpu`` in cores, memory in bytes; all times are thread-seconds.
 
-    ``seconds`` are by state; ``capacity`` is what all threads had, and ``unassigned`` how much of
-    it there was no task for. ``running`` is what the tasks that are in a thread now took so far, by
-    Dask's own prefix: it has not been cleared to leave.
+    ``peak_memory`` is the most that the process of any of them has had, None where none says so.
+    ``capacity`` is what all threads had, ``unassigned`` how much of it there was no task for, and
+    ``paused`` how much in workers that took none. ``computing`` is what tasks computed, those that
+    have seceded too. ``running`` is what the tasks that are in a thread now took so far, by Dask's
+    own prefix: it has not been cleared to leave.
     """
 
     count: int
@@ -33,17 +38,21 @@ class WorkerTotals:
     memory_limit: int
     memory: dict[str, int]
     states: dict[str, int]
-    seconds: dict[str, float]
     capacity: float
     unassigned: float
+    paused: float
+    computing: float
     running: dict[str, float]
     gpu: protocol.Gpu | None
+    peak_memory: int | None = None
 
 
 class Workers:
     """Adds up the workers' threads over time, and reads the rest off them at each snapshot.
 
     All time begins with this object: of a task that ran before, only what it took since counts.
+    A task that secedes (``worker_client``) leaves its thread to others, and goes on in one beyond
+    those that are counted.
     """
 
     def __init__(self) -> None:
@@ -55,6 +64,12 @@ class Workers:
         # Of all that have ended since, by Dask's own prefix; and of those that had ended by then,
         # and whose workers had not reported it.
         self._took_before: defaultdict[str, float] = defaultdict(float)
+        # Tasks that have seceded: where, and since when. What those that have ended took since
+        # then, by Dask's own prefix.
+        self._seceded: dict[TaskState, tuple[WorkerState, float]] = {}
+        self._took_apart: defaultdict[str, float] = defaultdict(float)
+        # Whether threads may have become free on a worker that no hook names.
+        self._unclear = False
         # Threads of each worker: without a task, and paused.
         self._slots: dict[str, tuple[int, int]] = {}
         self._threads_of: dict[str, int] = {}
@@ -69,8 +84,7 @@ class Workers:
         self._paused = 0.0
         self._compute_before = 0.0
         self._vanished = 0.0
-        self._busy = 0.0
-        self._idle = 0.0
+        self._computing = 0.0
 
     def added(self, worker: WorkerState) -> None:
         """Count the threads of a worker from now on."""
@@ -78,6 +92,8 @@ class Workers:
         self._threads_of[worker.address] = worker.nthreads
         self._slots[worker.address] = (0, 0)
         self._threads += worker.nthreads
+        for task in worker.long_running:
+            self.secedes(task, worker)
         self.look_closely(worker)
 
     def removed(self, address: str) -> None:
@@ -93,12 +109,13 @@ class Workers:
         """Note how many threads of a worker have no task now, if it is known to run.
 
         To be called whenever it is given a task, if it is among those :attr:`with_room`, and
-        whenever a task leaves it, unless neither it nor any other has room. A worker that has left
-        is None.
+        whenever a task leaves it, unless neither it nor any other has room. None is one that has
+        left, or that Dask does not name, as where a task is cancelled.
         """
         if worker is None:
+            self._unclear = True
             return
-        free = worker.nthreads - len(worker.processing)
+        free = worker.nthreads - len(worker.processing) + len(worker.long_running)
         if self._slots.get(worker.address) != (free if free > 0 else 0, 0):
             self.look_closely(worker)
 
@@ -110,13 +127,42 @@ class Workers:
         if worker.status is Status.paused:
             now = (0, max(worker.nthreads - len(worker.executing), 0))
         else:
-            now = (max(worker.nthreads - len(worker.processing), 0), 0)
+            at_work = len(worker.processing) - len(worker.long_running)
+            now = (max(worker.nthreads - at_work, 0), 0)
         if now != before:
             self._accrue(monotonic())
             self._slots[worker.address] = now
             (self.with_room.add if any(now) else self.with_room.discard)(worker.address)
             self._free_threads += now[0] - before[0]
             self._paused_threads += now[1] - before[1]
+
+    def secedes(self, task: TaskState, worker: WorkerState) -> None:
+        """A task leaves its thread to others, and goes on."""
+        if len(self._seceded) < MAX_SECEDED:
+            self._seceded.setdefault(task, (worker, monotonic()))
+        self._unclear = True
+
+    def moved(self) -> None:
+        """Tasks may have moved between workers, for which there is no transition."""
+        self._unclear = True
+
+    def look_again(self, workers: Iterable[WorkerState]) -> None:
+        """Look at all ``workers`` if something has happened since the last call that no hook names
+        a worker for. To be called at each tick of the event loop.
+        """
+        if self._seceded:
+            self._end_seceded()
+        if self._unclear:
+            self._unclear = False
+            for worker in workers:
+                self.look(worker)
+
+    def _end_seceded(self) -> None:
+        now = monotonic()
+        for task, (worker, since) in tuple(self._seceded.items()):
+            if task.processing_on is not worker:
+                del self._seceded[task]
+                self._took_apart[task.prefix.name] += now - since
 
     def vanished(self, task: TaskState) -> None:
         """A task left its worker and reported no time: it was cancelled, or the worker was lost."""
@@ -125,18 +171,23 @@ class Workers:
         if took is not None:
             self._vanished += took + monotonic() - self._looked_at
 
-    def took_before(self) -> dict[str, float]:
-        """Return what tasks took before all this began, by Dask's own prefix: once they have ended.
+    def took_elsewhere(self) -> dict[str, float]:
+        """Return what tasks took before all this began, and in threads beyond those that are
+        counted, by Dask's own prefix: once they have ended.
 
         Each is reported once. What their worker reports of them after they have ended contains it.
         """
+        self._end_seceded()
         for task, (worker, took) in tuple(self._from_before.items()):
             if task.processing_on is not worker:
                 del self._from_before[task]
                 self._compute_before += took
                 self._took_before[task.prefix.name] += took
         seconds = dict(self._took_before)
+        for prefix, took in self._took_apart.items():
+            seconds[prefix] = seconds.get(prefix, 0.0) + took
         self._took_before.clear()
+        self._took_apart.clear()
         return seconds
 
     def totals(
@@ -154,6 +205,7 @@ class Workers:
         threads = limit = 0
         managed = unmanaged = spilled = 0
         executing = percent = 0.0
+        peak: int | None = None
         seconds_of: defaultdict[TaskPrefix | None, float] = defaultdict(float)
         running = 0
         other_states: Counter[str] = Counter()
@@ -172,7 +224,7 @@ class Workers:
             status = worker.status
             if status is status_running:
                 running += 1
-                free = nthreads - len(worker.processing)
+                free = nthreads - len(worker.processing) + len(worker.long_running)
                 if slots.get(worker.address) != (free if free > 0 else 0, 0):
                     self.look_closely(worker)
             else:
@@ -193,6 +245,8 @@ class Workers:
                             took = most
                         executing += took
                         in_threads[task.key] = took
+                        if task in self._seceded:
+                            took = max(took - (at - self._seceded[task][1]), 0.0)
                     else:
                         if first:
                             self._took_before[task.prefix.name] += took
@@ -203,6 +257,11 @@ class Workers:
             in_stores = metrics.get("spilled_bytes")
             if in_stores:
                 spilled += in_stores.get("disk") or 0
+                # A worker manages what is on its disk, too; it is in no memory.
+                managed -= in_stores.get("memory") or 0
+            had = peak_memory_of(worker)
+            if had is not None and (peak is None or had > peak):
+                peak = had
             if "gpu_utilization" in metrics or "gpu" in metrics:
                 with_gpu.append(worker)
             # Workers without a nanny may share a process: then each reports all of it.
@@ -218,8 +277,7 @@ class Workers:
         self._accrue(self._looked_at)
         computed = compute_seconds - self._compute_before
         # A task that was running may end up having computed less: totals only ever grow.
-        self._busy = max(self._busy, computed + self._vanished + executing)
-        self._idle = max(self._idle, self._capacity - self._busy - self._paused)
+        self._computing = max(self._computing, computed + self._vanished + executing)
         states = dict(other_states)
         if running:
             states[Status.running.name] = running
@@ -229,18 +287,20 @@ class Workers:
             cpu=percent / 100,
             memory_limit=limit,
             memory={
-                "managed": min(managed, unmanaged),
-                "unmanaged": max(unmanaged - managed, 0),
+                "managed": max(min(managed, unmanaged), 0),
+                "unmanaged": max(unmanaged - max(managed, 0), 0),
                 "spilled": spilled,
             },
             states=states,
-            seconds={"busy": self._busy, "idle": self._idle, "paused": self._paused},
             capacity=self._capacity,
             unassigned=self._unassigned,
+            paused=self._paused,
+            computing=self._computing,
             running={
                 prefix.name: took for prefix, took in seconds_of.items() if prefix is not None
             },
             gpu=gpu,
+            peak_memory=peak,
         )
 
     def _accrue(self, now: float) -> None:

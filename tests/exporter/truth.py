@@ -1,0 +1,295 @@
+"""What a cluster really did, counted beside the plugin and without any of its code.
+
+A second scheduler plugin notes every transition, and reads off the scheduler a hundred times a
+second what its threads have to do. :meth:`Truth.assert_equals` compares with it what the plugin has
+sent, or what the service answers. Nothing of daskscope is imported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+from distributed.metrics import time as wall_clock
+
+#: Seconds between two looks at the threads, beside one at each transition.
+LOOK = 0.01
+#: How far thread-seconds may be off: a share, for looks come late on a busy machine, and thread-
+#: seconds, for the two plugins do not start and stop at the same moment.
+SHARE, SECONDS = 0.03, 0.6
+
+
+@dataclass
+class Run:
+    """One run of a task, from when a worker was given it until it ended."""
+
+    key: Any
+    worker: str
+    given_at: float
+    retries: int
+    ended_at: float = 0.0
+    outcome: str = ""
+    nbytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Thread-seconds: of all threads, of those without a task, and of paused workers'."""
+
+    threads: float = 0.0
+    idle: float = 0.0
+    paused: float = 0.0
+
+
+class Truth(SchedulerPlugin):
+    """Counts what happens from when the plugin called ``beside`` comes, after :meth:`begin`, until
+    :meth:`end`; both on the scheduler's loop.
+
+    Tasks that the scheduler had before are left out.
+    """
+
+    name = "truth"
+
+    def __init__(self, scheduler: Scheduler, beside: str) -> None:
+        self._scheduler = scheduler
+        self._beside = beside
+        self._left_out: set[Any] = set()
+        self._running: dict[Any, Run] = {}
+        self._reported: defaultdict[Any, set[Any]] = defaultdict(set)
+        self._looks: asyncio.Task[None] | None = None
+        self._looked_at = 0.0
+        self.began_at = 0.0
+        # At each look: when it was by the wall clock, and the thread-seconds and costs until then.
+        self._history: list[tuple[float, Spent]] = []
+        #: Tasks that were asked for and were to run.
+        self.tasks = 0
+        #: Runs that ended, in their order.
+        self.runs: list[Run] = []
+        self._spent = self._has = Spent()
+        self.peak_workers = self.peak_threads = 0
+
+    async def begin(self) -> None:
+        """Count from when the other plugin comes."""
+        self._scheduler.add_plugin(self)
+        self._looked_at = time.monotonic()
+        self._looks = asyncio.create_task(self._look_regularly())
+
+    async def end(self) -> None:
+        """Count no more."""
+        if self._looks is not None:
+            self._looks.cancel()
+            self._looks = None
+            self._scheduler.remove_plugin(self.name)
+
+    # --- hooks of Dask's ---
+
+    def update_graph(self, scheduler: Scheduler, *, keys: Iterable[Any], **_: Any) -> None:
+        """Count the tasks that are to run: what is asked for, and what that needs, if it is not
+        there and nobody else has asked for it.
+        """
+        if not self._is_there():
+            return
+        waiting, seen = list(keys), set()
+        while waiting:
+            task = scheduler.tasks.get(waiting.pop())
+            if task is None or task.key in seen or task.state != "released":
+                continue
+            seen.add(task.key)
+            waiting += [needed.key for needed in task.dependencies]
+        self._left_out -= seen
+        self.tasks += len(seen)
+
+    def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
+        """Note when runs begin, and how they end."""
+        self._look()
+        if not self._is_there() or start == finish or key in self._left_out:
+            if finish == "forgotten":
+                self._left_out.discard(key)
+            return
+        task = self._scheduler.tasks[key]
+        if finish == "processing":
+            on = task.processing_on
+            address = "" if on is None else on.address
+            self._running[key] = Run(key, address, wall_clock(), task.retries)
+        elif start == "processing" and key in self._running:
+            run = self._running.pop(key)
+            run.ended_at = wall_clock()
+            run.outcome = self._outcome(key, finish, run, task, details)
+            if finish == "memory":
+                run.nbytes = details.get("nbytes") or 0
+            for action in details.get("startstops") or ():
+                # A worker that still knows the task sends what it did for earlier runs, too.
+                name, start, stop = action["action"], action["start"], action["stop"]
+                if (name, start) not in self._reported[key]:
+                    self._reported[key].add((name, start))
+                    run.seconds[name] = run.seconds.get(name, 0.0) + stop - start
+            self.runs.append(run)
+
+    def _outcome(
+        self, key: Any, finish: str, run: Run, task: Any, details: Mapping[str, Any]
+    ) -> str:
+        if finish == "memory":
+            return "finished"
+        if finish == "erred":
+            return "raised" if details.get("cause") == key else "blamed"
+        # Dask takes one off the retries that are left as it gives a task back.
+        return "raised" if task.retries < run.retries else "given up"
+
+    # --- threads ---
+
+    async def _look_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            self._look()
+
+    def _is_there(self) -> bool:
+        """Return whether the other plugin is or was there, and begin if that is new."""
+        if not self.began_at and self._beside in self._scheduler.plugins:
+            self.began_at = wall_clock()
+            self._left_out = set(self._scheduler.tasks)
+        return bool(self.began_at)
+
+    def _look(self) -> None:
+        """Add the time since the last look, in which the threads had what they had then: where the
+        event loop was held up, nothing changed meanwhile.
+        """
+        self._is_there()
+        now = time.monotonic()
+        passed, self._looked_at = now - self._looked_at, now
+        before, had = self._spent, self._has
+        self._spent = Spent(
+            before.threads + passed * had.threads,
+            before.idle + passed * had.idle,
+            before.paused + passed * had.paused,
+        )
+        self._history.append((wall_clock(), self._spent))
+        threads = free = paused = 0
+        for worker in self._scheduler.workers.values():
+            threads += worker.nthreads
+            # What has seceded is in a thread beyond those that are counted.
+            at_work = len(worker.processing) - len(worker.long_running)
+            if worker.status.name == "paused":
+                paused += max(worker.nthreads - len(worker.executing), 0)
+            else:
+                free += max(worker.nthreads - at_work, 0)
+        self._has = Spent(threads, free, paused)
+        self.peak_workers = max(self.peak_workers, len(self._scheduler.workers))
+        self.peak_threads = max(self.peak_threads, threads)
+
+    # --- totals ---
+
+    def count(self, outcome: str) -> int:
+        """Return how many runs ended so: finished, raised, blamed, given up."""
+        return sum(run.outcome == outcome for run in self.runs)
+
+    def seconds(self) -> dict[str, float]:
+        """Return what runs spent by Dask's action. Of those that Dask repeats it does not say."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for run in self.runs:
+            for action, took in run.seconds.items():
+                seconds[action] += took
+        return dict(seconds)
+
+    def unreported(self) -> float:
+        """Return the seconds of runs whose own times Dask's transitions do not have, at most."""
+        return sum(
+            run.ended_at - run.given_at
+            for run in self.runs
+            if run.outcome == "raised" and not run.seconds
+        )
+
+    def output_bytes(self) -> int:
+        """Return the bytes of all results."""
+        return sum(run.nbytes for run in self.runs)
+
+    # --- comparing ---
+
+    def idle_seconds(self) -> float:
+        """Return the thread-seconds without a task since the other plugin came, until now."""
+        return self.spent(self.began_at, wall_clock()).idle if self.began_at else 0.0
+
+    def spent(self, since: float, until: float) -> Spent:
+        """Return what the threads did between two times of the scheduler's wall clock."""
+        before, after = (
+            next((spent for at, spent in reversed(self._history) if at <= time), Spent())
+            for time in (since, until)
+        )
+        return Spent(
+            after.threads - before.threads, after.idle - before.idle, after.paused - before.paused
+        )
+
+    def assert_equals(
+        self,
+        computations: Iterable[Any],
+        groups: Iterable[Any],
+        failures: Iterable[Any],
+        worker_seconds: Mapping[str, float],
+        until: float,
+    ) -> None:
+        """Compare rows as they were sent, or as the service answers them, all of them.
+
+        The thread-seconds are those ``until`` a time.
+
+        Counts and bytes are the same to the last one. Seconds of runs differ by nothing but those
+        of which Dask's transitions do not have the times; those of threads by :data:`SHARE` and
+        :data:`SECONDS`.
+        """
+        computations, groups, failures = (
+            [_fields(row) for row in rows] for rows in (computations, groups, failures)
+        )
+        for what, rows in (("computations", computations), ("groups", groups)):
+            told = {
+                "tasks": _sum(rows, "tasks"),
+                "finished": _sum(rows, "completed"),
+                "raised": _sum(rows, "erred") + _sum(rows, "retried"),
+            }
+            true = {
+                "tasks": self.tasks,
+                "finished": self.count("finished"),
+                "raised": self.count("raised"),
+            }
+            assert told == true, what
+            seconds: Counter[str] = Counter()
+            for row in rows:
+                seconds.update(row["seconds"])
+            self._assert_seconds(what, seconds)
+        assert _sum(failures, "count") == self.count("raised"), "failures"
+        assert _sum(groups, "output_bytes") == self.output_bytes(), "bytes of results"
+        runs = sum(sum(group["durations"]) for group in groups)
+        assert runs == self.count("finished"), "runs in the histogram of durations"
+        self.assert_threads(worker_seconds, until)
+
+    def _assert_seconds(self, what: str, told: Mapping[str, float]) -> None:
+        true = self.seconds()
+        for action in told.keys() | true.keys():
+            least = true.get(action, 0.0) - 1e-3
+            most = true.get(action, 0.0) + 1e-3 + self.unreported()
+            assert least <= told.get(action, 0.0) <= most, (what, action, told, true)
+
+    def assert_threads(self, worker_seconds: Mapping[str, float], until: float) -> None:
+        """Compare thread-seconds by state, ``until`` a time."""
+        spent = self.spent(self.began_at, until)
+        true = {"idle": spent.idle, "paused": spent.paused}
+        true["busy"] = spent.threads - spent.idle - spent.paused
+        for state, seconds in true.items():
+            told = worker_seconds.get(state, 0.0)
+            assert abs(told - seconds) <= off(spent), (state, dict(worker_seconds), true)
+
+
+def off(spent: Spent) -> float:
+    """Return by how many thread-seconds a number may be off."""
+    return SHARE * spent.threads + SECONDS
+
+
+def _fields(row: Any) -> Mapping[str, Any]:
+    return asdict(row) if is_dataclass(row) and not isinstance(row, type) else row
+
+
+def _sum(rows: Iterable[Mapping[str, Any]], field: str) -> int:
+    return sum(row[field] for row in rows)

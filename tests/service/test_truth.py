@@ -1,0 +1,124 @@
+"""A real cluster on a real service: what each answer says of it is what a second plugin counted."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+import requests
+from dask.delayed import delayed
+from distributed import Client, Event, LocalCluster, wait
+
+import daskscope
+from daskscope.plugin import NAME
+from tests.exporter.truth import Truth, off
+from tests.patience import PATIENCE, wait_until
+from tests.service_process import ServiceProcess
+
+pytestmark = pytest.mark.sqlite
+
+#: Of a thread, an hour.
+PRICE = 36.0
+
+
+def nap(number: int, seconds: float = 0.2) -> int:
+    time.sleep(seconds)
+    return number
+
+
+def fail(x: int) -> int:
+    raise ZeroDivisionError
+
+
+def hold(name: str) -> None:
+    Event(f"{name} runs").set()
+    Event(name).wait()
+
+
+def work(client: Client) -> None:
+    """Run the same graph twice, fail with dependents, cancel, and do nothing for a while."""
+    total = delayed(sum)([delayed(nap)(i) for i in range(6)])
+    for _ in range(2):
+        assert total.compute() == 15
+    failed = client.submit(fail, 1, pure=False)
+    wait(client.map(nap, [failed, failed], pure=False))
+    held = client.map(hold, ["cancel 1", "cancel 2"])
+    for number in (1, 2):
+        Event(f"cancel {number} runs", client=client).wait(timeout=PATIENCE)
+    client.cancel(held)
+    for number in (1, 2):
+        Event(f"cancel {number}", client=client).set()
+
+
+def test_all_answers_say_what_the_cluster_did(shared_service: ServiceProcess) -> None:
+    token = shared_service.token(workspace="truth")
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
+        assert cluster.scheduler is not None
+        truth = Truth(cluster.scheduler, NAME)
+        with Client(cluster) as client:
+            client.sync(truth.begin)
+            daskscope.register(
+                client,
+                endpoint=shared_service.url,
+                token=token,
+                interval="500ms",
+                prices={"currency": "EUR", "thread": PRICE},
+            )
+            work(client)
+            wait_until(lambda: truth.idle_seconds() > 3, what="three seconds of idle threads")
+            plugin = cluster.scheduler.plugins.pop(NAME)
+            client.sync(plugin.close)
+            client.sync(truth.end)
+
+    def get(path: str, **parameters: Any) -> Any:
+        answer = requests.get(
+            f"{shared_service.url}/api/v1/{path}",
+            headers={"Authorization": f"Bearer {token}"},
+            params=parameters,
+            timeout=30,
+        )
+        answer.raise_for_status()
+        return answer.json()
+
+    (listed,) = get("clusters")["items"]
+    found = get(f"clusters/{listed['id']}")
+    assert found["stopped_at"] is not None
+    computations = [
+        get(f"clusters/{found['id']}/computations/{row['id']}")
+        for row in get(f"clusters/{found['id']}/computations")["items"]
+    ]
+    truth.assert_equals(
+        computations,
+        [group for row in computations for group in row["task_groups"]],
+        [failure for row in computations for failure in row["failures"]],
+        found["worker_seconds"],
+        datetime.fromisoformat(found["status_at"]).timestamp(),
+    )
+    # What needed the task that failed says whose it was.
+    (blamed,) = (row for row in computations if row["blamed"])
+    (failed,) = (row for row in computations if row["failures"])
+    assert blamed["blames"] == {failed["id"]: "fail"}
+    assert blamed["sentence"].startswith("Not finished after ")
+
+    # As many as there were until it was closed.
+    assert (found["workers"], found["threads"]) == (truth.peak_workers, truth.peak_threads)
+    assert found["memory_limit"] > 0
+    assert found["peak_worker_memory"] > 0
+
+    # One meaning of idle, and the money that it comes to.
+    idle, threads = found["worker_seconds"]["idle"], sum(found["worker_seconds"].values())
+    until = datetime.fromisoformat(found["status_at"]).timestamp()
+    spent = truth.spent(truth.began_at, until)
+    assert abs(threads - spent.threads) <= off(spent)
+    assert abs(found["cost"] - spent.threads * PRICE / 3600) <= off(spent) * PRICE / 3600
+    assert abs(found["idle_cost"] - spent.idle * PRICE / 3600) <= off(spent) * PRICE / 3600
+    assert found["idle_cost"] / found["cost"] == pytest.approx(idle / threads, rel=0.02)
+    nobody = next(row for row in found["activities"] if row["prefix"] == "")
+    assert nobody["seconds"]["idle"] == pytest.approx(idle)
+    whole = sum(sum(row["seconds"].values()) for row in found["activities"])
+    assert whole == pytest.approx(threads, rel=0.02)
+    (week,) = get("usage")["items"]
+    assert week["idle_seconds"] == pytest.approx(idle)
+    assert week["idle_cost"] == pytest.approx(found["idle_cost"])
