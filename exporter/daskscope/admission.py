@@ -19,7 +19,7 @@ from daskscope.errors import ConfigurationError
 from daskscope.observe.cluster.environment import read_once
 from daskscope.observe.cluster.opt_outs import refused_by
 from daskscope.plugin import NAME, Plugin, Registrant
-from daskscope.session import until
+from daskscope.timer import until
 from daskscope.version import __version__
 
 #: Settings that say to whom beats go: with wrong ones nobody takes any.

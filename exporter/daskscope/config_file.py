@@ -1,7 +1,7 @@
-"""Dask's configuration file of a user, changed in place: comments and other keys stay.
+"""The file in Dask's configuration folder that ``daskscope login`` writes, and nobody else.
 
-Dask reads all YAML files of a folder, by default ``~/.config/dask``; ``DASK_CONFIG`` names another
-folder, or one file.
+Dask merges all YAML files of its folder, by default ``~/.config/dask``, so other settings have
+their place in other files there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,68 +18,46 @@ import yaml
 
 from daskscope.errors import ConfigurationError
 
-_SECTION = "daskscope"
+_HEADER = """\
+# Written by `daskscope login`, which replaces this whole file: put other settings into another file
+# of this folder, such as dask.yaml.
+"""
+
+_SECTION, _KEYS = "daskscope", ("endpoint", "token")
+
+_BY_HAND = (
+    "set daskscope.endpoint and daskscope.token there yourself; `daskscope token create` on the "
+    "service's machine makes a token"
+)
 
 
-def user_file() -> Path:
-    """Return the file that daskscope's settings are written to: Dask reads it when it starts."""
+def own_file() -> Path:
+    """Return the file that a login is written to. Dask reads it when it starts.
+
+    Raises
+    ------
+    ConfigurationError
+        It may not be replaced: ``DASK_CONFIG`` names a file of the user's, or the user has put
+        other settings into it.
+    """
     place = Path(dask.config.PATH).expanduser()
     if place.is_file() or (not place.exists() and place.suffix in (".yaml", ".yml")):
-        return place
-    return place / "daskscope.yaml"
-
-
-def read(file: Path) -> str:
-    """Return the text of ``file``; "" if it is not there.
-
-    Raises
-    ------
-    ConfigurationError
-        It cannot be read.
-    """
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read {file}: {error}") from None
-
-
-def with_settings(text: str, values: Mapping[str, str], file: Path) -> str:
-    """Return the ``text`` of ``file`` with ``values`` set below ``daskscope:``.
-
-    Raises
-    ------
-    ConfigurationError
-        It is no YAML mapping, or written so that it cannot be changed in place.
-    """
-    try:
-        before = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        # Not the error's own text, which shows the lines around it, and a token may be in them.
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" in line {mark.line + 1}"
-        raise ConfigurationError(f"{file} is not valid YAML{where}; correct it first") from None
-    if before is not None and not isinstance(before, dict):
         raise ConfigurationError(
-            f"{file} is not a mapping, so Dask cannot read it; correct it first"
+            f"DASK_CONFIG names one file, {place}, and daskscope login changes no file of yours. "
+            f"Let DASK_CONFIG name a folder, or {_BY_HAND}"
         )
-    with contextlib.suppress(yaml.YAMLError, TypeError, ValueError):
-        wanted = dict(before or {})
-        wanted[_SECTION] = {**(wanted.get(_SECTION) or {}), **values}
-        changed = text
-        for key, value in values.items():
-            changed = _with_one(changed, key, value)
-        if yaml.safe_load(changed) == wanted:
-            return changed
-    raise ConfigurationError(
-        f"{file} cannot be edited automatically; set these in it by hand: "
-        f"{', '.join(f'{_SECTION}.{key}' for key in values)}"
-    )
+    file = place / "daskscope.yaml"
+    if not _is_ours(_read(file)):
+        raise ConfigurationError(
+            f"{file} holds more than daskscope login has written, and a login replaces the whole "
+            "file. Move your own lines to another file of that folder, such as dask.yaml, and "
+            f"remove {file.name}; or {_BY_HAND}"
+        )
+    return file
 
 
-def write(file: Path, text: str) -> None:
-    """Write ``text`` to ``file``, at once or not at all, for its owner's eyes only.
+def write(file: Path, *, endpoint: str, token: str) -> None:
+    """Write a login to ``file``, at once or not at all, for its owner's eyes only.
 
     Raises
     ------
@@ -94,7 +71,11 @@ def write(file: Path, text: str) -> None:
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
+                stream.write(
+                    f"{_HEADER}{_SECTION}:\n"
+                    f"  endpoint: {json.dumps(endpoint)}\n"
+                    f"  token: {json.dumps(token)}\n"
+                )
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(draft, target)
@@ -110,49 +91,25 @@ def in_force(key: str) -> Any:
     return dask.config.get(f"{_SECTION}.{key}", None, config=dask.config.collect(dask.config.paths))
 
 
-def _with_one(text: str, key: str, value: str) -> str:
-    """Return ``text`` with one value set, replaced where it stands, or else put in its place."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if not isinstance(root, yaml.MappingNode):  # empty, or only comments
-        return f"{_ended(text)}{_SECTION}:\n  {key}: {json.dumps(value)}\n"
-    section = _value_of(root, _SECTION)
-    if section is None:
-        if root.flow_style:
-            pair = f'"{_SECTION}": {{{json.dumps(key)}: {json.dumps(value)}}}'
-            return _inserted(text, root, pair)
-        end = root.end_mark.index if text[root.end_mark.index :].strip() else len(text)
-        added = f"{_SECTION}:\n  {key}: {json.dumps(value)}\n"
-        return f"{_ended(text[:end])}{added}{text[end:]}"
-    start, end = section.start_mark, section.end_mark
-    if not isinstance(section, yaml.MappingNode):  # null, or nothing at all
-        indented = f"\n  {key}: {json.dumps(value)}"
-        return text[: start.index].rstrip(" ") + indented + text[end.index :]
-    found = _value_of(section, key)
-    if found is not None:
-        before = text[: found.start_mark.index]
-        space = "" if before.endswith((" ", "\t", "\n")) else " "
-        old = text[found.start_mark.index : found.end_mark.index]
-        line_end = "\n" if old.endswith("\n") else ""  # a text of several lines ends with one
-        return f"{before}{space}{json.dumps(value)}{line_end}{text[found.end_mark.index :]}"
-    if section.flow_style:
-        return _inserted(text, section, f"{json.dumps(key)}: {json.dumps(value)}")
-    line = f"{key}: {json.dumps(value)}\n{' ' * start.column}"
-    return f"{text[: start.index]}{line}{text[start.index :]}"
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {file}: {error}") from None
 
 
-def _inserted(text: str, mapping: yaml.MappingNode, pair: str) -> str:
-    """Return ``text`` with a pair at the beginning of a mapping in braces."""
-    at = mapping.start_mark.index + 1
-    return f"{text[:at]}{pair}{', ' if mapping.value else ''}{text[at:]}"
-
-
-def _value_of(mapping: yaml.Node, key: str) -> yaml.Node | None:
-    for name, value in mapping.value if isinstance(mapping, yaml.MappingNode) else ():
-        if name.value == key:
-            node: yaml.Node = value
-            return node
-    return None
-
-
-def _ended(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"
+def _is_ours(text: str) -> bool:
+    """Return whether nothing is lost if a login replaces a file of that ``text``."""
+    rest = text.removeprefix(_HEADER)
+    if "#" in rest:
+        return False
+    try:
+        held = yaml.safe_load(rest)
+    except (yaml.YAMLError, ValueError):
+        return False
+    if not held:
+        return True
+    section = held.get(_SECTION) if isinstance(held, dict) and set(held) == {_SECTION} else False
+    return section is None or (isinstance(section, dict) and set(section) <= set(_KEYS))

@@ -1,21 +1,37 @@
-"""Installs daskscope where a scheduler runs: this copy of it, with pip, in a process of its own."""
+"""Installs daskscope where a scheduler runs: this copy of it, with pip, in a process of its own.
+
+The copy is a wheel, made of the installed package, so that no package index is needed for it:
+https://packaging.python.org/specifications/binary-distribution-format.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import importlib
 import importlib.metadata
+import io
 import site
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 from typing import Any
 
 from distributed import Client
 
-from daskscope.client_wheel import NAME, own_wheel
 from daskscope.errors import NotOnScheduler
 from daskscope.scrubbing import Scrubber
 from daskscope.version import __version__
+
+#: The name of the wheel.
+NAME = f"daskscope-{__version__}-py3-none-any.whl"
+
+_INFO = f"daskscope-{__version__}.dist-info"
+_WHEEL = "Wheel-Version: 1.0\nGenerator: daskscope\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+#: A file's time in the archive: the same package makes the same wheel.
+_TIME = (2020, 1, 1, 0, 0, 0)
 
 #: Seconds that pip may take.
 DEADLINE = 600.0
@@ -51,7 +67,7 @@ async def install_on_scheduler(client: Client) -> None:
         There are no files to send, or pip failed; the message shows its last lines.
     """
     try:
-        wheel = own_wheel()
+        wheel = _own_wheel()
     except (LookupError, OSError) as error:
         raise _failed(client, str(error)) from None
     # All by name, functions of the standard library alone: nothing of ours is there yet.
@@ -105,3 +121,41 @@ def _failed(client: Client, why: str) -> NotOnScheduler:
         f"daskscope {__version__} could not be installed in the environment of the scheduler "
         f"at {address_of(client)}; install it in that environment or image yourself.\n  {why}"
     )
+
+
+def _own_wheel() -> bytes:
+    """Return a wheel of what schedulers import: the package ``daskscope`` without the service.
+
+    Raises LookupError where the package has no metadata, or its files cannot be read.
+    """
+    folder = Path(__file__).parent
+    files = {
+        f"daskscope/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    try:
+        metadata = importlib.metadata.distribution("daskscope").read_text("METADATA")
+    except importlib.metadata.PackageNotFoundError:
+        metadata = None
+    if not files or metadata is None:
+        raise LookupError(
+            "daskscope is not installed here as a package with files and metadata, so it "
+            "cannot be packed into a wheel"
+        )
+    files[f"{_INFO}/METADATA"] = metadata.encode()
+    files[f"{_INFO}/WHEEL"] = _WHEEL.encode()
+    files[f"{_INFO}/RECORD"] = _record(files).encode()
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, content in files.items():
+            wheel.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
+    return archive.getvalue()
+
+
+def _record(files: dict[str, bytes]) -> str:
+    lines = []
+    for name, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}")
+    return "\n".join([*lines, f"{_INFO}/RECORD,,", ""])

@@ -69,7 +69,7 @@ def log_in(
     scopes: Sequence[str] = SCOPES,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Login:
-    """Get a token and write it into Dask's configuration file of the user.
+    """Get a token and write it into a file of the user's folder of Dask's configuration.
 
     ``url`` is the service's address; None for the one in Dask's configuration. ``tell`` passes on
     to the user what to do. ``scopes`` are what the token is to do, of ingest, read and admin; it
@@ -78,7 +78,7 @@ def log_in(
     Raises
     ------
     ConfigurationError
-        The address is none, or the file cannot be changed; found out before anyone is asked.
+        The address is none, or the file may not be replaced; found out before anyone is asked.
     ServiceUnreachable
         The service does not answer.
     AccessDenied
@@ -87,8 +87,7 @@ def log_in(
         What answers is no daskscope service, or one without ``daskscope login``.
     """
     endpoint = settings(endpoint=url).endpoint
-    file = config_file.user_file()
-    config_file.with_settings(config_file.read(file), {"endpoint": endpoint, "token": "-"}, file)
+    config_file.own_file()
 
     with watched(Session(overdue=2 * sum(_TIMEOUT))) as session:
         session.headers["User-Agent"] = f"daskscope/{__version__}"
@@ -102,11 +101,8 @@ def log_in(
         granted = _poll(session, endpoint, begun, invitation.seconds, sleep)
 
     token = str(granted["access_token"])
-    # Read once more: minutes have gone by.
-    text = config_file.with_settings(
-        config_file.read(file), {"endpoint": endpoint, "token": token}, file
-    )
-    config_file.write(file, text)
+    file = config_file.own_file()  # looked at once more: minutes have gone by
+    config_file.write(file, endpoint=endpoint, token=token)
     return Login(
         token_id=str(granted.get("token_id", "")),
         workspace=str(granted.get("workspace", "")),

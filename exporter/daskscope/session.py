@@ -42,7 +42,7 @@ from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
 from daskscope.shutdown.shutdowns import Shutdowns
 from daskscope.size import size_of
-from daskscope.timer import Timer
+from daskscope.timer import Timer, until
 
 #: Snapshots that wait to be cleared before the next one is put off.
 MAX_BEHIND = 20
@@ -396,11 +396,3 @@ class ObservationSession:
             and self.sender.keeper.done()
             and (self._emit is None or self._emit.done())
         )
-
-
-async def until(condition: Callable[[], bool], deadline: float) -> None:
-    """Wait for ``condition``, for ``deadline`` seconds at most."""
-    # Threads cannot be awaited, and at interpreter exit nothing that uses an executor works.
-    ends = time.monotonic() + deadline
-    while not condition() and time.monotonic() < ends:
-        await asyncio.sleep(0.02)

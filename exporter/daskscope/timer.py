@@ -1,8 +1,9 @@
-"""Calling back at an interval, by a clock that does not jump."""
+"""Calling back at an interval, and waiting up to a deadline, by a clock that does not jump."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, MutableMapping
 
 from daskscope.containment import Contained
@@ -40,3 +41,11 @@ class Timer:
         finally:
             if self._next is not None:  # the callback may have stopped it, or set its interval
                 self._next = self._loop.call_at(began + self.interval, self._call)
+
+
+async def until(condition: Callable[[], bool], deadline: float) -> None:
+    """Wait for ``condition``, for ``deadline`` seconds at most."""
+    # Threads cannot be awaited, and at interpreter exit nothing that uses an executor works.
+    ends = time.monotonic() + deadline
+    while not condition() and time.monotonic() < ends:
+        await asyncio.sleep(0.02)

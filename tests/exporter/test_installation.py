@@ -16,7 +16,7 @@ import pytest
 from distributed import Client
 
 import daskscope
-from daskscope import client_wheel
+from daskscope import installation
 from tests.exporter.conftest import TOKEN
 from tests.exporter.dask_process import SchedulerProcess, scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
@@ -114,7 +114,7 @@ def test_no_package_of_that_name_in_an_index_is_installed(
             "RECORD": "",
         }.items():
             wheel.writestr(f"daskscope-999.dist-info/{name}", text)
-    same = stranger.with_name(client_wheel.NAME)
+    same = stranger.with_name(installation.NAME)
     same.write_bytes(stranger.read_bytes().replace(b"999", b"0.1.0"))
 
     with bare_scheduler(python, PIP_FIND_LINKS=str(stranger.parent)) as scheduler:

@@ -14,7 +14,8 @@ from distributed.client import SourceCode
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.observe.tasks import computations, groups, loops
+from daskscope.observe.tasks import computations, graph_matching, groups
+from daskscope.observe.tasks.graph_matching import MAX_BYTES
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, hold, inc
@@ -265,7 +266,7 @@ def statuses(recorder: Recorder) -> list[tuple[protocol.ComputationStatus, int]]
 def test_what_is_remembered_is_bounded_and_holds_no_task(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "MAX_LOOPS", 2)
+    monkeypatch.setattr(graph_matching, "MAX_LOOPS", 2)
     register(interval="1h")
     remembered = observer_of(cluster)._arrivals._loops._loops
     futures = [client.submit(inc, 1, pure=False)]
@@ -290,10 +291,13 @@ def test_nor_is_much_code_kept_for_it_or_annotations(
 ) -> None:
     register(interval="1h")
     remembered = observer_of(cluster)._arrivals._loops._loops
-    with dask.annotate(note="x" * loops.MAX_BYTES):  # type: ignore[attr-defined]
+    with dask.annotate(note="x" * MAX_BYTES):  # type: ignore[attr-defined]
         client.submit(inc, 1, pure=False).result()
     assert not remembered
-    code = (SourceCode("#" * loops.MAX_BYTES, 1, 0, "cell"), SourceCode("go()", 1, 0, "cell"))
+    code = (
+        SourceCode("#" * MAX_BYTES, 1, 0, "cell"),
+        SourceCode("go()", 1, 0, "cell"),
+    )
     monkeypatch.setattr(client, "_get_computation_code", lambda **_: code)
     client.submit(inc, 1, pure=False).result()
     assert not remembered

@@ -13,8 +13,8 @@ from daskscope.observe import naming
 from daskscope.observe.errors import failures
 from daskscope.observe.tasks import graph_intake
 from daskscope.observe.tasks.code import CodeOfGraphs
+from daskscope.observe.tasks.graph_matching import Loops
 from daskscope.observe.tasks.groups import Group
-from daskscope.observe.tasks.loops import Loops
 from daskscope.observe.workers.workers import Workers
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder

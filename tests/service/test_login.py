@@ -15,7 +15,6 @@ from typing import Any
 import dask.config
 import pytest
 import requests
-import yaml
 from sqlalchemy import Engine, select, update
 
 from daskscope import login
@@ -339,7 +338,7 @@ def test_the_command_writes_the_token_where_dask_finds_it(
     folder = tmp_path / "dask"
     folder.mkdir()
     file = folder / "daskscope.yaml"
-    file.write_text("# mine\ndaskscope:\n  interval: 5s  # often\n  token: old\n")
+    (folder / "dask.yaml").write_text("daskscope:\n  interval: 5s\n  token: old\n")
     command = ["login", "--url", local_service.url, "--no-browser"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK")}
     process = subprocess.Popen(
@@ -367,11 +366,9 @@ def test_the_command_writes_the_token_where_dask_finds_it(
     assert f"The token {token.id} (ingest, read) is stored in {file}" in output
     assert "Warning" not in output
 
-    text = file.read_text()
-    assert text.startswith("# mine\n")
-    assert "interval: 5s  # often" in text
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    written = yaml.safe_load(text)["daskscope"]
+    written = dask.config.collect([str(folder)], env={})["daskscope"]
+    assert written["interval"] == "5s"
     assert written["endpoint"] == local_service.url
     assert tokens.id_of(written["token"]) == token.id
     assert written["token"] not in output
@@ -445,8 +442,8 @@ def test_the_client_says_why_there_is_no_token_and_leaves_the_file(
     fails(ServiceError, "older than this daskscope", url=f"{shared_service.url}/elsewhere")
     fails(ConfigurationError, "http://", url="monitor.example")
     config.parent.mkdir()
-    config.write_text("- a list\n")
-    with pytest.raises(ConfigurationError, match="correct it first"):
+    config.write_text("daskscope:\n  interval: 5s\n")
+    with pytest.raises(ConfigurationError, match="another file of that folder"):
         login.log_in(shared_service.url, tell=lambda _: pytest.fail("asked in vain"))
 
 

@@ -30,7 +30,7 @@ from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained
 from daskscope.observe.tasks.groups import Traced
-from daskscope.observe.tasks.samples import TaskSample
+from daskscope.observe.tasks.runs import TaskSample
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation
 from daskscope.otlp.environment import SCOPE
 from daskscope.privacy import Cleared

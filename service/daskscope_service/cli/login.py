@@ -40,8 +40,9 @@ def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
       daskscope login --scope read --scope admin
 
     A page of the service opens, where you sign in, choose a workspace, and allow it. The token is
-    stored in daskscope.yaml in ~/.config/dask, or in DASK_CONFIG; only you can read it. A previous
-    token there is replaced but stays valid: revoke it in the service's settings.
+    stored in daskscope.yaml in ~/.config/dask, or in the folder DASK_CONFIG; only you can read it.
+    That file belongs to this command: it is replaced as a whole, so keep other settings in another
+    file of that folder. A previous token stays valid: revoke it in the service's settings.
     """
     from daskscope.errors import DaskscopeError
     from daskscope.login import log_in, open_browser

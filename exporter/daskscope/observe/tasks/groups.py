@@ -22,8 +22,15 @@ from daskscope.names import DURATION_BOUNDS, OTHER
 from daskscope.observe.errors.exception_types import type_of_failed
 from daskscope.observe.tasks.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.tasks.prefixes import Prefixes, PrefixTotals
-from daskscope.observe.tasks.runs import Action, Run, StartStops, actions_of
-from daskscope.observe.tasks.samples import Outcome, Samples, TaskSample
+from daskscope.observe.tasks.runs import (
+    Action,
+    Outcome,
+    Run,
+    Samples,
+    StartStops,
+    TaskSample,
+    actions_of,
+)
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation, to_carry
 
 #: States of a task that still has something to do.

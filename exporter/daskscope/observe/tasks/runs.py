@@ -1,15 +1,19 @@
-"""What Dask reports of one run of a task, and what of it is kept until it is counted.
+"""Runs of tasks: what Dask reports of each, and the few of a task group that become spans.
 
-What is kept of each run is memory that the event loop does not get back at once. And what is made
-of it there costs several times what it does in a loop of its own, for Dask's code has filled the
-processor's caches. So of a run that ended well, as most do, what is read is kept as it came.
+What is kept of each run until it is counted is memory that the event loop does not get back at
+once. And what is made of it there costs several times what it does in a loop of its own, for Dask's
+code has filled the processor's caches. So of a run that ended well, as most do, what is read is
+kept as it came.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
+from heapq import heappush, heapreplace
+from itertools import chain, zip_longest
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 #: What a worker did of a run, as Dask reports it: a dictionary for each action.
 StartStops = Iterable[Mapping[str, Any]] | None
@@ -18,6 +22,8 @@ Action = tuple[str, float, float]
 #: A run that ended in memory: when, by the clock that is not set; the worker's address; bytes and
 #: type of the result; and what was done.
 Run = tuple[float, str | None, int | None, str | None, StartStops]
+
+Outcome = Literal["finished", "erred", "retried"]
 
 _action_of = itemgetter("action", "start", "stop")
 
@@ -41,3 +47,65 @@ def actions_of(startstops: StartStops) -> list[Action]:
         for place, action in enumerate(actions)
         if place >= last or (place > before and action[0] != "disk-write")
     ]
+
+
+class TaskSample(NamedTuple):
+    """One run of a task. ``exception`` is the type of what it raised, None if it finished."""
+
+    started_at: float
+    stopped_at: float
+    worker: str
+    outcome: Outcome
+    exception: str | None
+
+
+class Samples:
+    """Keeps at most ``places`` runs of each sort: failed ones, the slowest, and some others.
+
+    Adding one takes the same time for any number.
+
+    The others are the 1st, the 2nd, the 4th, the 8th run and so on: they spread over the whole of
+    it without a die.
+    """
+
+    __slots__ = ("_failed", "_finished", "_others", "_places", "_slowest")
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._finished = 0
+        self._failed: list[TaskSample] = []
+        self._slowest: list[tuple[float, int, TaskSample]] = []
+        self._others: deque[TaskSample] = deque(maxlen=places)
+
+    def failed(self, sample: TaskSample) -> None:
+        """Add a run that raised an exception."""
+        if len(self._failed) < self._places:
+            self._failed.append(sample)
+
+    def finished(self, start: float, stop: float, worker: str) -> None:
+        """Add a run that finished."""
+        self._finished = count = self._finished + 1
+        slowest = self._slowest
+        seconds = stop - start
+        slow = len(slowest) < self._places or seconds > slowest[0][0]
+        other = not count & (count - 1)
+        if not slow and not other:
+            return
+        sample = TaskSample(start, stop, worker, "finished", None)
+        if other:
+            self._others.append(sample)
+        if len(slowest) < self._places:
+            heappush(slowest, (seconds, count, sample))
+        elif slow:
+            heapreplace(slowest, (seconds, count, sample))
+
+    def chosen(self) -> tuple[TaskSample, ...]:
+        """Return the runs that are worth a span, the weightiest first: no more than the places.
+
+        Failed ones first, but two places are for runs to compare them with.
+        """
+        slowest = (sample for _, _, sample in sorted(self._slowest, reverse=True))
+        mixed = chain.from_iterable(zip_longest(slowest, reversed(self._others)))
+        finished = list(dict.fromkeys(sample for sample in mixed if sample is not None))
+        most = max(self._places - 2, 1)
+        return (*self._failed[:most], *finished, *self._failed[most:])[: self._places]

@@ -1,12 +1,13 @@
-"""Loops that submit tasks one by one: what each graph has in common with the one before it.
+"""What of an arriving graph is known already: its tasks, or all of it but one new task.
 
-Each is a graph with one new task, and there may be a hundred thousand. To find out of each what it
-is called and which computation it belongs to would take several times as long.
+Loops that submit tasks one by one send graphs with one new task each, and there may be a hundred
+thousand. To find out of each what it is called and which computation it belongs to would take
+several times as long as to compare it with the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from itertools import chain
 from sys import getsizeof
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from distributed.scheduler import TaskState
 
 from daskscope.observe.naming import kind_of
 from daskscope.observe.tasks.graphs import Graph
+from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.observe.tasks.groups import Computation, Group
 
 #: Lines of code whose last graph is remembered; beyond it all are looked at anew.
@@ -85,3 +87,56 @@ def _alike(task: TaskState, graph: Graph) -> tuple[Any, ...] | None:
     if not _PLAIN.issuperset(map(type, task.annotations.values())):
         return None
     return kind and (graph.code, kind, graph.caller, dict(task.annotations))
+
+
+class NewTasks:
+    """What there is to count in a graph.
+
+    ``groups``, each with one of its tasks; ``singles``, tasks of shared groups; and tasks that are
+    ``known``, or whose group is, and that have no result now. ``replaced`` is whether some group is
+    called as one that is known.
+    """
+
+    __slots__ = ("groups", "known", "replaced", "singles")
+
+    def __init__(self) -> None:
+        self.groups: dict[DaskTaskGroup, TaskState] = {}
+        self.singles: list[TaskState] = []
+        self.known: list[TaskState] = []
+        self.replaced = False
+
+
+def new_of(tasks: Iterable[TaskState], members: GroupIndex) -> NewTasks:
+    """Sort a graph's ``tasks`` by whether they are among ``members``."""
+    new = NewTasks()
+    wholes, singles = members.wholes, members.singles
+    for task in tasks:
+        dasks, key = task.group, task.key
+        if type(key) is not tuple or dasks.name == dasks.prefix.name:  # as is_single
+            if task.state == "released":
+                (new.known if key in singles else new.singles).append(task)
+        elif dasks in new.groups:
+            continue
+        elif dasks.name not in wholes:
+            if dasks.states["released"] == len(dasks):
+                new.groups[dasks] = task
+        elif wholes[dasks.name].dasks is not dasks:
+            # A name may come back as another group.
+            new.replaced = True
+            new.groups[dasks] = task
+        elif task.state == "released":
+            new.known.append(task)
+    return new
+
+
+def to_run(known: Iterable[TaskState], tasks: Iterable[TaskState]) -> list[TaskState]:
+    """Return those of the ``known`` that the graph of ``tasks`` has Dask run."""
+    # As Dask will find them: what is asked for and has no result, and what that needs.
+    found = {task for task in tasks if task.who_wants and task.state == "released"}
+    stack = list(found)
+    while stack:
+        for needed in stack.pop().dependencies:
+            if needed.state == "released" and needed not in found:
+                found.add(needed)
+                stack.append(needed)
+    return [task for task in known if task in found]
