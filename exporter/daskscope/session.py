@@ -136,6 +136,7 @@ class ObservationSession:
                 "daskscope-profile", self.observer.profiles.read, lambda: None, drops
             )
             self._unwatch.append(ShutdownHook(scheduler, self._read_leaving, drops).stop)
+            self._unwatch.append(self.observer.profiles.stop)
         self._ended = False
         self._timer = Timer(self._beat, settings.interval, drops)
         # Beats may be an hour apart, and what hangs keeps its thread.

@@ -18,6 +18,7 @@ from typing import Any
 import dask.config
 import pytest
 from distributed import Client, Event, LocalCluster, wait
+from distributed.core import rpc
 from distributed.metrics import time
 
 from daskscope import protocol
@@ -30,6 +31,7 @@ from daskscope.plugin import NAME
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
+from tests.patience import wait_until
 
 pytestmark = [pytest.mark.own_cluster, pytest.mark.contract]
 
@@ -330,6 +332,32 @@ def test_a_worker_that_hangs_holds_up_neither_the_others_nor_the_beats(
         assert dropped > 0
     finally:
         os.kill(workers[hanging], signal.SIGCONT)
+
+
+def test_nobody_is_looked_for_once_the_plugin_has_ended(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for deadline in ("WORKER_DEADLINE", "WINDOW_DEADLINE", "LEAVING_DEADLINE"):
+        monkeypatch.setattr(profile_module, deadline, 3600.0)
+    gone = "tcp://127.0.0.1:9"
+    ours = of_scheduler(cluster, Counter())
+    window = ours.window(1.0)
+    assert window is not None
+    with dask.config.set({"distributed.comm.timeouts.connect": "1h"}):
+        thread = threading.Thread(
+            target=ours.read, args=(replace(window, threads={gone: 1}),), daemon=True
+        )
+        thread.start()
+        wait_until(
+            lambda: any(one.address == gone for one in list(rpc.active)), what="it to be asked"
+        )
+        ours.stop()
+        wait_until(lambda: not thread.is_alive(), what="the end of that")
+    assert window.was_read.is_set()
+    assert not any(one.address == gone for one in list(rpc.active))
+    # Nor is anyone asked after that.
+    ours.read(replace(window, threads=dict.fromkeys(workers_of(cluster), 1)))
+    assert ours.take() == ()
 
 
 def workers_of(cluster: LocalCluster) -> list[str]:

@@ -181,6 +181,7 @@ def test_every_parameter_that_is_allowed_is_one_of_the_library() -> None:
         *("127.0.0.1", "::1", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "100.64.0.1"),
         *("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fe80::1%eth0"),
         *("::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::", "224.0.0.1", "nonsense", ""),
+        *("::10.0.0.1", "fec0::1"),
     ],
 )
 def test_inner_hosts_are_none_for_notifications(host: str) -> None:

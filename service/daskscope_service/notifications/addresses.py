@@ -175,12 +175,18 @@ _METADATA = ipaddress.ip_address("168.63.129.16")
 #: IPv4 within IPv6, for networks without IPv4 (RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
+#: IPv4 within IPv6 as well, and networks of a site's own: no one uses them any more (RFC 4291, RFC
+#: 3879), but systems may know the way.
+_COMPATIBLE = ipaddress.ip_network("::/96")
+_OF_A_SITE = ipaddress.ip_network("fec0::/10")
+
 
 def is_public(host: str) -> bool:
     """Tell whether an address is anyone's to reach, and not of a network of the service's own."""
     found = _parse(host)
     return found is not None and all(
-        one.is_global and not one.is_multicast and one != _METADATA for one in _meanings(found)
+        one.is_global and not one.is_multicast and one != _METADATA and one not in _OF_A_SITE
+        for one in _meanings(found)
     )
 
 
@@ -209,7 +215,7 @@ def _meanings(address: Address) -> Iterator[Address]:
         return
     assert isinstance(address, ipaddress.IPv6Address)
     within = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64:
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
         within.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     found = [one for one in within if one is not None]
     yield from found or [address]

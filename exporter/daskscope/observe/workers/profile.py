@@ -14,6 +14,7 @@ import time as clock
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -109,6 +110,8 @@ class Profiles:
         # of before the scheduler had counted them.
         self._carried = 0.0
         self._rows: deque[protocol.Profile] = deque()
+        self._stopped = False
+        self._reading: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     # --- on the event loop ------------------------------------------------------------------------
 
@@ -153,6 +156,15 @@ class Profiles:
         """Return the rows since the last call."""
         return tuple(self._rows.popleft() for _ in range(len(self._rows)))
 
+    def stop(self) -> None:
+        """Give up what is being read. Workers that are gone would be looked for some seconds."""
+        self._stopped = True
+        reading = self._reading
+        if reading is not None:
+            loop, task = reading
+            with suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(task.cancel)
+
     def _choose(self, workers: list[str]) -> list[str]:
         if len(workers) <= MAX_WORKERS:
             return workers
@@ -165,9 +177,20 @@ class Profiles:
     def read(self, window: Window) -> None:
         """Ask the workers, and keep a row if any was at work."""
         try:
-            asyncio.run(self._read(window))
+            with suppress(asyncio.CancelledError):
+                asyncio.run(self._read_unless_stopped(window))
         finally:
             window.was_read.set()
+
+    async def _read_unless_stopped(self, window: Window) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._reading = asyncio.get_running_loop(), task
+        try:
+            if not self._stopped:
+                await self._read(window)
+        finally:
+            self._reading = None
 
     async def _read(self, window: Window) -> None:
         tree = CallTree()
