@@ -26,7 +26,7 @@ from daskscope import session as running_module
 from daskscope.observe.workers import call_tree
 from daskscope.observe.workers import profile as profile_module
 from daskscope.observe.workers.call_tree import CallTree
-from daskscope.observe.workers.profile import Profiles
+from daskscope.observe.workers.profile import Profiles, Window
 from daskscope.plugin import NAME
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register
@@ -491,3 +491,24 @@ def test_a_row_is_bounded_and_says_that_it_was_cut(monkeypatch: pytest.MonkeyPat
     few = told(node("root", 10, node("b", 10, *light[:10])))
     assert few.cut
     assert len(few.samples) == 3
+
+
+def test_windows_together_estimate_no_more_than_the_tasks_took(
+    cluster: LocalCluster,
+) -> None:
+    assert cluster.scheduler is not None
+    profiles = Profiles(cluster.scheduler, first=1.0, interval=1.0, drops=Counter())
+    every = profiles._sampled_every
+
+    def told(busy: float, samples: float) -> float:
+        window = Window(0.0, 1.0, {"a": 2}, 2, busy, leaving=False)
+        return profiles._seconds(round(samples / every), window, {"a": 1.0})
+
+    # The scheduler counts a task when it has ended, a window after it was seen in its thread.
+    seconds = [told(0.0, 1.0), told(2.0, 1.0), told(0.0, 0.0)]
+    assert seconds == [pytest.approx(1.0), pytest.approx(1.0), 0.0]
+    # Where workers look too seldom, the tasks' own time is the better number, up to a bound.
+    assert told(3.0, 1.0) == pytest.approx(3.0)
+    assert told(100.0, 1.0) == pytest.approx(4.0)
+    # What is beyond it was not seen by any sample, and is no later one's.
+    assert told(0.0, 10.0) == pytest.approx(10.0)

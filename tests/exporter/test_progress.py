@@ -15,7 +15,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_traces import done_of
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("equals_truth")]
 
 TASKS = 11
 

@@ -11,7 +11,7 @@ from daskscope import protocol
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("equals_truth")]
 
 
 def inc(x: int) -> int:

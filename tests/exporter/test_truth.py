@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from distributed import Client, Event, wait, worker_client
+from distributed.core import Status
 
 from daskscope import names
 from daskscope.observe.tasks.runs import actions_of
+from daskscope.observe.workers.workers import Workers
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
@@ -219,6 +222,36 @@ def test_a_map_has_ended_with_its_last_task_though_a_loop_may_go_on(
     )
     end = recorder.computation()
     assert row.ended_at == end.stopped_at == end.ended_at
+
+
+def worker_state(**metrics: Any) -> Any:
+    return SimpleNamespace(
+        address="tcp://a:1",
+        nthreads=2,
+        memory_limit=1000,
+        status=Status.running,
+        processing=(),
+        long_running=(),
+        executing={},
+        last_seen=0.0,
+        nanny="tcp://a:2",
+        metrics=metrics,
+    )
+
+
+def test_what_is_on_disk_is_no_memory() -> None:
+    workers = [
+        worker_state(memory=481, managed_bytes=481, spilled_bytes={"memory": 176, "disk": 170}),
+        worker_state(memory=50, managed_bytes=10, spilled_bytes={"memory": 0, "disk": 0}),
+    ]
+    steps = Workers().totals(workers, 0.0)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value.memory == {
+        "managed": 305 + 10,
+        "unmanaged": 176 + 40,
+        "spilled": 170,
+    }
 
 
 def entry(action: str, start: float, stop: float) -> dict[str, Any]:

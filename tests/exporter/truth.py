@@ -126,9 +126,12 @@ class Truth(SchedulerPlugin):
             for action in details.get("startstops") or ():
                 # A worker that still knows the task sends what it did for earlier runs, too.
                 name, start, stop = action["action"], action["start"], action["stop"]
-                if (name, start) not in self._reported[key]:
-                    self._reported[key].add((name, start))
-                    run.seconds[name] = run.seconds.get(name, 0.0) + stop - start
+                if (name, start) in self._reported[key]:
+                    continue
+                self._reported[key].add((name, start))
+                if name == "compute" and name in run.seconds:
+                    run.seconds.clear()  # that was of one that was cancelled
+                run.seconds[name] = run.seconds.get(name, 0.0) + stop - start
             self.runs.append(run)
 
     def _outcome(

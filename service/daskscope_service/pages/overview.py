@@ -65,6 +65,7 @@ def overview() -> ResponseReturnValue:
         yesterday=yesterday,
         news=news(groups, known, yesterday, counts | {"cluster silent": silent}),
         wrong=wrong,
+        left_out=max(len(groups) - MOST_SHOWN, 0) + sum(counts.values()) - len(wrong),
         week=week,
         before=before,
         columns=columns(used, int(now // _DAY)),
