@@ -128,7 +128,7 @@ def meanwhile_of(**fields: Any) -> Meanwhile:
         "worker_cpu": 1.8,
         "profiled": 70.0,
         "line": "work.py:22",
-        "line_waits": False,
+        "waiting_lines": 0.0,
     }
     return Meanwhile(**(defaults | fields))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
 
 from daskscope_service.insight.findings.evidence import Evidence, Meanwhile
+from daskscope_service.insight.findings.headline import in_words, saving_in_words
 from daskscope_service.insight.findings.rules import RULES, judge
 from daskscope_service.insight.findings.thresholds import DEFAULTS
 from tests.insight.constructed import (
@@ -71,7 +73,7 @@ STRAGGLER = evidence(
          "groups": (group(tasks=64, completed=64, durations=runs((63, 0.2), (1, 18.0)),
                           longest=18.0),)},
     meanwhile={"activities": {"idle": 53.9, "thread-noncpu": 30.5, "thread-cpu": 0.1},
-               "line": "work.py:3", "line_waits": True},
+               "line": "work.py:3", "waiting_lines": 1.0},
 )  # fmt: skip
 RETRIES = evidence(
     run={"tasks": 60, "completed": 60, "done": 60, "retried": 120, "duration": 12.0,
@@ -95,12 +97,12 @@ SERIAL = evidence(
          "groups": (group(tasks=40, completed=40, durations=runs((40, 0.3)), longest=0.31),)},
     meanwhile={"threads": 8.0, "most_waiting": 34.0,
                "activities": {"idle": 86.9, "thread-noncpu": 12.0, "thread-cpu": 0.1},
-               "line_waits": True},
+               "waiting_lines": 1.0},
 )  # fmt: skip
 WAITING = evidence(
     run={"duration": 20.2, "tasks": 40, "completed": 40, "done": 40, "seconds": {"compute": 40.0},
          "groups": (group(tasks=40, completed=40, durations=runs((40, 1.0)), longest=1.0),)},
-    meanwhile={"threads": 2.0, "worker_cpu": 0.01, "line": "work.py:96", "line_waits": True,
+    meanwhile={"threads": 2.0, "worker_cpu": 0.01, "line": "work.py:96", "waiting_lines": 1.0,
                "activities": {"thread-noncpu": 39.99, "thread-cpu": 0.01, "idle": 0.3}},
 )  # fmt: skip
 CANCELLED = evidence(
@@ -235,6 +237,11 @@ HEALTHY: dict[str, Evidence] = {
         evidence(run={"seconds": {"compute": 60.0}}),
         worker_cpu=0.2, activities={"thread-cpu": 5.0, "thread-noncpu": 55.0, "idle": 4.0},
     ),
+    "a host at load 25, and an import that waits": without(
+        evidence(run={"duration": 33.5, "seconds": {"compute": 126.0}}),
+        worker_cpu=0.1, waiting_lines=0.39,
+        activities={"thread-cpu": 3.0, "thread-noncpu": 123.0, "idle": 4.0},
+    ),
     "first task of each worker imports numpy": evidence(
         run={"duration": 2.17, "seconds": {"compute": 4.0},
              "groups": (group(tasks=40, completed=40, durations=runs((38, 0.09), (2, 1.22)),
@@ -328,7 +335,7 @@ def test_healthy_work_sets_nothing_off(case: str) -> None:
         ("straggler", STRAGGLER, {"alone": False, "whole": False}),
         ("serial-chain", SERIAL, {"most_waiting": None}),
         ("gil-bound", GIL, {"profiled": None}),
-        ("waiting", WAITING, {"line_waits": None}),
+        ("waiting", WAITING, {"waiting_lines": None}),
         ("unused-gpu", UNUSED_GPU, {"gpu_points": 0}),
     ],
 )  # fmt: skip
@@ -434,3 +441,22 @@ def test_an_idle_cluster_says_so_after_it_has_stopped() -> None:
 def test_times_of_losses_bound_what_they_are_blamed_for() -> None:
     early = loss(at=START - 30, tasks={"work": 1})
     assert first(evidence(losses=(early,))) is None
+
+
+@pytest.mark.parametrize("part", ["run", "cluster", "meanwhile"])
+def test_whatever_number_was_sent_a_rule_says_something_or_nothing(part: str) -> None:
+    for found in SICK.values():
+        if not is_dataclass(getattr(found, part)):
+            continue  # of a cluster
+        for field in fields(getattr(found, part)):
+            value = getattr(getattr(found, part), field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            for extreme in (0, 1, 1e-300, 1e12, 2**53):
+                of_type = int(extreme) if isinstance(value, int) else float(extreme)
+                changed = replace(getattr(found, part), **{field.name: of_type})
+                judgement = judge(replace(found, **{part: changed}))
+                for one in judgement.findings:
+                    assert one.sentence
+                    assert [in_words(measure) for measure in one.evidence]
+                    assert one.saving is None or saving_in_words(one.saving)

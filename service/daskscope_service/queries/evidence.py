@@ -251,8 +251,13 @@ def _profiled(scope: Scope, run: Run, cluster_id: str) -> meanwhile.Profiled:
     if not profiles.items or profiles.more:
         return meanwhile.Profiled()
     merged = merge(profiles.items)
-    lines = lines_of(merged, merged.top)
-    top = max(lines, key=lambda line: line.self_seconds, default=None)
-    if top is None:
+    lines = [line for line in lines_of(merged, merged.top) if line.self_seconds > 0]
+    if not lines:
         return meanwhile.Profiled(merged.top.seconds)
-    return meanwhile.Profiled(merged.top.seconds, f"{file_name(top.file)}:{top.line}", waits(top))
+    top = max(lines, key=lambda line: line.self_seconds)
+    seconds: dict[bool | None, float] = {True: 0.0, False: 0.0, None: 0.0}
+    for line in lines:
+        seconds[waits(line)] += line.self_seconds
+    known = seconds[None] <= max(seconds[True], seconds[False])
+    waiting = seconds[True] / sum(seconds.values()) if known else None
+    return meanwhile.Profiled(merged.top.seconds, f"{file_name(top.file)}:{top.line}", waiting)

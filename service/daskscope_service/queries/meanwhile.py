@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daskscope import names
+from daskscope.protocol import MAX_COUNT
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import Meanwhile, Run
 from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore, Unavailable
@@ -44,11 +45,14 @@ class Series(defaultdict[str, list[Line]]):
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """What profiles saw: thread-seconds, the line where threads were most, whether that waits."""
+    """What profiles saw: thread-seconds, the line where threads were most, how much of it waited.
+
+    ``waiting`` is None where that is not known of so many lines that it might be most of them.
+    """
 
     seconds: float | None = None
     line: str | None = None
-    waits: bool | None = None
+    waiting: float | None = None
 
 
 def around(
@@ -76,8 +80,20 @@ def read(
     wanted = [metric.name for metric in metrics]
     found = Series()
     with suppress(Unavailable):  # then nothing was measured, as far as the rules know
-        found.update(store.query(scope.workspace, cluster_id, wanted, since, until, 1.0))
+        for name, lines in store.query(
+            scope.workspace, cluster_id, wanted, since, until, 1.0
+        ).items():
+            found[name] = [_within(line) for line in lines]
     return found
+
+
+def _within(line: Line) -> Line:
+    """Return ``line`` without points that no cluster measures: OTLP carries any number."""
+    if all(0 <= value <= MAX_COUNT for value in line.values):
+        return line
+    points = zip(line.times, line.values, strict=True)
+    kept = [(time, value) for time, value in points if 0 <= value <= MAX_COUNT]
+    return replace(line, times=[time for time, _ in kept], values=[value for _, value in kept])
 
 
 def _joined(first: Iterable[Line], then: Iterable[Line]) -> list[Line]:
@@ -163,7 +179,7 @@ def during(
         worker_cpu=None if cores is None or not workers else cores / workers,
         profiled=profiled.seconds,
         line=profiled.line,
-        line_waits=profiled.waits,
+        waiting_lines=profiled.waiting,
         gpu_utilization=use,
         gpu_memory_share=memory_share,
         gpu_points=points,
@@ -231,6 +247,8 @@ def _activities(
     if not measured or not lines or len(lines) >= MOST_LINES:
         return {}, False
     times = sorted({time / 1000 for line in lines for time in line.times})
+    if not times:
+        return {}, False
     begin = max((time for time in times if time <= run.started_at), default=run.started_at)
     end = min((time for time in times if time >= run.ended_at), default=times[-1])
     whole = end - begin <= _LONGER * run.duration and end >= run.ended_at - interval / 2

@@ -160,8 +160,8 @@ class Meanwhile:
     thread-seconds by activity over all prefixes; ``whole`` says that they are all of the threads'
     time, idle time included. ``worker_cpu`` is how many cores one worker used at most, on average
     over the workers. ``line`` is the place in the code, as ``file:line``, where profiles saw
-    threads most; ``line_waits`` whether that line waits rather than computes. ``idle_longest`` is
-    the longest that the cluster had no work.
+    threads most; ``waiting_lines`` how much of what they saw was in lines that wait rather than
+    compute, 0 to 1. ``idle_longest`` is the longest that the cluster had no work.
     """
 
     alone: bool | None = None
@@ -177,7 +177,7 @@ class Meanwhile:
     worker_cpu: float | None = None
     profiled: float | None = None
     line: str | None = None
-    line_waits: bool | None = None
+    waiting_lines: float | None = None
     gpu_utilization: float | None = None
     gpu_memory_share: float | None = None
     gpu_points: int = 0

@@ -81,9 +81,9 @@ def waiting(evidence: Evidence) -> Outcome:
     """Tasks waited in their threads for something outside: a network, a disk, a lock, a clock.
 
     How it is found: tasks were on a CPU for less than 10 % of their time, and threads had tasks for
-    at least half of theirs; and the line of code where profiles saw them most is one that waits,
-    such as a read of a socket. A busy machine keeps threads off its CPUs as well, but then that
-    line computes.
+    at least half of theirs; and at least 70 % of what profiles saw was in lines of code that wait,
+    such as a read of a socket. A busy machine keeps threads off its CPUs as well, but then the
+    lines compute.
 
     What to do: use more threads in a worker, read larger pieces, or bring the data closer. More
     cores do not help.
@@ -100,9 +100,9 @@ def waiting(evidence: Evidence) -> Outcome:
         return None
     if evidence.computed_share is None or evidence.computed_share < limits["waiting.busy"]:
         return None
-    if meanwhile.line_waits is None or not meanwhile.alone:
-        return NotMeasured("the line of code that waits")
-    if not meanwhile.line_waits:
+    if meanwhile.waiting_lines is None or not meanwhile.alone:
+        return NotMeasured("the lines of code that wait")
+    if meanwhile.waiting_lines < limits["waiting.lines"]:
         return None
     lost = run.compute * (1 - share)
     return Finding(

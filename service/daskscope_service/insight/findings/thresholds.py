@@ -61,6 +61,7 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("gil.profiled", 0.7, "1", "measured: 0.25 to 0.52; 1.0 and more elsewhere"),
     Threshold("gil.task-seconds", 0.1, "s", "measured: profiles of shorter tasks have gaps, too"),
     Threshold("waiting.cpu-share", 0.1, "1", "measured: 0.00 in a sick run, from 0.34 in healthy"),
+    Threshold("waiting.lines", 0.7, "1", "measured: 39 % in a healthy run on a busy host"),
     Threshold("waiting.busy", 0.5, "1", "heuristic: else the threads have nothing to do, either"),
     Threshold("memory.share", 0.1, "1", "measured: 1.7 % in a sick run"),
     Threshold("memory.unused", 2 * 2**30, "By", "measured: below it there is no smaller worker"),
