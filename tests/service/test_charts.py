@@ -19,6 +19,7 @@ from daskscope_service.pages.period import Period
 from daskscope_service.queries.chart_annotations import MOST_MARKS, Mark
 from tests.seed_series import series
 from tests.seed_writer import SeedWriter
+from tests.service.pages import words
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -132,8 +133,8 @@ def test_marks_are_what_happened_in_that_time(ask: Ask) -> None:
     part = _data(ask, "gone", **{"from": _iso(NOW - 8850), "to": _iso(NOW - 8000)})
     assert [kind for kind, *_ in part["marks"]] == ["computation"]  # that had begun before
     page = html.unescape(ask("gone").text)
-    for words in ("2 computations", "1 failure", "1 worker lost"):
-        assert words in page
+    for part_words in ("2 computations", "1 failure", "1 worker lost"):
+        assert part_words in page
 
 
 def test_what_is_too_much_to_mark_is_told(ask: Ask) -> None:
@@ -247,7 +248,7 @@ def test_why_a_cluster_is_still_running_is_told_with_numbers(
 
 
 def test_the_page_tells_why_it_runs_and_which_settings_are_in_force(ask: Ask) -> None:
-    page = html.unescape(ask("up").text)
+    page = html.unescape(words(ask("up").text))
     assert "It has work: 96 tasks running." in page
     assert re.search(r"Measures every</dt><dd>10.0 s<.*Idle timeout of its own</dt><dd>not set<",
                      page, re.S)  # fmt: skip

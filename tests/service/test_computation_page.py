@@ -32,6 +32,7 @@ from tests.service.beats import (
     make_task_group,
     post,
 )
+from tests.service.pages import words
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -251,7 +252,7 @@ def get(shared_service: ServiceProcess) -> Callable[[str], str]:
 
 
 def test_the_threads_time_adds_up_to_all_that_they_had(get: Callable[[str], str]) -> None:
-    page = get("/clusters/Scheduler-1/computations/erred")
+    page = words(get("/clusters/Scheduler-1/computations/erred"))
     found = re.search(r"about (\S+) min(?: (\S+) s)? over (\S+) min(?: (\S+) s)?, including", page)
     assert found is not None, page
     had, length = (
@@ -282,7 +283,7 @@ def test_a_page_without_measurements_spans_and_logs_says_so(get: Callable[[str],
 def test_code_shows_with_its_calling_line_and_nothing_in_it_is_markup(
     get: Callable[[str], str],
 ) -> None:
-    page = get("/clusters/Scheduler-1/computations/erred")
+    page = words(get("/clusters/Scheduler-1/computations/erred"))
     assert '<span class="tok-keyword">return</span>' in page
     assert '<span class="tok-string">&#39;x&lt;y&#39;</span>' in page
     (calling,) = re.findall(r'<li class="calling">.*?</li>', page)

@@ -17,6 +17,7 @@ from daskscope_service.queries import logs, profiles, scan_filter
 from tests.seed_seen import features_profile
 from tests.seed_seen import logs as seed_logs
 from tests.seed_writer import SeedWriter
+from tests.service.pages import words
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -138,9 +139,8 @@ def test_a_profile_names_the_lines_by_their_own_time(get: Get, seeded: Seeded) -
 
 
 def test_a_search_says_how_much_it_found(get: Get, seeded: Seeded) -> None:
-    assert "of all, with all that they called" in get(
-        "/profile", cluster=seeded.lost, find="PARSE_events"
-    )
+    found = get("/profile", cluster=seeded.lost, find="PARSE_events")
+    assert "of all, with all that they called" in words(found)
     assert "No function here has “nothing”" in get("/profile", find="nothing")
 
 

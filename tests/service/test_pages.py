@@ -13,7 +13,9 @@ from flask import Blueprint, Flask, get_template_attribute
 from daskscope_service import pages
 from daskscope_service.pages.bars import state_bar
 from daskscope_service.pages.graph import MOST_NODES, layout
+from daskscope_service.pages.waterfall import Bar, Row, Run
 from daskscope_service.telemetry.store import Line, rate
+from daskscope_service.web.menus import main_menu
 from daskscope_service.web.template_filters import ago, breakable, install, middle
 
 VENDOR = Path(str(pages.__file__)).parent / "static" / "vendor"
@@ -33,6 +35,48 @@ def test_vendored_files_are_those_of_their_packages() -> None:
     assert {name for name, _ in rows} == files
     for name, digest in rows:
         assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest
+
+
+def test_templates_can_be_read() -> None:
+    long = [
+        f"{template.name}:{number}"
+        for template in (VENDOR.parents[1] / "templates").iterdir()
+        for number, line in enumerate(template.read_text().splitlines(), 1)
+        if len(line) > 160
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize(
+    ("sampled", "drawn", "words"),
+    [
+        (3, 3, "3 of 3 task runs: all of them."),
+        (None, 3, "a sample. Failed ones and the slowest come first, with a few others."),
+        (3, 2, "2 of 3 task runs: a sample. Failed ones and the slowest come first, with a few "
+               "others; 3 have a span."),
+    ],
+)  # fmt: skip
+def test_the_waterfall_says_which_task_runs_it_draws(
+    sampled: int | None, drawn: int, words: str
+) -> None:
+    bar = Bar(0.0, 100.0, "done", "0 s", "1 s")
+    run = Run(bar, "done", "tcp://w", "")
+    row = Row("sum", "sum", "done", bar, 3, sampled, (run,) * drawn)
+    assert words in row.shown
+
+
+def test_the_menus_mark_where_the_reader_is() -> None:
+    app = Flask(__name__)
+
+    def marked(path: str) -> dict[str, str]:
+        with app.test_request_context(path):
+            return {link.words: link.current for link in main_menu() if link.current}
+
+    assert marked("/") == {"Overview": "page"}
+    assert marked("/clusters") == {"Clusters": "page"}
+    assert marked("/clusters/c/computations/k") == {"Clusters": "true"}
+    assert marked("/settings/tokens") == {"Settings": "true"}
+    assert marked("/account") == {}
 
 
 def test_templates_hold_no_inline_script_or_style() -> None:

@@ -203,6 +203,14 @@ def test_the_page_makes_changes_and_removes_policies(
     assert 'value="maria* li"' in answer.text
     answer = owner.post(one, data=form | {"tags": "climate"}, timeout=30)
     assert "name=value" in answer.text
+    for wrong, why in (
+        ({"name": "n" * 81}, "a name of 1 to 80 characters"),
+        ({"minutes": "0.5"}, "at least 1 minute"),
+        ({"users": "u " * 51}, "at most 50 users"),
+        ({"begins": "18:300"}, "is not a time of day"),
+    ):
+        answer = owner.post(one, data=form | wrong, timeout=30)
+        assert (answer.status_code, why in answer.text) == (400, True), wrong
     del form["enabled"]
     assert owner.post(one, data=form, timeout=30).ok
     assert workspace.get("policies")["items"][0]["enabled"] is False

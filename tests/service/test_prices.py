@@ -13,6 +13,7 @@ from daskscope.protocol import Prices
 from daskscope_service.accounts import audit
 from daskscope_service.insight.notice import KINDS
 from tests.patience import wait_until
+from tests.service.pages import words
 from tests.service.people import browser_of, make_user
 from tests.service.test_usage import MONDAY, Place
 from tests.service_process import ServiceProcess
@@ -99,21 +100,24 @@ def test_clusters_are_sorted_by_what_they_cost_by_either_prices(place: Priced) -
 
 
 def test_every_page_says_whose_prices_they_are_and_that_it_is_an_estimate(place: Priced) -> None:
+    def see(path: str) -> str:
+        return words(place.see(path))
+
     place.beat("Scheduler-1", 1, MONDAY + 1, 10.0, prices=None)
-    assert "have no cost" in place.see("/settings/prices")
-    assert "estimate" not in place.see("/clusters/Scheduler-1")
+    assert "have no cost" in see("/settings/prices")
+    assert "estimate" not in see("/clusters/Scheduler-1")
     place.set(thread=0.5)
-    assert "estimate, by the workspace" in place.see("/clusters/Scheduler-1")
-    people = place.see("/people")
+    assert "estimate, by the workspace" in see("/clusters/Scheduler-1")
+    people = see("/people")
     assert "10.00 USD" in people
     assert "thread 0.5 USD an hour" in people
     assert "s, for ada" in people
-    page = place.see("/settings/prices")
+    page = see("/settings/prices")
     assert "cost <b>10.00 USD</b> in the last 8 weeks, an estimate: 20 h of threads" in page
     assert "No cluster had its own" in page
     place.beat("Scheduler-2", 1, MONDAY + 1, 1.0, user="li")
-    assert "estimate, by its own prices" in place.see("/clusters/Scheduler-2")
-    assert "No cluster had its own" not in place.see("/settings/prices")
+    assert "estimate, by its own prices" in see("/clusters/Scheduler-2")
+    assert "No cluster had its own" not in see("/settings/prices")
 
 
 def test_a_budget_counts_what_is_estimated_by_them(place: Priced) -> None:
@@ -133,7 +137,7 @@ def test_a_budget_counts_what_is_estimated_by_them(place: Priced) -> None:
 
 
 def test_what_cannot_be_is_said_beside_its_field(place: Priced) -> None:
-    for form, field, words in (
+    for form, field, why in (
         ({"thread": "0,06", "currency": "USD"}, "thread", "is not a number"),
         ({"thread": "-1", "currency": "USD"}, "thread", "from 0 to 1,000,000"),
         ({"cluster": "nan", "currency": "USD"}, "cluster", "from 0 to 1,000,000"),
@@ -142,7 +146,7 @@ def test_what_cannot_be_is_said_beside_its_field(place: Priced) -> None:
         answer = place.post(**form)
         assert answer.status_code == 400
         wrong = answer.text.partition(f'id="{field}-wrong">')[2].partition("</p>")[0]
-        assert words in wrong, form
+        assert why in wrong, form
         assert f'aria-describedby="{field}-wrong"' in answer.text
     assert place.get("prices")["currency"] is None
     for body in ({"per_hour": {"gpu": 1}}, {"per_hour": {"thread": -1}}, {}):

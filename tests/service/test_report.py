@@ -27,6 +27,7 @@ from tests.service.beats import (
     make_worker_loss,
     post,
 )
+from tests.service.pages import words
 from tests.service.people import browser_of, make_user
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
@@ -95,7 +96,9 @@ REPORTS = ("/report.html", "/computations/c1/report.html")
 def test_a_report_says_what_its_page_says_and_where_it_is_from(place: Place, path: str) -> None:
     report = place.ask(path, code="true").text
     assert "Übung &#34;7&#34;" in report
-    assert f"by {place.owner} from {place.service.url}, workspace {place.workspace}" in report
+    assert f"by {place.owner} from {place.service.url}, workspace {place.workspace}" in words(
+        report
+    )
     page = place.ask(path.removesuffix("/report.html")).text
     headings = re.findall(r"<h2[^>]*>([^<]*)", page)  # without the times in them, which go on
     assert headings

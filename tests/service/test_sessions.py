@@ -14,6 +14,7 @@ from daskscope_service.accounts import device_login, sessions, tokens, users
 from daskscope_service.accounts.users import User
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
+from tests.service.pages import words
 from tests.service.people import (
     PASSWORD,
     browser_of,
@@ -71,9 +72,9 @@ def test_a_change_of_role_takes_effect_on_the_next_request(
     browser = browser_of(shared_service, user.name)
     (workspace,) = users.workspaces_of(shared_service.engine, user.id)
     account = f"{shared_service.url}/account"
-    assert f"a member of the workspace {workspace}" in browser.get(account, timeout=30).text
+    assert f"a member of the workspace {workspace}" in words(browser.get(account, timeout=30).text)
     users.set_role(shared_service.engine, user, workspace, "viewer")
-    assert f"a viewer of the workspace {workspace}" in browser.get(account, timeout=30).text
+    assert f"a viewer of the workspace {workspace}" in words(browser.get(account, timeout=30).text)
 
 
 def test_the_page_lists_ones_own_sessions_and_ends_each(

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, select, text, update
 from daskscope_service.accounts import login_rate_limit, passwords, sessions, sign_in, users
 from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.db import schema
+from tests.service.pages import words
 from tests.service.people import PASSWORD, browser_of, is_in, make_user, try_to_sign_in
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
@@ -206,7 +207,7 @@ def test_a_user_of_several_workspaces_chooses(shared_service: ServiceProcess) ->
         )
 
     def account() -> str:
-        return browser.get(f"{shared_service.url}/account", timeout=30).text
+        return words(browser.get(f"{shared_service.url}/account", timeout=30).text)
 
     assert f"You are an owner of the workspace {mine}" in account()  # the first by its name
     assert choose(theirs).ok

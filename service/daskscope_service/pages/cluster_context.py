@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from daskscope import names
 from daskscope_service.insight.threads import spent
+from daskscope_service.insight.wording import size
 from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore
 
 #: Seconds at either end of a computation in which a total is looked for.
@@ -46,6 +47,19 @@ class Memory:
     top: float
     width: int = WIDTH
     height: int = HEIGHT
+
+    @property
+    def in_words(self) -> str:
+        """The highest amount, and the limit where it was measured: ``2 GiB of 8 GiB``."""
+        of = "" if self.limit is None else f" of {size(self.limit)}"
+        return f"{size(self.highest)}{of}"
+
+    @property
+    def limit_y(self) -> float | None:
+        """Where the drawing has its limit; None where it has none."""
+        if self.limit is None or self.limit > self.top:
+            return None
+        return self.height * (1 - self.limit / self.top)
 
 
 def threads(

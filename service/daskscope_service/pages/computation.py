@@ -53,6 +53,33 @@ class _Groups:
     all: int
     most: int
 
+    @property
+    def end(self) -> int:
+        """The place after the last row."""
+        return self.first + len(self.rows)
+
+    @property
+    def before(self) -> int | None:
+        """The place of the first row of the page before; None on the first page."""
+        return max(self.first - self.most, 0) if self.first else None
+
+    @property
+    def next(self) -> int | None:
+        """The place of the first row of the next page; None on the last page."""
+        return self.first + self.most if self.first + self.most < self.all else None
+
+
+#: The sections of the page that its contents name.
+_CONTENTS = {
+    "failures": "Failures",
+    "code": "Code",
+    "groups": "Task groups",
+    "trace": "Over time",
+    "memory": "Memory",
+    "profile": "Profile",
+    "logs": "Logs",
+}
+
 
 def computation_page(cluster_id: str, computation_id: str) -> str:
     """Return the page of one computation.
@@ -89,6 +116,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         moving=running or time.time() - ended < _SETTLES,
         computation=found,
         judgement=judgement,
+        contents=[one for one in _CONTENTS.items() if one[0] != "failures" or found["failures"]],
         sources=sources(found["frames"] or []),
         groups=groups,
         graph=layout(found["task_groups"]),

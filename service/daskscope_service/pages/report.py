@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from flask import Blueprint, Response, current_app, g, render_template, request
+from flask import Blueprint, Response, current_app, g, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 
 from daskscope.version import __version__
@@ -142,7 +142,15 @@ def _report(what: str, cluster: Item, computation_id: str, page: Callable[[], st
 
 def _question(cluster: Item, computation: Item | None) -> str:
     refuse_unknown()
-    return render_template("report_question.html", cluster=cluster, computation=computation)
+    if computation is None:
+        file = url_for(".cluster_file", cluster_id=cluster["id"])
+    else:
+        file = url_for(
+            ".computation_file", cluster_id=cluster["id"], computation_id=computation["id"]
+        )
+    return render_template(
+        "report_question.html", cluster=cluster, computation=computation, file=file
+    )
 
 
 def _cluster(cluster_id: str) -> Item:

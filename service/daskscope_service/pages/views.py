@@ -26,6 +26,7 @@ from daskscope_service.queries.findings import add_to_cluster
 from daskscope_service.queries.profiles import has_profiles
 from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
+from daskscope_service.web import menus
 from daskscope_service.web import template_filters as filters
 from daskscope_service.web.parameters import ROWS_SHOWN, selection
 from daskscope_service.web.problems import Problem
@@ -38,6 +39,7 @@ blueprint = Blueprint(
     static_url_path="/static",
 )
 filters.install(blueprint)
+menus.install(blueprint)
 blueprint.add_app_template_global(state_bar)
 blueprint.add_app_template_global(time_bar)
 blueprint.add_app_template_global(seconds_of)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from daskscope import names
 from daskscope_service.db.scope import Item
-from daskscope_service.insight.wording import duration
+from daskscope_service.insight.wording import duration, number, plural
 from daskscope_service.pages.graph import state_of
 from daskscope_service.telemetry.spans import Span, Trace
 
@@ -59,6 +59,20 @@ class Row:
     ended: int
     sampled: int | None
     runs: tuple[Run, ...]
+
+    @property
+    def shown(self) -> str:
+        """Return in words which of its task runs are drawn."""
+        drawn = len(self.runs)
+        which = f"{number(drawn)} of {plural(self.ended, 'task run')}"
+        if self.sampled is not None and self.sampled >= self.ended and drawn >= self.ended:
+            return f"{which}: all of them."
+        more = ""
+        if self.sampled is not None and self.sampled > drawn:
+            more = f"; {number(self.sampled)} have a span"
+        return (
+            f"{which}: a sample. Failed ones and the slowest come first, with a few others{more}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
