@@ -1,8 +1,8 @@
 """What is in the bodies of requests, for people: all of it, under the names that it has there.
 
 Only its form is another: attributes are a mapping, identifiers hexadecimal, and times are UTC. A
-metric's kind and value have fields of these names. Left out is from when on a sum was counted, for
-it is not known here: since the plugin first reported it.
+metric's kind and value have fields of these names. Left out is the time from which a sum or a
+histogram counts, for it is not known here: it is when the plugin first reported it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def _metrics(bodies: list[bytes]) -> dict[str, Any]:
         data = metric.pop(kind)
         points = data.pop("data_points")
         for point in points:
-            if kind == "sum":
-                del point["start_time"]
+            point.pop("start_time", None)
             if kind != "histogram":
                 point["value"] = point.pop("as_double")
         content[name] = {"kind": kind, **metric, **data, "data_points": points}
