@@ -43,8 +43,8 @@ class SignInAgain(Problem):
     def __init__(self) -> None:
         super().__init__(
             403,
-            "This requires that you showed who you are within the last hour. Sign in again, or "
-            "with a new link, and repeat it.",
+            "Nothing was changed: this needs a sign-in within the last hour. Sign in again, or "
+            "with a new sign-in link, then repeat it.",
             title="Sign in again",
             reason="sign in again",
         )
