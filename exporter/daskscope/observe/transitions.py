@@ -69,8 +69,8 @@ class Transitions:
         self._counting = Lock()
         self._noted_before = 0
         self._many_wait = many_wait or self.count
-        # Steps that have been counted.
-        self._counted = 0
+        # Of those that have been counted: see ``worked``.
+        self._worked = 0
         #: Dask's hook.
         self.note = self._hook(scheduler, workers, put_back, erred)
 
@@ -183,10 +183,10 @@ class Transitions:
 
     def worked(self) -> int:
         """Return how many steps there have been, but for those that only put something away. On the
-        event loop.
+        event loop, where none is counted for that.
         """
-        self.count()
-        return self._counted - self._computations.put_away
+        noted = _works(self._steps, self._runs, self._ends)
+        return self._worked + noted + sum(_works(*batch) for batch in tuple(self._waiting))
 
     def count_waiting(self) -> None:
         """Count those that wait for it. In any thread: of two that want to one waits."""
@@ -194,10 +194,18 @@ class Transitions:
             ahead = time() - monotonic()
             while self._waiting:
                 steps, runs, ends = self._waiting.popleft()
-                self._counted += len(steps) // _OF_STEP
+                self._worked += _works(steps, runs, ends)
                 self._computations.count(
                     _each(steps, _OF_STEP), _each(runs, _OF_RUN), _each(ends, _OF_END), ahead
                 )
+
+
+def _works(steps: list[Any], runs: list[Any], ends: list[Any]) -> int:
+    """Return how many steps do not only put a result or a task away."""
+    count = steps[2::_OF_STEP].count
+    # Of what leaves memory nothing is noted as a run, or as an end.
+    put_away = sum(map(count, ENDS)) - len(runs) // _OF_RUN - len(ends) // _OF_END
+    return len(steps) // _OF_STEP - put_away - count("forgotten")
 
 
 def _goes_on(task: TaskState) -> bool:

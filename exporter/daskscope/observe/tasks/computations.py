@@ -103,8 +103,6 @@ class Computations:
         self._ended: dict[Hashable, Computation] = {}
         self._changed: deque[Computation] = deque()
         self._changed_groups = 0
-        #: Transitions that only put results and tasks away: nothing was at work for them.
-        self.put_away = 0
 
     def arrived(self, computation: Computation) -> None:
         """Add one whose first graph arrives now."""
@@ -156,8 +154,6 @@ class Computations:
                     run = next(runs)
                 elif start != "memory" or finish == "erred":
                     end = next(ends)
-                else:
-                    self.put_away += 1
             try:
                 whole = wholes.get(key[0]) if type(key) is tuple else None
                 if whole is None:
@@ -191,7 +187,6 @@ class Computations:
                     if start in ACTIVE:
                         self._rests(key, finish, group.computation, at + ahead, details is PUT_BACK)
                 elif finish == "forgotten" and start != finish:
-                    self.put_away += 1
                     if self._ends:
                         self._ends.pop(key, None)
                     if whole is None:
