@@ -6,10 +6,11 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Playwright, expect, sync_playwright
 
 from daskscope_service.accounts import users
 from tests.browser.gallery import Gallery
@@ -40,20 +41,38 @@ expect.set_options(timeout=20_000)
 # Not for the session: while Playwright runs, this thread has an event loop that runs, and tests of
 # other packages could start none.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as playwright:
+        yield playwright
+
+
+@pytest.fixture(scope="package")
+def browser(playwright: Playwright) -> Iterator[Browser]:
     """Debian's Chromium without a window."""
-    chromium = next(filter(shutil.which, CHROMIUM), None)
+    with _chromium(playwright, *CHROMIUM) as browser:
+        yield browser
+
+
+@pytest.fixture
+def touch_browser(playwright: Playwright) -> Iterator[Browser]:
+    """The Chromium that has windows: a finger moves no mouse in the other one."""
+    with _chromium(playwright, CHROMIUM[-1]) as browser:
+        yield browser
+
+
+@contextmanager
+def _chromium(playwright: Playwright, *paths: str) -> Iterator[Browser]:
+    chromium = next(filter(shutil.which, paths), None)
     if chromium is None:
-        reason = "Chromium is missing; on Debian: apt install chromium-headless-shell"
+        reason = "Chromium is missing; on Debian: apt install chromium chromium-headless-shell"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, headless=True, args=list(_ARGUMENTS)
-        )
-        yield browser
-        browser.close()
+    browser = playwright.chromium.launch(
+        executable_path=chromium, headless=True, args=list(_ARGUMENTS)
+    )
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="package")

@@ -113,9 +113,9 @@ def test_charts_are_read_and_zoomed_with_keys(browser: Browser, site: Site) -> N
         assert window.trouble == []
 
 
-def test_a_phone_is_told_what_touching_does(browser: Browser, site: Site) -> None:
+def test_a_phone_is_told_what_touching_does(touch_browser: Browser, site: Site) -> None:
     where = site.service.url
-    with watched(browser, where, token=site.token, width=390, touch=True) as window:
+    with watched(touch_browser, where, token=site.token, width=390, touch=True) as window:
         page = window.page
         page.goto(f"/clusters/{site.seeded.running}?span=life")
         page.wait_for_selector(_DRAWN)

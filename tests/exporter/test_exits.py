@@ -46,6 +46,12 @@ ENDS: dict[str, tuple[str, int, bool]] = {
         -signal.SIGTERM,
         False,
     ),
+    # The terminal that it was started from is closed.
+    "hangup": (
+        "held = begin('hangup'); print('ready', flush=True); time.sleep(600)",
+        -signal.SIGHUP,
+        False,
+    ),
     "exec": (
         "held = begin('exec'); os.execv(sys.executable, [sys.executable, '-c', ''])",
         0,
@@ -72,11 +78,12 @@ def test_a_program_ends_as_it_would_and_says_goodbye_where_it_still_runs_python(
                 stderr=subprocess.DEVNULL,
                 text=True,
             )
-        for name in ("signal", "handler"):
+        sent = {"signal": signal.SIGTERM, "handler": signal.SIGTERM, "hangup": signal.SIGHUP}
+        for name, number in sent.items():
             output = programs[name].stdout
             assert output is not None
             assert output.readline() == "ready\n"
-            os.kill(programs[name].pid, signal.SIGTERM)
+            os.kill(programs[name].pid, number)
         typed = "held = begin('console')\nexit()\n"
         for name, program in programs.items():
             program.communicate(typed if name == "console" else None, timeout=stretched(120.0))

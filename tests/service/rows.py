@@ -7,12 +7,12 @@ from sqlalchemy import Engine, func, select, true
 from daskscope_service.db import points, schema
 from daskscope_service.db.rows import select_in
 
-#: Where heartbeats and OTLP go; notices and sums are written by the service itself too.
+#: Where heartbeats and OTLP go; notices, findings and sums are written by the service itself too.
 TABLES = [
     table
     for table in schema.metadata.sorted_tables
     if "workspace" in table.columns
-    and table.name not in ("token", "session", "sign_in_link", "notice", "usage_sum")
+    and table.name not in ("token", "session", "sign_in_link", "notice", "finding", "usage_sum")
 ]
 
 

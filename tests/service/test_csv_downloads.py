@@ -27,6 +27,7 @@ from tests.service.beats import (
     make_failure,
     post,
 )
+from tests.service.pages import words
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -80,7 +81,7 @@ PAGES = (
 
 @pytest.mark.parametrize("page", PAGES)
 def test_beside_each_table_are_files_that_can_be_had(place: Place, page: str) -> None:
-    html = place.get(page.format(cluster=place.cluster)).text
+    html = words(place.get(page.format(cluster=place.cluster)).text)
     tables = html.count("<table")
     links = re.findall(r'<p class="downloads.*?</p>', html)
     # The two tables of people are one in a file.

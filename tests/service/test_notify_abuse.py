@@ -233,7 +233,7 @@ def test_the_process_that_sends_reads_no_files_and_starts_no_programs(
     (tmp_path / "secret").write_text("secret")
     tried = f"""
 import os, subprocess, sys, urllib.request
-from daskscope_service.notify import delivery
+from daskscope_service.notifications import delivery
 guard = delivery._Guard([])
 sys.addaudithook(guard)
 def refused(what, *errors):

@@ -25,6 +25,7 @@ from daskscope_service.db.engine import make_workspace, upgrade_database, writin
 from daskscope_service.settings import Settings
 from tests.oidc_provider import CLIENT_ID, SECRET, Provider, provider
 from tests.service.conftest import NewDatabase
+from tests.service.pages import words
 from tests.service.people import PASSWORD, browser_of, is_in, make_user
 from tests.service.test_command_line import daskscope
 from tests.service.test_sessions import age
@@ -110,9 +111,8 @@ def actions(service: ServiceProcess, actor: str) -> list[tuple[str, str]]:
 def test_someone_new_is_let_in_and_known_again_whatever_their_name_is(
     open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
 ) -> None:
-    assert (
-        "Sign in with the provider" in requests.get(f"{open_service.url}/sign-in", timeout=30).text
-    )
+    to_sign_in = requests.get(f"{open_service.url}/sign-in", timeout=30).text
+    assert "Sign in with the provider" in words(to_sign_in)
     idp.next(**person)
     browser, page = sign_in(open_service, target="/account")
     assert page.url == f"{open_service.url}/account"
@@ -301,7 +301,9 @@ def test_an_invitation_to_a_name_keeps_out_no_one_whose_name_it_is(
     idp.next(**person)
     _, page = sign_in(open_service, target="/account")
     assert f"{name} (127.0.0.1)" in page.text
-    assert "You are a viewer of the workspace default" in page.text  # and not what was invited
+    assert "You are a viewer of the workspace default" in words(
+        page.text
+    )  # and not what was invited
     invited, known = (users.find(open_service.engine, n) for n in (name, f"{name} (127.0.0.1)"))
     assert invited is not None
     assert known is not None
@@ -414,7 +416,7 @@ def test_a_claim_decides_on_the_role_at_each_sign_in(
         ):
             idp.next(**person, groups=groups)
             _, page = sign_in(service, target="/account")
-            assert f"You are {role} of the workspace lab" in page.text
+            assert f"You are {role} of the workspace lab" in words(page.text)
         idp.next(**person, groups=["other"])
         _, page = sign_in(service)
         assert page.status_code == 403
@@ -462,7 +464,7 @@ def test_another_site_uses_up_no_ones_places(
     ):
         answer = requests.get(url, headers=headers, allow_redirects=False, timeout=30)
         assert answer.status_code == 403
-        assert "Sign in with the provider" in answer.text
+        assert "Sign in with the provider" in words(answer.text)
     with open_service.engine.connect() as connection:
         assert connection.execute(select(schema.openid_attempt)).first() is None
     own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "document"}

@@ -148,16 +148,19 @@ def beat_of(cluster: Any, seq: int) -> Heartbeat:
     )
 
 
+#: Columns that differ between two workspaces that got the same.
+_BY_THE_CLOCK = ("workspace", "first_seen_at", "last_seen_at", "token", "judge_at")
+
+
 def stored(service: ServiceProcess, workspace: str) -> dict[str, Any]:
-    """Return all rows of the workspace but for when and with which token they came."""
+    """Return all rows of the workspace but for when and with which token they came.
+
+    When their findings are to be made is by the service's clock, too.
+    """
     found = {}
     for name in ("cluster", "computation", "task_group", "failure", "event"):
         table = schema.metadata.tables[name]
-        columns = [
-            column
-            for column in table.columns
-            if column.name not in ("workspace", "first_seen_at", "last_seen_at", "token")
-        ]
+        columns = [column for column in table.columns if column.name not in _BY_THE_CLOCK]
         query = select(*columns).where(table.c.workspace == workspace)
         with service.engine.connect() as connection:
             rows = [dict(row) for row in connection.execute(query).mappings()]

@@ -89,7 +89,7 @@ def test_a_cluster_tells_its_times_counts_and_page(get: Get, seeded: Seeded) -> 
     assert cluster["failures"] == 15
     assert cluster["url"].endswith(f"/clusters/{seeded.running}")
     assert [loss["id"] for loss in cluster["worker_losses"]] == ["w2", "w1"]
-    assert cluster["held_by"] == {"processing": 96}
+    assert cluster["held_by"] == {"running": 96, "processing": 96}
     assert cluster["worker_losses"][1]["tasks"] == {"read-parquet": 14}
     assert "workspace" not in cluster
 

@@ -116,7 +116,9 @@ def test_each_kind_goes_when_its_days_are_over_and_not_before(engine: Engine) ->
     for days in (6.9, 8.1, 29.9, 31.1, 59.9, 61.1, 89.9, 91.1, 179.9, 181.1, 399.9, 401.1):
         for name in gone_after(engine, NOW + days * DAY):
             went.setdefault(name, []).append(days)
-    with_their_cluster = {table.name: [401.1] for table in TABLES if table.name != "task_group"}
+    with_their_cluster = {
+        table.name: [401.1] for table in TABLES if table.name not in ("task_group", "finding")
+    }
     assert went == with_their_cluster | {
         "span": [31.1],
         "log_record": [31.1],
@@ -173,7 +175,8 @@ def test_what_was_set_counts_and_what_is_for_ever_stays(engine: Engine) -> None:
     assert set(gone_after(engine, NOW + 4 * DAY)) == {"log_record"}
     gone_after(engine, NOW + 10_000 * DAY)
     left = {name for name, number in counts(engine).items() if number}
-    gone = {"computation", "task_group", "failure", "worker_loss", "profile", "span", "log_record"}
+    gone = {"computation", "task_group", "finding", "failure", "worker_loss", "profile"}
+    gone |= {"span", "log_record"}
     assert left == {table.name for table in TABLES} - gone - {"series"}  # and no code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import requests
 from daskscope_service.telemetry.influx_logs import InfluxLogs
 from daskscope_service.telemetry.influx_rows import Own
 from daskscope_service.telemetry.influxql import InfluxQL
+from tests.service.pages import words
 from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import DATABASE
@@ -89,7 +91,7 @@ def test_the_page_of_log_records_is_the_same(run: Run, reader: ServiceProcess) -
             page = browser.get(
                 f"{service.url}/logs", params={"cluster": run.cluster}, timeout=30
             ).text
-        return sorted(line.strip() for line in page.splitlines() if '<td class="text">' in line)
+        return sorted(re.findall('<td class="text">(.*?)</td>', words(page)))
 
     assert any("is odd" in line for line in shown(reader))
     assert shown(reader) == shown(run.service)

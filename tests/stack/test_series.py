@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import requests
 from daskscope import names
 from daskscope_service.telemetry.influx import InfluxSeries
 from daskscope_service.telemetry.influxql import InfluxQL
+from tests.service.pages import words
 from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import DATABASE, InfluxDB
@@ -58,7 +60,7 @@ def test_the_page_of_a_cluster_is_the_same(run: Run, reader: ServiceProcess) -> 
         with requests.Session() as browser:
             sign_in_by_link(service, browser)
             page = browser.get(f"{service.url}/clusters/{run.cluster}?span=life", timeout=30).text
-        return [line.strip() for line in page.splitlines() if 'class="spark"' in line]
+        return re.findall('<svg class="spark".*?</svg>', words(page))
 
     assert len(drawn(reader)) >= 4
     assert drawn(reader) == drawn(run.service)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import requests
 from daskscope import names
 from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
+from tests.service.pages import words
 from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import SPANS_DATABASE
@@ -50,9 +52,10 @@ def test_the_page_of_a_computation_is_the_same(run: Run, reader: ServiceProcess)
                 f"{service.url}/clusters/{run.cluster}/computations/{computation}", timeout=30
             )
         assert page.ok
-        return [line.strip() for line in page.text.splitlines() if "<rect" in line]
+        return re.findall("<svg.*?</svg>", words(page.text))
 
     for computation in computations(run)[:3]:
+        assert shown(reader, computation)
         assert shown(reader, computation) == shown(run.service, computation)
 
 

@@ -323,7 +323,7 @@ def _between(least: float, most: float) -> str:
 
 
 def unrunnable(evidence: Evidence) -> Outcome:
-    """Tasks wait for a worker that no worker is.
+    """Tasks wait for a worker that can run them, and none can.
 
     They ask for resources, hosts or workers that none of the workers has; or there is no worker.
 
