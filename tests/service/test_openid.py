@@ -116,7 +116,7 @@ def test_someone_new_is_let_in_and_known_again_whatever_their_name_is(
     idp.next(**person)
     browser, page = sign_in(open_service, target="/account")
     assert page.url == f"{open_service.url}/account"
-    assert "You are a viewer of the workspace default" in page.text
+    assert "You are a viewer of the workspace default" in words(page.text)
     assert str(person["email"]) in page.text
     assert is_in(open_service, browser)
 
@@ -438,7 +438,7 @@ def test_a_claim_decides_on_the_role_at_each_sign_in(
             browser, page = sign_in(service, target=link)
             assert page.url == f"{service.url}/"
             account = browser.get(f"{service.url}/account", timeout=30).text
-            assert "You are a viewer of the workspace office" in account
+            assert "You are a viewer of the workspace office" in words(account)
 
 
 def test_a_provider_that_is_away_is_said(local_service: ServiceProcess, tmp_path: Path) -> None:
