@@ -196,7 +196,7 @@ def _never_changed(cluster: Item, what: str) -> float | None:
 def gpus(found: Series, since: float, until: float) -> tuple[float | None, float | None, int]:
     """Return the most that the GPUs were used, how full their memory was, and by how many points.
 
-    Nobody knows what they did at a time of which there is no point.
+    Nobody knows what they did at a time without a point.
     """
     used = [v for line in found[names.GPU_UTILIZATION.name] for v in _between(line, since, until)]
     memory = _most(found[names.GPU_MEMORY_USED.name], since, until)

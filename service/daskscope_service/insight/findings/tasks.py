@@ -30,7 +30,7 @@ def large_graph(evidence: Evidence) -> Outcome:
     A client sends the graph to the scheduler, which sends each task to a worker. Data inside of it
     makes the whole trip, often several times.
 
-    How it is found: the graph was larger than 10 MB, of which Dask warns too, and more than 100 kB
+    How it is found: the graph was larger than 10 MB (Dask warns of that too) and had more than 100 kB
     for each task. In a run so long that sending it took less than 1 % nothing is reported.
 
     What to do: read the data inside the tasks, or send it once with `client.scatter` and pass the

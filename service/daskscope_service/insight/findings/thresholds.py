@@ -1,7 +1,7 @@
 """The thresholds of all rules, each with where its number is from.
 
 ``docs`` is Dask's own documentation or source; ``measured`` the workloads with one known cause
-each, of which healthy ones stayed clear of it; ``heuristic`` a number that others use, or a guess.
+each: healthy ones stayed clear of it; ``heuristic`` a number that others use, or a guess.
 """
 
 from __future__ import annotations
