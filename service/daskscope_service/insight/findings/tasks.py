@@ -30,8 +30,8 @@ def large_graph(evidence: Evidence) -> Outcome:
     A client sends the graph to the scheduler, which sends each task to a worker. Data inside of it
     makes the whole trip, often several times.
 
-    How it is found: the graph was larger than 10 MB (Dask warns of that too) and had more than 100 kB
-    for each task. In a run so long that sending it took less than 1 % nothing is reported.
+    How it is found: the graph was larger than 10 MB (Dask warns of that too) and had more than
+    100 kB for each task. In a run so long that sending it took less than 1 % nothing is reported.
 
     What to do: read the data inside the tasks, or send it once with `client.scatter` and pass the
     future.
@@ -312,9 +312,9 @@ def too_few_tasks(evidence: Evidence) -> Outcome:
 def serial_chain(evidence: Evidence) -> Outcome:
     """Tasks ran one after another, because each needs the one before.
 
-    How it is found: at least 10 tasks computed for about as long as the run took, so one at a
-    time; half of them or more waited for others at once, and threads had nothing to do for at
-    least 40 % of the time.
+    How it is found: in a run of 10 s or more, at least 10 tasks computed for about as long as the
+    run took, so one at a time; half of them or more waited for others at once, and threads had
+    nothing to do for at least 40 % of the time.
 
     What to do: look for steps that do not need each other, or use fewer workers: more of them do
     not help.
@@ -327,6 +327,8 @@ def serial_chain(evidence: Evidence) -> Outcome:
         return None
     threads = evidence.threads
     if run.tasks < limits["serial.tasks"] or not threads or threads < 2:
+        return None
+    if run.duration < limits["serial.duration"]:
         return None
     at_once = run.compute / run.duration
     if not limits["serial.least"] <= at_once <= limits["serial.most"]:

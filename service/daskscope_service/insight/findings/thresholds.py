@@ -50,6 +50,7 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("straggler.few", 0.03, "1", "heuristic: more of them are no stragglers"),
     Threshold("too-few.duration", 10.0, "s", "measured: shorter runs need no more parts"),
     Threshold("too-few.idle", 0.5, "1", "measured: 77 % in a sick run"),
+    Threshold("serial.duration", 10.0, "s", "measured: 2.8 s of a table's statistics looked alike"),
     Threshold("serial.tasks", 10, "{task}", "measured: 40 in a sick run"),
     Threshold("serial.waiting", 0.5, "1", "measured: 85 % waited in a sick run, 13 of 135 else"),
     Threshold("serial.idle", 0.4, "1", "measured: 89 % in a sick run, 19 % in a healthy one"),
