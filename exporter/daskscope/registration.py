@@ -105,7 +105,9 @@ class Registration:
         return "".join(separator + note for note in notes if note)
 
 
-def register(client: Client | None = None, *, install: bool = False, **overrides: Any) -> Any:
+def register(
+    client: Client | None = None, *, install: bool = False, **overrides: Any
+) -> Registration:
     """Record the cluster of ``client`` from now on.
 
     Puts the daskscope plugin into the scheduler, with the settings of this process. If the plugin
@@ -130,8 +132,8 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     Returns
     -------
     Registration
-        Its repr shows the address of the cluster's page. An awaitable of it for an asynchronous
-        client.
+        Its repr shows the address of the cluster's page. With an asynchronous client, await it
+        first.
 
     Raises
     ------
@@ -155,7 +157,9 @@ def register(client: Client | None = None, *, install: bool = False, **overrides
     if client is None and chosen.token is None and not _is_there_a_client():
         return _without_token(call)
     client = current_client(client)
-    return client.sync(_register, client, chosen, install, call)
+    # With an asynchronous client, a coroutine that returns one: both can be awaited.
+    registration: Registration = client.sync(_register, client, chosen, install, call)
+    return registration
 
 
 class _Call:
@@ -303,7 +307,11 @@ def _myself(client: str | None = None) -> Registrant:
 # --- preload --------------------------------------------------------------------------------------
 
 
-async def _setup(dask_scheduler: Scheduler, **options: Any) -> None:
+async def set_up(dask_scheduler: Scheduler, **options: Any) -> None:
+    """Put the plugin into a scheduler that starts, with the settings of its process.
+
+    ``options`` are those of the command line, which override Dask's configuration.
+    """
     given = {name.removeprefix("daskscope_"): value for name, value in options.items()}
     try:
         chosen = settings(**given)
@@ -346,7 +354,7 @@ def _option(path: str, default: Any) -> click.Option:
 #: one for each setting that is not a mapping.
 dask_setup = click.Command(
     "daskscope",
-    callback=_setup,
+    callback=set_up,
     params=[_option(path, default) for path, default in leaves() if not isinstance(default, dict)],
     help="Record this cluster with daskscope.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import pkgutil
 import subprocess
@@ -46,6 +47,10 @@ def test_every_public_name_is_there() -> None:
     # Python would put a module in the place of the function of that name, once it is imported.
     modules = {module.name for module in pkgutil.iter_modules(daskscope.__path__)}
     assert not modules & set(daskscope.__all__)
+
+
+def test_the_result_has_a_type() -> None:
+    assert inspect.signature(daskscope.register).return_annotation == "Registration"
 
 
 def test_the_result_shows_the_page(register: Register, recorder: Recorder) -> None:

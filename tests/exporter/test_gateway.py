@@ -1,0 +1,101 @@
+"""A real Dask Gateway, configured with the lines of ``docs/integrations.md``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from dask.utils_test import inc
+
+from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE, wait_until
+from tests.service_process import free_port
+
+if sys.platform != "linux" or platform.machine() != "x86_64":
+    pytest.skip("Dask Gateway's proxy is in its wheel for Linux x86-64", allow_module_level=True)
+
+from dask_gateway import BasicAuth, Gateway
+
+TOKEN = "dsk_gateway"
+DOCS = Path(__file__).parents[2] / "docs" / "integrations.md"
+
+
+def documented(endpoint: str) -> str:
+    """Return the lines for dask-gateway, with this address for the one that they name."""
+    (lines,) = re.findall(
+        r"^\*\*dask-gateway\.\*\*.*?```python\n(.*?)```", DOCS.read_text(), re.M | re.S
+    )
+    example = "https://daskscope.example.org"
+    assert example in lines
+    return str(lines).replace(example, endpoint)
+
+
+@contextmanager
+def gateway_server(folder: Path, endpoint: str) -> Iterator[str]:
+    """Run a gateway that starts clusters as processes of this user. Yield its address."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    configuration = folder / "dask_gateway_config.py"
+    configuration.write_text(
+        f"token = {TOKEN!r}\n"
+        f"{documented(endpoint)}\n"
+        f"c.ClusterConfig.environment['DASK_DASKSCOPE__INTERVAL'] = '200ms'\n"
+        f"c.DaskGateway.backend_class = 'dask_gateway_server.backends.local.UnsafeLocalBackend'\n"
+        f"c.DaskGateway.authenticator_class = 'dask_gateway_server.auth.SimpleAuthenticator'\n"
+        f"c.UnsafeLocalBackend.clusters_directory = {str(folder)!r}\n"
+        f"c.DaskGateway.address = '127.0.0.1:{free_port()}'\n"
+        f"c.Proxy.address = '127.0.0.1:{port}'\n"
+    )
+    command = [sys.executable, "-m", "dask_gateway_server", "--config", str(configuration)]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "PATH": path}, cwd=folder
+        )
+    try:
+        wait_until(lambda: _is_up(address), what="the gateway")
+        yield address
+    except BaseException:
+        print((folder / "log").read_text())
+        raise
+    finally:
+        process.terminate()
+        process.wait(START_PATIENCE)
+
+
+def _is_up(address: str) -> bool:
+    try:
+        return requests.get(f"{address}/api/health", timeout=1).ok
+    except requests.ConnectionError:
+        return False
+
+
+@pytest.mark.slow
+def test_clusters_of_a_gateway_report_with_the_lines_of_the_docs(
+    tmp_path: Path, recorder: Recorder
+) -> None:
+    with gateway_server(tmp_path, recorder.url) as address:
+        with Gateway(address, auth=BasicAuth("ada")) as gateway:
+            with gateway.new_cluster() as cluster:
+                cluster.scale(1)
+                with cluster.get_client() as client:
+                    assert client.submit(inc, 1).result(START_PATIENCE) == 2
+                name = cluster.name
+        stopped = recorder.wait_for(lambda: _last(recorder, "stop"), "the goodbye")
+
+    assert (stopped.cluster.kind, stopped.cluster.name) == ("Dask Gateway", name)
+    assert stopped.cluster.deployment["gateway.cluster.name"] == name
+    assert [row.status for row in recorder.computations().values()] == ["finished"]
+
+
+def _last(recorder: Recorder, phase: str) -> Any:
+    return next((beat for beat in recorder.beats if beat.phase == phase), None)
