@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record-durations",
         action="store_true",
-        help=f"write what each group of tests took to {durations.FILE.name}",
+        help=f"write what tests took to {durations.FILE.name}",
     )
     parser.addoption(
         "--pictures",
@@ -42,11 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the group of tests that takes longest."""
+    """Begin with the group of tests that takes longest, and mark the tests that are not quick."""
     taken = durations.read()
     # Sorting is stable: a group keeps the order in which pytest has put its tests.
-    items.sort(key=lambda item: durations.rank(group_of(item.nodeid), taken))
+    items.sort(key=lambda item: taken.rank(group_of(item.nodeid)))
+    for item in items:
+        if item.nodeid in taken.tests:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(optionalhook=True)
