@@ -20,7 +20,7 @@ import daskscope
 from daskscope import names, protocol
 from daskscope.observe.cluster.cost import Cost
 from daskscope.plugin import NAME
-from tests.exporter.conftest import TOKEN
+from tests.exporter.conftest import TOKEN, close_plugin
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold
 from tests.exporter.test_idle import Clock
@@ -391,6 +391,37 @@ def test_while_a_client_runs_something_the_threads_are_idle_and_cost_as_such(
 
 
 # --- scheduler and workers ------------------------------------------------------------------------
+
+
+def test_what_is_sent_of_one_time_has_one_value(
+    cluster: LocalCluster,
+    client: Client,
+    register: Callable[..., daskscope.Registration],
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The first is sent at once, all others as the test has it.
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "60000")
+    register()
+    client.run_on_scheduler(time.sleep, 0.5)
+
+    def seen_and_over() -> bool:
+        lags = [beat.status.scheduler.lag for beat in recorder.beats if beat.status.scheduler]
+        return max(lags, default=0) >= 0.5 - DASKS_TICK and lags[-1] < max(lags)
+
+    recorder.wait_for(lambda: seen_and_over() or None, "a lag, and a beat after it")
+    metrics = cluster.scheduler.plugins[NAME].session._emitter._parts.metrics
+    for _ in range(10):  # more often than the cluster is looked at
+        metrics._collect()
+    close_plugin(client)
+
+    lags: dict[float, list[float]] = {}
+    times = recorder.times(names.SCHEDULER_LAG)
+    for at, values in zip(times, recorder.points(names.SCHEDULER_LAG), strict=True):
+        lags.setdefault(at, []).append(values[()])
+    assert max(map(max, lags.values())) >= 0.5 - DASKS_TICK
+    assert len(lags) < len(times)
+    assert all(len(set(of_one_time)) == 1 for of_one_time in lags.values()), lags
 
 
 def test_what_holds_up_the_schedulers_loop_is_its_lag_and_its_cpu(

@@ -72,7 +72,8 @@ class Metrics:
         self._send_failures = send_failures
         self._waiting = waiting
         self._highest: dict[str, float] = {}
-        self._lag: float | None = None
+        # The longest since the snapshot that was read before, and up to the one that is being read.
+        self._lag = self._read_lag = 0.0
         # Left to itself it begins to collect before the provider has it, and warns of that.
         self._reader = PeriodicExportingMetricReader(
             _OfSnapshot(exporter, self._times, self._durations),
@@ -100,11 +101,11 @@ class Metrics:
         first = self._last is None
         if first:
             self._began_at = snapshot.status.at
-        self._last = snapshot
         load = snapshot.status.scheduler
         if load is not None:
             # There may be several snapshots to an export, and the longest is in one of them.
-            self._lag = max(load.lag, self._lag or 0.0)
+            self._lag = max(load.lag, self._lag)
+        self._last = snapshot
         if first:
             self._collect()
 
@@ -123,7 +124,10 @@ class Metrics:
     def _collect(self) -> None:
         # They are totals: what goes wrong now is sent the next time.
         with self._contained, self._reading:
-            self._read = self._last
+            # One that is read again, as the last one is, has the same values: its time is the same.
+            if self._read is not self._last:
+                self._read = self._last
+                self._read_lag, self._lag = self._lag, 0.0
             self._reader.collect()
 
     def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
@@ -158,8 +162,7 @@ class Metrics:
                     )
 
     def _scheduler_lag(self, snapshot: Cleared) -> Values:
-        lag, self._lag = self._lag, None
-        return _field(snapshot.status.scheduler, "lag") if lag is None else _one(lag)
+        return () if snapshot.status.scheduler is None else _one(self._read_lag)
 
     def _grown(self, activity: str, seconds: float) -> float:
         # What is left over goes back a little when a worker's beat reports more.
