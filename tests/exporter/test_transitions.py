@@ -339,5 +339,8 @@ def test_collections_that_dask_has_forgotten_leave_nothing(
         assert observer.snapshot("beat").task_groups
         sizes.append(held(observer._computations))
 
+    # An activity is there from its first moment on, which may be in any of them; there are few.
+    for held_then in sizes:
+        assert held_then.pop("._prefixes._totals[].seconds") <= 12
     # What the first one left is there once: names, totals.
     assert sizes[-1] == sizes[1], sizes[-1] - sizes[1]
