@@ -410,6 +410,7 @@ def test_what_is_sent_of_one_time_has_one_value(
         return max(lags, default=0) >= 0.5 - DASKS_TICK and lags[-1] < max(lags)
 
     recorder.wait_for(lambda: seen_and_over() or None, "a lag, and a beat after it")
+    assert cluster.scheduler is not None
     metrics = cluster.scheduler.plugins[NAME].session._emitter._parts.metrics
     for _ in range(10):  # more often than the cluster is looked at
         metrics._collect()
