@@ -16,6 +16,10 @@ COLUMNS = 24
 #: Where the service's pages are until the reader says otherwise.
 SERVICE_URL = "http://127.0.0.1:8690"
 
+#: How old the last report of a cluster may be to count as now, and what can be chosen instead:
+#: three intervals of the default of ten seconds, and of longer ones.
+FRESH = ("30s", "1m", "3m", "15m")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -83,7 +87,7 @@ class Board:
 
 
 def variables(*, single: bool) -> list[Json]:
-    """Return the variables: sources, workspace, user, cluster, and where the service is."""
+    """Return the variables: sources, workspace, user, cluster, what is now, the service."""
     of_workspace = f'"{names.SERVICE_NAMESPACE}" =~ /^$workspace$/'
     return [
         _source("metrics", "Metrics and logs", "daskscope"),
@@ -112,6 +116,19 @@ def variables(*, single: bool) -> list[Json]:
             f'AND "{names.USER_NAME}" =~ /^$user$/ AND $timeFilter',
             single=single,
         ),
+        {
+            "type": "custom",
+            "name": "fresh",
+            "label": "Now",
+            "description": "How old a cluster's last report may be to count as now: three times "
+            "the interval at which your clusters report.",
+            "query": ",".join(FRESH),
+            "current": {"selected": True, "text": FRESH[0], "value": FRESH[0]},
+            "options": [{"selected": one == FRESH[0], "text": one, "value": one} for one in FRESH],
+            "includeAll": False,
+            "multi": False,
+            "hide": 0,
+        },
         {
             "type": "textbox",
             "name": "service",

@@ -46,6 +46,11 @@ _OF_USER = f'"{names.USER_NAME}" =~ /^$user$/'
 _COUNTED = "severity_number"
 
 
+#: The end of the time that is shown, and as long before it as a report counts as one of now. Not a
+#: step of a line: the last one has only begun, and half of the clusters have no point in it yet.
+NOW = "time > ${__to}ms - $fresh AND time <= ${__to}ms"
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """One query of a panel.
@@ -88,6 +93,44 @@ def clusters(metric: Metric, condition: str = "", alias: str = "") -> Query:
     only = f"{condition} AND $timeFilter" if condition else "$timeFilter"
     text = f'SELECT count("v") FROM ({inner}) WHERE {only} GROUP BY time($__interval) fill(none)'
     return Query(text, alias)
+
+
+def now(metric: Metric, *, title: str, where: str = "") -> Query:
+    """Return the row of a gauge's value now, summed over clusters."""
+    inner = _inner(metric, f'last("{_field(metric, "gauge")}")', (), where, time=NOW)
+    return Query(f'SELECT sum("v") AS "{title}" FROM ({inner}) WHERE {NOW}', table=True)
+
+
+def clusters_now(metric: Metric, *, title: str, condition: str = "") -> Query:
+    """Return the row of how many clusters there are now for whose gauge ``condition`` holds.
+
+    ``condition`` is on ``v``, the value: ``v = 0``.
+    """
+    inner = _inner(metric, f'last("{_field(metric, "gauge")}")', (), "", time=NOW)
+    only = f"{condition} AND {NOW}" if condition else NOW
+    return Query(f'SELECT count("v") AS "{title}" FROM ({inner}) WHERE {only}', table=True)
+
+
+def rate_now(metric: Metric, *, title: str, where: str = "", seconds: int = 1) -> Query:
+    """Return the row of what a counter grows by in ``seconds`` now, summed over clusters.
+
+    Of each series from its first report that counts to its last, by the time between the two.
+    """
+    counter = _field(metric, "counter")
+    steps = _inner(
+        metric,
+        f'non_negative_difference("{counter}") AS "d", elapsed("{counter}", 1ms) AS "e"',
+        (),
+        where,
+        named=True,
+        time=NOW,
+    )
+    tags = _tags(*CLUSTER, *metric.attributes)
+    each = (
+        f'SELECT sum("d") / sum("e") * {seconds * 1000} AS "v" FROM ({steps}) '
+        f"WHERE {NOW} GROUP BY {tags}"
+    )
+    return Query(f'SELECT sum("v") AS "{title}" FROM ({each}) WHERE {NOW}', table=True)
 
 
 def latest(metric: Metric, *by: str, title: str, where: str = "") -> Query:
@@ -226,11 +269,17 @@ def _tags(*tags: str) -> str:
 
 
 def _inner(
-    metric: Metric, value: str, groups: tuple[str, ...], where: str, *, named: bool = False
+    metric: Metric,
+    value: str,
+    groups: tuple[str, ...],
+    where: str,
+    *,
+    named: bool = False,
+    time: str = "$timeFilter",
 ) -> str:
     """Return the query of each series by itself: only sums of such make sense."""
     value = value if named else f'{value} AS "v"'
-    conditions = " AND ".join(part for part in (SCOPE, where, "$timeFilter") if part)
+    conditions = " AND ".join(part for part in (SCOPE, where, time) if part)
     tags = _tags(*CLUSTER, *metric.attributes)
     fill = " fill(none)" if groups else ""
     return (

@@ -18,7 +18,10 @@ METRICS_SOURCE: Json = {"type": "influxdb", "uid": "${metrics}"}
 SPANS_SOURCE: Json = {"type": "influxdb", "uid": "${spans}"}
 
 #: Carried from one dashboard to the next.
-CARRIED = "${metrics:queryparam}&${spans:queryparam}&${workspace:queryparam}&${__url_time_range}"
+CARRIED = (
+    "${metrics:queryparam}&${spans:queryparam}&${workspace:queryparam}&${fresh:queryparam}"
+    "&${__url_time_range}"
+)
 TO_CLUSTER = f"/d/daskscope-cluster?var-cluster=${{__value.raw:percentencode}}&{CARRIED}"
 #: On dashboards of one cluster.
 TO_COMPUTATION_PAGE = (
@@ -170,7 +173,8 @@ class Lines(Panel):
                 "showLegend": True,
                 "displayMode": "list",
                 "placement": "bottom",
-                "calcs": ["lastNotNull"],
+                # No last value: the last step has only begun.
+                "calcs": [],
             },
             "tooltip": {"mode": "multi", "sort": "desc"},
         }

@@ -8,6 +8,7 @@ from grafana.influxql import (
     equals,
     highest,
     level,
+    now,
     number_of,
     rate,
     records,
@@ -17,6 +18,7 @@ from grafana.panels import Bars, Lines, Stat
 from grafana.table import Column, Table
 
 _SILENT = "The cluster reported nothing in this time"
+_GONE = "The cluster does not report"
 
 
 def _task_states(*states: str) -> str:
@@ -27,40 +29,41 @@ _WHY = (
     Stat(
         title="Idle for",
         description="How long there has been no work. 0 while there is some.",
-        queries=(level(names.CLUSTER_IDLE),),
-        empty=_SILENT,
+        queries=(now(names.CLUSTER_IDLE, title="Idle for"),),
+        empty=_GONE,
         unit="s",
         bad=1800,
     ),
     Stat(
         title="Clients",
         description="Clients that are connected: someone may still need the cluster.",
-        queries=(level(names.CLIENT_COUNT),),
-        empty=_SILENT,
+        queries=(now(names.CLIENT_COUNT, title="Clients"),),
+        empty=_GONE,
     ),
     Stat(
         title="Tasks to be done",
         description="Tasks that wait, are queued, run, or that no worker can run.",
         queries=(
-            level(
+            now(
                 names.TASK_COUNT,
+                title="Tasks",
                 where=_task_states("waiting", "queued", "processing", "no-worker"),
             ),
         ),
-        empty=_SILENT,
+        empty=_GONE,
     ),
     Stat(
         title="Tasks that no worker can run",
         description="They ask for a worker, a resource or a memory that is not there.",
-        queries=(level(names.TASK_COUNT, where=_task_states("no-worker")),),
-        empty=_SILENT,
+        queries=(now(names.TASK_COUNT, title="Tasks", where=_task_states("no-worker")),),
+        empty=_GONE,
         bad=1,
     ),
     Stat(
         title="Results held",
         description="Results in the workers' memory: lost if the cluster is closed.",
-        queries=(level(names.TASK_COUNT, where=_task_states("memory")),),
-        empty=_SILENT,
+        queries=(now(names.TASK_COUNT, title="Results", where=_task_states("memory")),),
+        empty=_GONE,
     ),
     Stat(
         title="Workers lost",

@@ -10,6 +10,7 @@ from grafana.influxql import (
     equals,
     level,
     mean,
+    now,
     number_of,
     rate,
     records,
@@ -52,18 +53,26 @@ _STATUS = (
     Stat(
         title="Tasks that run",
         description="Tasks that workers have been given.",
-        queries=(level(names.TASK_COUNT, where=equals(names.TASK_STATE, "processing")),),
-        empty=_SILENT,
+        queries=(
+            now(
+                names.TASK_COUNT,
+                title="Tasks",
+                where=equals(names.TASK_STATE, "processing"),
+            ),
+        ),
+        empty="The cluster does not report",
     ),
     Stat(
         title="Tasks that wait",
         description="Tasks that wait for others, for a place, or for a worker that can run them.",
         queries=(
-            level(
-                names.TASK_COUNT, where=equals(names.TASK_STATE, "waiting", "queued", "no-worker")
+            now(
+                names.TASK_COUNT,
+                title="Tasks",
+                where=equals(names.TASK_STATE, "waiting", "queued", "no-worker"),
             ),
         ),
-        empty=_SILENT,
+        empty="The cluster does not report",
     ),
 )
 

@@ -38,7 +38,7 @@ _OVER_TIME = (
         title="Cost per hour, by cluster",
         description="In the currency of the prices.",
         queries=(rate(names.CLUSTER_COST, names.CLUSTER_NAME, per="1h"),),
-        empty=_UNPRICED,
+        empty="No prices are set, or no cluster ran for longer than a step",
         stacked=True,
     ),
     Lines(

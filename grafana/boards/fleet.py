@@ -12,15 +12,17 @@ from grafana.boards.parts import (
 )
 from grafana.influxql import (
     CLUSTER,
-    clusters,
+    clusters_now,
     equals,
     events,
     grown,
     heard,
     latest,
     level,
+    now,
     number_of,
     rate,
+    rate_now,
 )
 from grafana.panels import Lines, Stat
 from grafana.table import Column, Table
@@ -31,27 +33,28 @@ _NOW = (
     Stat(
         title="Clusters",
         description="Clusters that report. One that is silent is missing here: see Pipeline.",
-        queries=(clusters(names.WORKER_THREADS),),
+        queries=(clusters_now(names.WORKER_THREADS, title="Clusters"),),
         empty="No cluster reports",
     ),
     Stat(
         title="Clusters at work",
         description="Clusters that have been idle for no time at all.",
-        queries=(clusters(names.CLUSTER_IDLE, "v = 0"),),
+        queries=(clusters_now(names.CLUSTER_IDLE, title="At work", condition="v = 0"),),
         empty="None at work",
     ),
     Stat(
         title="Workers",
         description="Workers that are connected, whatever their state.",
-        queries=(level(names.WORKER_COUNT),),
+        queries=(now(names.WORKER_COUNT, title="Workers"),),
         empty="No cluster reports",
     ),
     Stat(
         title="Tasks to be done",
         description="Tasks that wait, are queued, run, or that no worker can run.",
         queries=(
-            level(
+            now(
                 names.TASK_COUNT,
+                title="Tasks",
                 where=equals(names.TASK_STATE, "waiting", "queued", "processing", "no-worker"),
             ),
         ),
@@ -88,8 +91,10 @@ _MONEY = (
     idle_cost(width=6),
     Stat(
         title="Idle threads",
-        description="How many of the workers' threads have nothing to do, on average.",
-        queries=(rate(names.WORKER_TIME, where=equals(names.WORKER_STATE, "idle")),),
+        description="How many of the workers' threads have nothing to do now, on average.",
+        queries=(
+            rate_now(names.WORKER_TIME, title="Idle", where=equals(names.WORKER_STATE, "idle")),
+        ),
         empty="No cluster reports",
         width=6,
         decimals=1,

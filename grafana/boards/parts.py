@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daskscope import names
-from grafana.influxql import Query, equals, grown, rate, records, so_far
+from grafana.influxql import Query, equals, grown, rate_now, records, so_far
 from grafana.panels import CARRIED, TO_CLUSTER, TO_CLUSTER_PAGE, TO_COMPUTATION_PAGE, Link, Stat
 from grafana.table import Column, Table
 from grafana.transformations import MERGED, product, quotient
@@ -83,8 +83,8 @@ def cost_per_hour() -> Stat:
     return Stat(
         title="Cost per hour",
         description="What the clusters cost now, by the hour, in the currency of the prices.",
-        queries=(rate(names.CLUSTER_COST, per="1h"),),
-        empty="No prices are set",
+        queries=(rate_now(names.CLUSTER_COST, title="Cost per hour", seconds=3600),),
+        empty="No cluster with prices reports",
         width=6,
         decimals=2,
     )

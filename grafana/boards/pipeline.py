@@ -8,6 +8,7 @@ from grafana.boards.parts import CLUSTER_COLUMNS
 from grafana.influxql import (
     CLUSTER,
     clusters,
+    clusters_now,
     events,
     highest,
     level,
@@ -23,8 +24,8 @@ from grafana.table import Column, Table
 _WELL = (
     Stat(
         title="Clusters that report",
-        description="Clusters of which a point of the last step is there.",
-        queries=(clusters(names.WORKER_THREADS),),
+        description="Clusters that report now.",
+        queries=(clusters_now(names.WORKER_THREADS, title="Clusters"),),
         empty="No cluster reports",
         width=6,
     ),

@@ -16,7 +16,7 @@ from grafana import influxql, rules
 from grafana.board import COLUMNS, Board
 from grafana.boards import BOARDS
 from grafana.build import HERE
-from grafana.influxql import SCOPE
+from grafana.influxql import NOW, SCOPE
 from grafana.provision import METRICS_UID, SPANS_UID, datasources
 
 ROOT = HERE.parent
@@ -109,7 +109,7 @@ def test_every_query_is_held_to_workspace_cluster_and_time(board: Board) -> None
             reads = re.split(r"SELECT (?!.*SELECT)", target["query"])
             assert len(reads) == 2
             assert SCOPE in reads[1], panel["title"]
-            assert "$timeFilter" in reads[1], panel["title"]
+            assert "$timeFilter" in reads[1] or NOW in reads[1], panel["title"]
 
 
 @every_board
@@ -132,7 +132,7 @@ def test_variables_come_before_those_that_ask_with_them(board: Board) -> None:
             used = set(re.findall(r"\$(\w+)", variable["query"]["query"])) - {"timeFilter"}
             assert used <= known, variable["name"]
         known.add(variable["name"])
-    assert {"metrics", "spans", "workspace", "user", "cluster", "service"} == known
+    assert {"metrics", "spans", "workspace", "user", "cluster", "fresh", "service"} == known
 
 
 @every_board

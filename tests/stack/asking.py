@@ -37,6 +37,7 @@ def expand(query: str, shown: Shown, values: Mapping[str, str]) -> str:
         query = names.sub(lambda found: values[found[1]], query)
     time = f"time >= {shown.since * 1000:.0f}ms and time <= {shown.until * 1000:.0f}ms"
     query = query.replace("$timeFilter", time)
+    query = query.replace("${__to}", f"{shown.until * 1000:.0f}")
     return query.replace("$__interval", f"{shown.step}s")
 
 
@@ -63,9 +64,11 @@ def choose(
     values: dict[str, str] = {}
     options: dict[str, tuple[str, ...]] = {}
     for variable in board.json()["templating"]["list"]:
+        name = variable["name"]
+        if variable["type"] == "custom":
+            (values[name],) = chosen.get(name) or (variable["current"]["value"],)
         if variable["type"] != "query":
             continue
-        name = variable["name"]
         asked = expand(variable["query"]["query"], shown, values)
         found = {row[1] for series in database.ask(asked) for row in series["values"]}
         options[name] = tuple(sorted(found))

@@ -1,0 +1,173 @@
+"""The dashboards' figures of now, asked at every second of a step, and after the end.
+
+Three clusters of two threads report every ten seconds, each at other seconds, and end together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from daskscope import names
+from grafana.board import Board
+from grafana.boards import BOARDS
+from tests.stack.asking import Shown, ask_target, choose, rows
+from tests.stack.influxdb import DATABASE, InfluxDB, Major
+
+#: Seconds between two reports of a cluster, and between the last one and its not counting as now.
+INTERVAL = 10
+FRESH = 30
+HOUR = 3600
+
+#: What is true of them all together, by dashboard and panel. The dashboards of one cluster show
+#: the one that is idle.
+TRUE = {
+    ("daskscope-fleet", "Clusters"): 3,
+    ("daskscope-fleet", "Clusters at work"): 2,
+    ("daskscope-fleet", "Workers"): 6,
+    ("daskscope-fleet", "Tasks to be done"): 12,
+    ("daskscope-fleet", "Cost per hour"): 3 * HOUR,
+    ("daskscope-fleet", "Idle threads"): 2,
+    ("daskscope-cost", "Cost per hour"): 3 * HOUR,
+    ("daskscope-pipeline", "Clusters that report"): 3,
+    ("daskscope-cluster", "Idle for"): 100,
+    ("daskscope-cluster", "Clients"): 1,
+    ("daskscope-cluster", "Tasks to be done"): 4,
+    ("daskscope-cluster", "Tasks that no worker can run"): 0,
+    ("daskscope-cluster", "Results held"): 7,
+    ("daskscope-computation", "Tasks that run"): 3,
+    ("daskscope-computation", "Tasks that wait"): 1,
+}
+
+
+@pytest.fixture(scope="module")
+def end() -> float:
+    """When all have ended: at the beginning of a step, as InfluxDB counts them."""
+    return time.time() // FRESH * FRESH - 2 * HOUR
+
+
+@pytest.fixture(scope="module")
+def database(
+    influxd: Path, major: Major, tmp_path_factory: pytest.TempPathFactory, end: float
+) -> Iterator[InfluxDB]:
+    with InfluxDB(major, influxd, tmp_path_factory.mktemp("now")) as database:
+        answer = requests.post(
+            f"{database.url}/write",
+            params={"db": DATABASE, "precision": "ms"},
+            data="\n".join(_lines(end)).encode(),
+            headers={"Authorization": f"Token {database.token}"},
+            timeout=30,
+        )
+        assert answer.ok, answer.text
+        yield database
+
+
+@pytest.mark.parametrize(
+    ("span", "step"), [(6 * HOUR, 30), (7 * 24 * HOUR, 1800)], ids=["six hours", "seven days"]
+)
+def test_figures_of_now_are_right_at_every_second(
+    database: InfluxDB, end: float, span: float, step: int
+) -> None:
+    wrong = {
+        (second, panel): value
+        for second in _seconds(step)
+        for panel, value in _shown(database, end - 60 + second, span, step).items()
+        if value != pytest.approx(TRUE[panel])
+    }
+
+    assert wrong == {}
+
+
+def test_after_their_end_nothing_is_shown_as_of_now(database: InfluxDB, end: float) -> None:
+    after = _shown(database, end + FRESH + 1, 6 * HOUR, 30)
+
+    assert after == dict.fromkeys(TRUE)
+
+
+def _seconds(step: int) -> Iterator[int]:
+    # A long step begins long before: its seconds are alike.
+    yield from range(0, 30, 1 if step == 30 else 5)
+
+
+def _shown(
+    database: InfluxDB, now: float, span: float, step: int
+) -> dict[tuple[str, str], float | None]:
+    """Return what the panels of now show at that moment; None for those without data."""
+    shown = Shown(now - span, now + 0.4, step)
+    found: dict[tuple[str, str], float | None] = {}
+    for board in BOARDS:
+        values, _ = choose(database, board, shown, cluster=("idle",) if board.single else None)
+        for panel in board.panels():
+            if (board.uid, panel["title"]) in TRUE and panel["type"] == "stat":
+                found[board.uid, panel["title"]] = _number(database, panel, shown, values)
+    return found
+
+
+def _number(
+    database: InfluxDB, panel: dict[str, Any], shown: Shown, values: dict[str, str]
+) -> float | None:
+    (target,) = panel["targets"]
+    answer = rows(ask_target(database, target, shown, values))
+    numbers = [value for row in answer for name, value in row.items() if name != "time"]
+    return None if not numbers else float(numbers[-1])
+
+
+def test_every_panel_of_now_is_among_them() -> None:
+    asked = {
+        (board.uid, panel["title"]) for board in BOARDS for panel in _stats(board) if _is_now(panel)
+    }
+
+    assert asked == set(TRUE)
+
+
+def _stats(board: Board) -> Iterator[dict[str, Any]]:
+    return (panel for panel in board.panels() if panel["type"] == "stat")
+
+
+def _is_now(panel: dict[str, Any]) -> bool:
+    (target, *_) = panel["targets"]
+    counted_in_range = ('FROM "logs"', "spread(", "max(")
+    return not any(word in target["query"] for word in counted_in_range)
+
+
+def _lines(end: float) -> Iterator[str]:
+    """Yield what the three reported for ten minutes, in InfluxDB's line protocol."""
+    for place, cluster in enumerate(("busy", "busy too", "idle")):
+        idle = cluster == "idle"
+        at = end - 600 + place * INTERVAL / 3
+        while at <= end:
+            lived = at - (end - 600)
+            yield from (
+                _line(cluster, at, metric, tags, value)
+                for metric, tags, value in (
+                    (names.WORKER_THREADS, {}, 2.0),
+                    (names.CLUSTER_IDLE, {}, 100.0 if idle else 0.0),
+                    (names.CLIENT_COUNT, {}, 1.0),
+                    (names.WORKER_COUNT, {names.WORKER_STATE: "running"}, 2.0),
+                    (names.TASK_COUNT, {names.TASK_STATE: "processing"}, 3.0),
+                    (names.TASK_COUNT, {names.TASK_STATE: "waiting"}, 1.0),
+                    (names.TASK_COUNT, {names.TASK_STATE: "no-worker"}, 0.0),
+                    (names.TASK_COUNT, {names.TASK_STATE: "memory"}, 7.0),
+                    (names.CLUSTER_COST, {}, lived),
+                    (names.WORKER_TIME, {names.WORKER_STATE: "idle"}, 2 * lived * idle),
+                    (names.WORKER_TIME, {names.WORKER_STATE: "busy"}, 2 * lived * (not idle)),
+                )
+            )
+            at += INTERVAL
+
+
+def _line(cluster: str, at: float, metric: names.Metric, tags: dict[str, str], value: float) -> str:
+    all_tags = {
+        names.CLUSTER_ID: cluster.replace(" ", "-"),
+        names.CLUSTER_NAME: "some",
+        names.SERVICE_NAMESPACE: "default",
+        **tags,
+    }
+    written = ",".join(f"{key}={tag}" for key, tag in all_tags.items())
+    field = "counter" if metric.instrument == "counter" else "gauge"
+    return f"{metric.name},{written} {field}={float(value)} {at * 1000:.0f}"
