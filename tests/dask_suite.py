@@ -48,13 +48,18 @@ def compare(checkout: Path, arguments: Sequence[str], again: int) -> bool:
             "make one with `git clone --branch VERSION https://github.com/dask/distributed`",
             param_hint="--checkout",
         )
+    with tempfile.TemporaryDirectory(prefix="daskscope-bytecode-") as bytecode:
+        return _compare(checkout, arguments, again, bytecode)
+
+
+def _compare(checkout: Path, arguments: Sequence[str], again: int, bytecode: str) -> bool:
     options = [it for it in arguments if not _names_tests(checkout, it)]
     chosen = [it for it in arguments if _names_tests(checkout, it)]
     totals: dict[str, Counter[str]] = {"without": Counter(), "with": Counter()}
     differing: list[str] = []
     clusters = errors = 0
     for tests in chosen or _files(checkout):
-        with _Runs(checkout, options) as runs:
+        with _Runs(checkout, options, bytecode) as runs:
             without, with_plugin = runs.run([tests], plugin=False), runs.run([tests], plugin=True)
             totals["without"].update(without.values())
             totals["with"].update(with_plugin.values())
@@ -118,9 +123,10 @@ def _told(outcomes: Mapping[str, str] | Counter[str]) -> str:
 class _Runs:
     """Runs tests of a ``checkout``, and has a service for the plugin meanwhile."""
 
-    def __init__(self, checkout: Path, options: Sequence[str]) -> None:
+    def __init__(self, checkout: Path, options: Sequence[str], bytecode: str) -> None:
         self._checkout = checkout
         self._options = options
+        self._bytecode = bytecode
         self._service = Recorder()
         self._folder = Path(tempfile.mkdtemp(prefix="daskscope-matrix-"))
 
@@ -170,14 +176,15 @@ class _Runs:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("DASK_", "OTEL_"))
+            if not name.startswith(("DASK_", "OTEL_")) and name != "PYTHONDONTWRITEBYTECODE"
         }
         kept |= {
             # The checkout's code goes before what is installed, also in processes of the tests.
             "PYTHONPATH": os.pathsep.join(
                 filter(None, (str(self._checkout), os.environ.get("PYTHONPATH")))
             ),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            # Not into the checkout; and no process of the tests compiles all of Dask anew.
+            "PYTHONPYCACHEPREFIX": self._bytecode,
             "XDG_STATE_HOME": str(self._folder / "state"),
         }
         if not plugin:
