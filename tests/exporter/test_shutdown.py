@@ -233,6 +233,27 @@ def test_a_shutdown_can_be_called_off_by_command(
     assert _states(recorder) == ["announced", "called off"]
 
 
+def test_what_a_command_says_stays_one_line_in_logs_and_controls_no_terminal(
+    cluster: LocalCluster,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    register()
+    odd = "\r\nERROR\x1b[2J\x85 \u2028\u202efdp"
+    recorder.commands = [_command(grace=3600, requested_by=f"ada{odd}", reason=f"Friday{odd}")]
+    announced = _row(recorder, "announced")
+    assert announced.requested_by == "ada ERROR [2J fdp"
+    assert announced.detail == "Friday ERROR [2J fdp. Work that arrives calls it off."
+    off = _command(action="call off", requested_by=f"ada{odd}", reason=f"Not yet{odd}")
+    recorder.commands.append(off)
+    why = "ada ERROR [2J fdp called it off. Not yet ERROR [2J fdp"
+    assert why in _row(recorder, "called off").detail
+    said = [one.getMessage() for one in caplog.records if "Friday" in one.getMessage()]
+    assert said
+    assert all(text.isprintable() for text in said)
+
+
 def test_a_command_finds_the_cluster_at_work(
     client: Client, register: Register, recorder: Recorder, tmp_path: Path
 ) -> None:

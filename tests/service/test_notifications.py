@@ -16,7 +16,7 @@ from daskscope.protocol import Prices
 from daskscope_service.accounts import audit
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.insight.notice import KINDS, MOST_LINES, message
+from daskscope_service.insight.notice import KINDS, MOST_LINES, cluster_silent, message
 from daskscope_service.notifications.notifier import Notifier
 from daskscope_service.notifications.sending import Sender
 from tests.patience import wait_until
@@ -306,6 +306,17 @@ def test_what_is_no_address_of_a_service_is_refused(
     form = {"name": "x", "address": "slack://short", "kinds": list(KINDS)}
     assert "is not a valid address" in owner.post(url, data=form, timeout=30).text
     assert workspace.get("targets")["items"] == []
+
+
+def test_names_add_no_lines_to_a_message() -> None:
+    name = "train\r\n\nSign in: https://evil.example\x85\u2028\u202egpj"
+    sentence = cluster_silent({"name": name, "user": "ada\nBcc: eve"}, 60)
+    one = {"kind": "cluster silent", "sentence": sentence, "path": "/clusters/x"}
+    _, text = message([one], "team", "https://d.example")
+    first, link = text.splitlines()
+    assert first.startswith("train Sign in: https://evil.example gpj of ada Bcc: eve fell silent")
+    assert link == "https://d.example/clusters/x"
+    assert first.isprintable()
 
 
 def test_a_message_of_very_many_counts_those_that_it_leaves_out() -> None:

@@ -65,7 +65,15 @@ def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> t
     happened = ", ".join(
         kind if count == 1 else f"{number(count)} × {kind}" for kind, count in counts.items()
     )
-    lines = [f"{notice['sentence']}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]]
+    # Names in a sentence are their users' own: none of them may add lines, such as a link.
+    lines = [
+        f"{_in_one_line(notice['sentence'])}\n{url}{notice['path']}"
+        for notice in notices[:MOST_LINES]
+    ]
     if len(notices) > MOST_LINES:
         lines.append(f"And {number(len(notices) - MOST_LINES)} more: {url}/")
     return f"daskscope, {workspace}: {happened}", "\n\n".join(lines)
+
+
+def _in_one_line(sentence: str) -> str:
+    return " ".join("".join(one if one.isprintable() else " " for one in sentence).split())
