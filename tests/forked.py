@@ -18,7 +18,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from tempfile import TemporaryFile
 from typing import Any, TextIO
+
+from tests.patience import stretched
 
 _MOST_BYTES = 1 << 17
 
@@ -29,17 +32,30 @@ _asking = threading.Lock()
 class ForkedProcess:
     """A ``daskscope`` command under way, as :class:`subprocess.Popen` has it: of the same names."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        output, its_output = os.pipe()
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        files: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Start it: with ``files`` as its input, output and errors, by default with no input, and
+        with output and errors in ``stdout``.
+        """
         self._ended, its_end = os.pipe()
         request = json.dumps({"arguments": [*arguments], "environment": dict(environment)})
-        with _asking:
-            to_server = _server()
-            socket.send_fds(to_server, [request.encode()], [its_output, its_end])
-            self.pid = int(to_server.recv(32))
-        os.close(its_output)
-        os.close(its_end)
-        self.stdout: TextIO = os.fdopen(output, encoding="utf-8")
+        with contextlib.ExitStack() as ours:
+            ours.callback(os.close, its_end)
+            if files is None:
+                output, its_output = os.pipe()
+                ours.callback(os.close, its_output)
+                self.stdout: TextIO = os.fdopen(output, encoding="utf-8")
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                ours.callback(os.close, nothing)
+                files = (nothing, its_output, its_output)
+            with _asking:
+                to_server = _server()
+                socket.send_fds(to_server, [request.encode()], [*files, its_end])
+                self.pid = int(to_server.recv(32))
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -67,6 +83,33 @@ class ForkedProcess:
     def kill(self) -> None:
         """Kill it, if it runs."""
         self.send_signal(signal.SIGKILL)
+
+
+def run(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    input: str = "",
+    timeout: float = 60,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as :func:`subprocess.run` does.
+
+    Raises subprocess.TimeoutExpired, once the command is killed.
+    """
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context(TemporaryFile("w+", encoding="utf-8")) for _ in range(3)]
+        given, output, errors = files
+        given.write(input)
+        given.seek(0)
+        numbers = given.fileno(), output.fileno(), errors.fileno()
+        process = ForkedProcess(arguments, environment, numbers)
+        try:
+            code = process.wait(stretched(timeout))
+        finally:
+            process.kill()
+        for file in (output, errors):
+            file.seek(0)
+        return subprocess.CompletedProcess([*arguments], code, output.read(), errors.read())
 
 
 @functools.cache
@@ -103,27 +146,27 @@ def _serve() -> tuple[dict[str, Any], list[int]] | None:
                     os.close(end)
         if requests.fileno() not in readable:
             continue
-        request, files, _, _ = socket.recv_fds(requests, _MOST_BYTES, 2)
+        request, files, _, _ = socket.recv_fds(requests, _MOST_BYTES, 4)
         if not request:
             return None
         copy = os.fork()
         if copy == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for one in (requests.detach(), woken, waker, files[1], *running.values()):
+            for one in (requests.detach(), woken, waker, files[-1], *running.values()):
                 os.close(one)
-            return json.loads(request), files
-        os.close(files[0])
-        running[copy] = files[1]
+            return json.loads(request), files[:3]
+        for one in files[:3]:
+            os.close(one)
+        running[copy] = files[-1]
         requests.send(str(copy).encode())
 
 
-def _become(request: dict[str, Any], output: int) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, file in ((0, nothing), (1, output), (2, output)):
+def _become(request: dict[str, Any], files: Sequence[int]) -> None:
+    for number, file in enumerate(files):
         os.dup2(file, number)
-    os.close(nothing)
-    os.close(output)
+    for file in files:
+        os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv[:] = ["daskscope", *request["arguments"]]
@@ -135,4 +178,4 @@ def _become(request: dict[str, Any], output: int) -> None:
 if __name__ == "__main__":
     found = _serve()
     if found is not None:
-        _become(found[0], found[1][0])
+        _become(*found)

@@ -14,6 +14,7 @@ from typing import Literal
 import pytest
 import requests
 
+from tests import forked
 from tests.service.beats import make_beat, post
 from tests.service.people import follow
 from tests.service_process import ServiceProcess, free_port
@@ -21,9 +22,18 @@ from tests.service_process import ServiceProcess, free_port
 pytestmark = pytest.mark.sqlite
 
 
-def daskscope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def daskscope(
+    *arguments: object, input: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command. It has an interpreter of its own where that is what the test is about."""
+    words = [*map(str, arguments)]
+    if words[:1] != ["serve"] and not any(
+        name.startswith(("PYTHON", "DASK_")) for name in environment
+    ):
+        return forked.run(words, os.environ | environment, input=input)
     return subprocess.run(
-        [sys.executable, "-m", "daskscope_service.cli", *map(str, arguments)],
+        [sys.executable, "-m", "daskscope_service.cli", *words],
+        input=input,
         capture_output=True,
         text=True,
         timeout=60,

@@ -19,7 +19,7 @@ import requests
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from daskscope import names
 from daskscope.protocol import CodeFrame, Heartbeat
@@ -30,6 +30,7 @@ from daskscope_service.export.files import JsonLines
 from daskscope_service.export.rows import NAMES, Choice, parts
 from daskscope_service.retention import deletion
 from daskscope_service.retention.throttle import Throttle
+from tests.patience import wait_until
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -142,6 +143,14 @@ def plant(service: ServiceProcess, workspace: str = "default") -> None:
         )
         assert post_beat(service.url, token, beat).ok
         send_otlp(service, token, "shared", f"c-{user}", mark)
+    # The service adds findings by itself, and then no more.
+    wait_until(lambda: not _to_be_judged(service), what="the findings")
+
+
+def _to_be_judged(service: ServiceProcess) -> int:
+    due = select(func.count()).where(schema.computation.c.judge_at <= time.time())
+    with service.engine.connect() as connection:
+        return connection.execute(due).scalar_one()
 
 
 ADAS = ("lovelace", "byron")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,14 +25,7 @@ def create(
     service: ServiceProcess, *arguments: str, password: str = PASSWORD
 ) -> subprocess.CompletedProcess[str]:
     command = ["user", "create", *arguments, "--password-stdin", *service.database_options]
-    return subprocess.run(
-        [sys.executable, "-m", "daskscope_service.cli", *command],
-        input=f"{password}\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return daskscope(*command, input=f"{password}\n")
 
 
 def test_a_user_is_made_signs_in_whatever_the_capitals_and_is_listed(
