@@ -74,6 +74,9 @@ class Metrics:
         self._highest: dict[str, float] = {}
         # The longest since the snapshot that was read before, and up to the one that is being read.
         self._lag = self._read_lag = 0.0
+        # How it was with the pipeline when that snapshot was first read.
+        self._failures: Mapping[str, int] = {}
+        self._queued: Mapping[str, int] = {}
         # Left to itself it begins to collect before the provider has it, and warns of that.
         self._reader = PeriodicExportingMetricReader(
             _OfSnapshot(exporter, self._times, self._durations),
@@ -128,6 +131,7 @@ class Metrics:
             if self._read is not self._last:
                 self._read = self._last
                 self._read_lag, self._lag = self._lag, 0.0
+                self._failures, self._queued = dict(self._send_failures()), dict(self._waiting())
             self._reader.collect()
 
     def _register(self, meter: Meter, prices: protocol.Prices | None) -> None:
@@ -140,8 +144,8 @@ class Metrics:
             **_READERS,
             names.TASK_TIME: self._task_time,
             names.SCHEDULER_LAG: self._scheduler_lag,
-            names.SEND_FAILURES: lambda _: _each(names.SENT_WHAT, self._send_failures()),
-            names.QUEUE_SIZE: lambda _: _each(names.QUEUE_NAME, self._waiting()),
+            names.SEND_FAILURES: lambda _: _each(names.SENT_WHAT, self._failures),
+            names.QUEUE_SIZE: lambda _: _each(names.QUEUE_NAME, self._queued),
         }
         for metric, read in readers.items():
             unit = metric.unit
