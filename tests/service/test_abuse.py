@@ -542,7 +542,9 @@ def test_forms_are_small(service: ServiceProcess, path: str) -> None:
             allow_redirects=False,
         ).status_code
 
-    assert send(b"a=1&" * 1000_000) == 413
+    # It is not read on, so whoever goes on sending may find the connection closed instead.
+    with contextlib.suppress(requests.ConnectionError):
+        assert send(b"a=1&" * 1000_000) == 413
     assert send(b"a=" + b"x" * SMALL) == 413
     assert send(b"a=1&" * 2000) == 413  # small, and yet more than any form has
     assert send(b"--b--", "multipart/form-data; boundary=b") == 415
