@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daskscope import names
 from grafana.board import Board, Row
+from grafana.boards.parts import GONE
 from grafana.influxql import (
     equals,
     highest,
@@ -18,7 +19,6 @@ from grafana.panels import Bars, Lines, Stat
 from grafana.table import Column, Table
 
 _SILENT = "The cluster reported nothing in this time"
-_GONE = "The cluster does not report"
 
 
 def _task_states(*states: str) -> str:
@@ -30,7 +30,7 @@ _WHY = (
         title="Idle for",
         description="How long there has been no work. 0 while there is some.",
         queries=(now(names.CLUSTER_IDLE, title="Idle for"),),
-        empty=_GONE,
+        empty=GONE,
         unit="s",
         bad=1800,
     ),
@@ -38,7 +38,7 @@ _WHY = (
         title="Clients",
         description="Clients that are connected: someone may still need the cluster.",
         queries=(now(names.CLIENT_COUNT, title="Clients"),),
-        empty=_GONE,
+        empty=GONE,
     ),
     Stat(
         title="Tasks to be done",
@@ -50,20 +50,20 @@ _WHY = (
                 where=_task_states("waiting", "queued", "processing", "no-worker"),
             ),
         ),
-        empty=_GONE,
+        empty=GONE,
     ),
     Stat(
         title="Tasks that no worker can run",
         description="They ask for a worker, a resource or a memory that is not there.",
         queries=(now(names.TASK_COUNT, title="Tasks", where=_task_states("no-worker")),),
-        empty=_GONE,
+        empty=GONE,
         bad=1,
     ),
     Stat(
         title="Results held",
         description="Results in the workers' memory: lost if the cluster is closed.",
         queries=(now(names.TASK_COUNT, title="Results", where=_task_states("memory")),),
-        empty=_GONE,
+        empty=GONE,
     ),
     Stat(
         title="Workers lost",

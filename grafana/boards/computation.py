@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daskscope import names
 from grafana.board import Board, Row
-from grafana.boards.parts import COMPUTATION, computations_that_ended, runs_by_prefix
+from grafana.boards.parts import COMPUTATION, GONE, computations_that_ended, runs_by_prefix
 from grafana.influxql import (
     buckets,
     equals,
@@ -60,7 +60,7 @@ _STATUS = (
                 where=equals(names.TASK_STATE, "processing"),
             ),
         ),
-        empty="The cluster does not report",
+        empty=GONE,
     ),
     Stat(
         title="Tasks that wait",
@@ -72,7 +72,7 @@ _STATUS = (
                 where=equals(names.TASK_STATE, "waiting", "queued", "no-worker"),
             ),
         ),
-        empty="The cluster does not report",
+        empty=GONE,
     ),
 )
 

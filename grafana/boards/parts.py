@@ -8,6 +8,9 @@ from grafana.panels import CARRIED, TO_CLUSTER, TO_CLUSTER_PAGE, TO_COMPUTATION_
 from grafana.table import Column, Table
 from grafana.transformations import MERGED, product, quotient
 
+#: In place of a figure of now, where its cluster sends nothing any more.
+GONE = "The cluster does not report"
+
 CLUSTER_LINKS = (
     Link("Why is it running?", TO_CLUSTER),
     Link("Its page in daskscope", TO_CLUSTER_PAGE, new_tab=True),
