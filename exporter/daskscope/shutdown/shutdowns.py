@@ -17,6 +17,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained, contain
 from daskscope.observe.cluster.idle import Idle
+from daskscope.one_line import one_line
 from daskscope.shutdown import closing
 from daskscope.timer import Timer
 
@@ -168,7 +169,7 @@ class Shutdowns:
     def _asked_by(self, command: protocol.Command) -> None:
         asked = _Asked(
             id=command.id,
-            requested_by=_in_one_line(command.requested_by),
+            requested_by=one_line(command.requested_by),
             reason=_sentence(command.reason),
             grace=self._settings.idle_grace if command.grace is None else command.grace,
             even_if_busy=command.even_if_busy,
@@ -182,8 +183,8 @@ class Shutdowns:
 
     def _called_off_by(self, command: protocol.Command) -> None:
         asked = self._under_way.get(command.id)
-        who = _in_one_line(command.requested_by)
-        why = f"{who} called it off. {_in_one_line(command.reason)}".strip()
+        who = one_line(command.requested_by)
+        why = f"{who} called it off. {one_line(command.reason)}".strip()
         if asked is None:
             unknown = _Asked(command.id, who, "", 0.0, even_if_busy=False)
             self._call_off(unknown, f"{why} No such shutdown was under way.")
@@ -350,10 +351,5 @@ class Shutdowns:
 
 def _sentence(words: str) -> str:
     """Return someone's own words so that more can follow them."""
-    words = _in_one_line(words)
+    words = one_line(words)
     return words if not words or words[-1] in ".!?" else f"{words}."
-
-
-def _in_one_line(words: str) -> str:
-    """Return someone's own words for a log: one line, and nothing that controls a terminal."""
-    return " ".join("".join(one if one.isprintable() else " " for one in words).split())

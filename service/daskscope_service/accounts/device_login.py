@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
+from daskscope.one_line import one_line
 from daskscope_service.accounts import audit, tokens
 from daskscope_service.accounts.caller import Caller, granted
 from daskscope_service.accounts.login_rate_limit import TooMany, network
@@ -85,7 +86,7 @@ def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address
     code = new_secret()
     user_code = "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
     now = time.time()
-    host = "".join(c if c.isprintable() else " " for c in host[:LONGEST_HOST]).strip() or "unknown"
+    host = one_line(host[:LONGEST_HOST]) or "unknown"
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.expires_at <= now))
         mine = table.c.address == network(address)

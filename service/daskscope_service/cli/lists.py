@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from daskscope.errors import DaskscopeError
+from daskscope.one_line import one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -200,8 +201,7 @@ def _cell(value: Any, width: int) -> str:
     elif isinstance(value, float):
         text = str(timedelta(seconds=round(value)))
     else:
-        # On one line, and nothing in it that a terminal would obey.
-        text = "".join(one if one.isprintable() else " " for one in str(value))
+        text = one_line(str(value))
     if width and len(text) >= width:
         text = text[: width - 2] + "…"
     return text.ljust(width)

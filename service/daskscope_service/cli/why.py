@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from daskscope.errors import DaskscopeError
+from daskscope.one_line import one_line
 from daskscope_service.cli.options import database, settings_options
 
 _WIDTH = 88
@@ -64,9 +65,8 @@ def _amount(measure: Any) -> str:
 
 
 def _say(text: str, indent: str = "") -> None:
-    # Nothing in it that a terminal would obey.
-    clean = "".join(one if one.isprintable() else " " for one in text)
-    click.echo(textwrap.fill(clean, _WIDTH, initial_indent=indent, subsequent_indent=indent or ""))
+    text = one_line(text)
+    click.echo(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent or ""))
 
 
 @click.group("findings")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from daskscope.one_line import one_line
 from daskscope.protocol import tasks_done
 from daskscope_service.insight.wording import duration, money, number, plural
 
@@ -67,13 +68,8 @@ def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> t
     )
     # Names in a sentence are their users' own: none of them may add lines, such as a link.
     lines = [
-        f"{_in_one_line(notice['sentence'])}\n{url}{notice['path']}"
-        for notice in notices[:MOST_LINES]
+        f"{one_line(notice['sentence'])}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]
     ]
     if len(notices) > MOST_LINES:
         lines.append(f"And {number(len(notices) - MOST_LINES)} more: {url}/")
     return f"daskscope, {workspace}: {happened}", "\n\n".join(lines)
-
-
-def _in_one_line(sentence: str) -> str:
-    return " ".join("".join(one if one.isprintable() else " " for one in sentence).split())
