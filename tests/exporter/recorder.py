@@ -26,6 +26,9 @@ from opentelemetry.proto.logs.v1 import logs_pb2
 from daskscope import names, protocol
 from tests.patience import PATIENCE
 
+# Two threads that ask msgspec for the same type for the first time at once can end the process.
+_decode = msgspec.json.Decoder(protocol.Heartbeat).decode
+
 Misbehaviour = int | str | Callable[[BaseHTTPRequestHandler], None] | None
 
 Row = TypeVar("Row")
@@ -142,7 +145,7 @@ class Recorder:
             return
         answer = b""
         if handler.path == "/api/v1/heartbeats":
-            beat = msgspec.json.decode(body, type=protocol.Heartbeat)
+            beat = _decode(body)
             self._known_code |= {code.hash for code in beat.code}
             named = {
                 frame.code
