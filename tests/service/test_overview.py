@@ -10,15 +10,13 @@ from daskscope_service.costs.day_bars import columns
 from daskscope_service.insight.attention import concerns, reasons
 from daskscope_service.insight.news import news
 from daskscope_service.insight.spending import (
-    against,
     by_period,
     by_user,
     first_monday,
-    in_currencies,
     price_lists,
     total,
 )
-from daskscope_service.insight.wording import hours, percent
+from daskscope_service.insight.wording import against, hours, in_currencies, percent
 
 CLUSTER: dict[str, Any] = {
     "id": "Scheduler-1",

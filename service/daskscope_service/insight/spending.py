@@ -1,4 +1,4 @@
-"""What was used and spent: sums over users and times, and how two of them compare.
+"""What was used and spent: sums over users and times.
 
 Money is kept apart by currency. What has no price is not free: it is counted beside.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from daskscope_service.insight.wording import money, percent
 
 
 @dataclass(slots=True)
@@ -102,26 +100,6 @@ def total(spent: Iterable[Spent]) -> Spent:
         _add(whole.cost, one.cost)
         _add(whole.idle_cost, one.idle_cost)
     return whole
-
-
-def against(now: float, before: float) -> str:
-    """Return how ``now`` compares with the ``before``: ``12 % more than``, ``about as much as``."""
-    if before <= 0:
-        return "nothing"
-    change = now / before - 1
-    if abs(change) < 0.02:
-        return "about as much as"
-    if change > 1.5:
-        return f"{now / before:.1f} times"
-    return f"{percent(abs(change))} {'more' if change > 0 else 'less'} than"
-
-
-def in_currencies(amounts: Mapping[str, float]) -> str:
-    """Return ``12.30 USD and 4.00 EUR``, the largest first."""
-    return " and ".join(
-        money(amount, currency)
-        for currency, amount in sorted(amounts.items(), key=lambda one: (-one[1], one[0]))
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ntpath
+from collections.abc import Mapping
 
 import humanize
 
@@ -64,3 +65,23 @@ def hours(seconds: float) -> str:
 def plural(value: int, thing: str) -> str:
     """Return ``1 task`` or ``12,345 tasks``."""
     return f"{number(value)} {thing}{'' if value == 1 else 's'}"
+
+
+def against(now: float, before: float) -> str:
+    """Return how ``now`` compares with the ``before``: ``12 % more than``, ``about as much as``."""
+    if before <= 0:
+        return "nothing"
+    change = now / before - 1
+    if abs(change) < 0.02:
+        return "about as much as"
+    if change > 1.5:
+        return f"{now / before:.1f} times"
+    return f"{percent(abs(change))} {'more' if change > 0 else 'less'} than"
+
+
+def in_currencies(amounts: Mapping[str, float]) -> str:
+    """Return ``12.30 USD and 4.00 EUR``, the largest first."""
+    return " and ".join(
+        money(amount, currency)
+        for currency, amount in sorted(amounts.items(), key=lambda one: (-one[1], one[0]))
+    )

@@ -15,12 +15,13 @@ from flask import Blueprint, request, url_for
 from markupsafe import Markup
 
 from daskscope_service.insight.findings.headline import in_words, saving_in_words
-from daskscope_service.insight.spending import against, in_currencies
 from daskscope_service.insight.traceback import own_frames
 from daskscope_service.insight.wording import (
+    against,
     duration,
     file_name,
     hours,
+    in_currencies,
     money,
     number,
     percent,
