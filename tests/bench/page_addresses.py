@@ -12,8 +12,8 @@ from daskscope_service.accounts import members
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.application import PAGES
 from daskscope_service.db.engine import writing
-from daskscope_service.insight.idle_policy import Policy
 from daskscope_service.policies import idle_policies as policies
+from daskscope_service.policies.decision import Policy
 from tests.bench.questions import Addresses, Places
 from tests.bench.stock import DAY, Stock, cluster_id
 from tests.service_process import ServiceProcess

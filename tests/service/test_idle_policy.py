@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskscope_service.insight.idle_policy import (
+from daskscope_service.policies.decision import (
     Decision,
     Policy,
     UnknownTimeZone,

@@ -16,9 +16,9 @@ from daskscope.protocol import Prices
 from daskscope_service.accounts import audit
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.insight.notice import KINDS, MOST_LINES, cluster_silent, message
 from daskscope_service.notifications.notifier import Notifier
 from daskscope_service.notifications.sending import Sender
+from daskscope_service.notifications.wording import KINDS, MOST_LINES, cluster_silent, message
 from tests.patience import wait_until
 from tests.service.beats import (
     make_cluster,

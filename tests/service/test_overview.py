@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from daskscope_service.costs.day_bars import columns
-from daskscope_service.insight.attention import concerns, reasons
-from daskscope_service.insight.news import news
-from daskscope_service.insight.spending import (
+from daskscope_service.costs.spending import (
     by_period,
     by_user,
     first_monday,
     price_lists,
     total,
 )
+from daskscope_service.insight.attention import concerns, reasons
+from daskscope_service.insight.news import news
 from daskscope_service.insight.wording import against, hours, in_currencies, percent
 
 CLUSTER: dict[str, Any] = {

@@ -12,7 +12,6 @@ from sqlalchemy.exc import OperationalError
 
 from daskscope_service.costs import usage_totals
 from daskscope_service.db.engine import make_workspace, writing
-from daskscope_service.insight.idle_policy import Policy
 from daskscope_service.notifications import notifier as notifying
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import FitAddress
@@ -20,6 +19,7 @@ from daskscope_service.notifications.sending import Sender
 from daskscope_service.periodic import Lease, PeriodicTask, SomeFailed, Stopped, in_each
 from daskscope_service.policies import enforcer as policy_enforcer
 from daskscope_service.policies import idle_policies as policies
+from daskscope_service.policies.decision import Policy
 from daskscope_service.retention import rounds as retention
 from daskscope_service.retention.throttle import Throttle
 from tests.patience import PATIENCE

@@ -12,7 +12,7 @@ import requests
 
 from daskscope.protocol import Cluster
 from daskscope_service.accounts import audit
-from daskscope_service.insight.idle_policy import local_time
+from daskscope_service.policies.decision import local_time
 from daskscope_service.policies.enforcer import patrol
 from tests.patience import wait_until
 from tests.service.beats import make_cluster, make_status

@@ -11,7 +11,7 @@ import requests
 
 from daskscope.protocol import Prices
 from daskscope_service.accounts import audit
-from daskscope_service.insight.notice import KINDS
+from daskscope_service.notifications.wording import KINDS
 from tests.patience import wait_until
 from tests.service.pages import words
 from tests.service.people import browser_of, make_user

@@ -17,8 +17,8 @@ from daskscope_service.accounts.users import Role
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
 from daskscope_service.db.engine import upgrade_database, writing
-from daskscope_service.insight.idle_policy import Policy
 from daskscope_service.policies import idle_policies as policies
+from daskscope_service.policies.decision import Policy
 from daskscope_service.settings import Settings
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import Wish

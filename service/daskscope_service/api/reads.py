@@ -11,9 +11,9 @@ from flask import Blueprint, current_app, g, request
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
+from daskscope_service.costs.spending import first_monday
 from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.scope import Item, Page, Scope, reading
-from daskscope_service.insight.spending import first_monday
 from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
 from daskscope_service.queries.clusters import list_clusters, one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from daskscope_service.insight.spending import Spent, total
+from daskscope_service.costs.spending import Spent, total
 from daskscope_service.insight.wording import hours, money
 
 _DAY = 86400

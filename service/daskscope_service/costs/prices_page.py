@@ -15,10 +15,10 @@ from daskscope_service.costs.prices import (
     set_prices,
     wrong_with,
 )
+from daskscope_service.costs.spending import first_monday, price_lists, total_of
 from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import reading
-from daskscope_service.insight.spending import first_monday, price_lists, total_of
 from daskscope_service.services import services
 from daskscope_service.web.forms import said
 

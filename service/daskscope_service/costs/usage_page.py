@@ -14,9 +14,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
-from daskscope_service.costs.usage import list_usage
-from daskscope_service.db.scope import Item, reading
-from daskscope_service.insight.spending import (
+from daskscope_service.costs.spending import (
     Spent,
     by_period,
     by_user,
@@ -24,6 +22,8 @@ from daskscope_service.insight.spending import (
     price_lists,
     total,
 )
+from daskscope_service.costs.usage import list_usage
+from daskscope_service.db.scope import Item, reading
 from daskscope_service.insight.wording import hours, money
 from daskscope_service.web.downloads import csv_answer
 from daskscope_service.web.parameters import one_of, refuse_unknown

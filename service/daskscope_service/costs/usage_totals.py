@@ -11,12 +11,12 @@ import time
 from sqlalchemy import Engine, select
 
 from daskscope_service.costs import usage_sums
+from daskscope_service.costs.spending import monday_of
 from daskscope_service.costs.usage import add_up, runs
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import usage, workspace
 from daskscope_service.db.scope import Scope
-from daskscope_service.insight.spending import monday_of
 from daskscope_service.periodic import in_each
 
 _DAY = 86400

@@ -30,7 +30,7 @@ from daskscope_service.ingest.correction import Corrected, correct
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.senders import Senders
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.insight.notice import computation_failed, worker_lost
+from daskscope_service.notifications.wording import computation_failed, worker_lost
 from daskscope_service.web.body import depth
 from daskscope_service.web.problems import Problem
 

@@ -13,11 +13,11 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
-from daskscope_service.insight.notice import KINDS
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import Busy, NotSent
 from daskscope_service.notifications.targets import Kinds
+from daskscope_service.notifications.wording import KINDS
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.fields import Name

@@ -14,8 +14,8 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import budget, cluster, notice
 from daskscope_service.db.statements import Upsert
-from daskscope_service.insight import notice as words
 from daskscope_service.insight.verdict import cluster_verdict
+from daskscope_service.notifications import wording as words
 
 #: Seconds of silence after which no one wants to hear of it any more.
 _SILENT_WITHIN = 86400.0

@@ -26,9 +26,9 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notice, workspace
 from daskscope_service.db.schema import notification_target as table
-from daskscope_service.insight.notice import message
 from daskscope_service.notifications.due_notices import find
 from daskscope_service.notifications.sending import SECONDS, NotSent, Sender
+from daskscope_service.notifications.wording import message
 from daskscope_service.periodic import in_each
 
 #: Seconds that what was found rests first: what comes together is sent together, and what another

@@ -10,10 +10,10 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import acting_as, may_act, signed_in
 from daskscope_service.costs.budgets import Budget, budget_of, set_budget
 from daskscope_service.db.engine import writing
-from daskscope_service.insight.notice import KINDS
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import Busy, NotSent
+from daskscope_service.notifications.wording import KINDS
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.fields import NameTaken, Unfit

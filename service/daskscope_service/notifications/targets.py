@@ -16,9 +16,9 @@ from daskscope_service.accounts import audit
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notification_target as table
 from daskscope_service.db.sealing import Unreadable
-from daskscope_service.insight.notice import KINDS, Kind
 from daskscope_service.notifications.addresses import FitAddress, scheme_of, wrong_with
 from daskscope_service.notifications.sending import unfit
+from daskscope_service.notifications.wording import KINDS, Kind
 from daskscope_service.web.fields import Missing, Name, NameTaken, check
 
 #: Targets of one workspace.

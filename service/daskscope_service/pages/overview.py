@@ -10,11 +10,11 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
 from daskscope_service.costs.day_bars import columns
+from daskscope_service.costs.spending import by_period, total
 from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.scope import Selection, reading
 from daskscope_service.insight.attention import concerns
 from daskscope_service.insight.news import news
-from daskscope_service.insight.spending import by_period, total
 from daskscope_service.insight.time import all_together
 from daskscope_service.queries.computations import list_computations
 from daskscope_service.queries.failures import list_exceptions

@@ -9,8 +9,8 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import require, require_role
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
-from daskscope_service.insight.idle_policy import Action, Policy
 from daskscope_service.policies import idle_policies
+from daskscope_service.policies.decision import Action, Policy
 from daskscope_service.policies.idle_policies import After, Clock, Tags, TimeZone, Users
 from daskscope_service.policies.queries import list_decisions, list_policies, one_policy
 from daskscope_service.services import services

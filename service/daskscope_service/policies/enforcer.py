@@ -14,9 +14,9 @@ from sqlalchemy import Connection, Engine, insert, select
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, decision, notice, policy
-from daskscope_service.insight.idle_policy import Decision, Policy, decide
 from daskscope_service.insight.verdict import cluster_verdict
 from daskscope_service.periodic import in_each
+from daskscope_service.policies.decision import Decision, Policy, decide
 from daskscope_service.policies.queries import as_policy, last_acted, policies_in
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NotPossible, Wish

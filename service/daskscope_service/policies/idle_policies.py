@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from daskscope_service.accounts import audit
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import policy as table
-from daskscope_service.insight.idle_policy import Policy, UnknownTimeZone, local_time
+from daskscope_service.policies.decision import Policy, UnknownTimeZone, local_time
 from daskscope_service.web.fields import Missing, Name, NameTaken, Unfit, check
 
 _Pattern = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^[^\x00]*$")]

@@ -8,8 +8,8 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import acting_as, may_act, signed_in
 from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item, reading
-from daskscope_service.insight.idle_policy import Policy
 from daskscope_service.policies import idle_policies
+from daskscope_service.policies.decision import Policy
 from daskscope_service.policies.queries import list_policies, one_policy
 from daskscope_service.services import services
 from daskscope_service.web.fields import NameTaken, Unfit

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import decision, policy
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
-from daskscope_service.insight.idle_policy import Policy, decide, rule
+from daskscope_service.policies.decision import Policy, decide, rule
 from daskscope_service.web.fields import Missing
 
 #: Decisions about one cluster that its page shows, the newest first.

@@ -17,7 +17,7 @@ from daskscope_service.accounts import audit
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, shutdown
 from daskscope_service.db.schema import command as table
-from daskscope_service.insight.shutdown import is_over
+from daskscope_service.shutdowns.verdict import is_over
 
 #: Seconds that a shutdown waits to be handed to a cluster that is silent. Later no one expects it.
 PATIENCE = 3600.0

@@ -8,9 +8,9 @@ from sqlalchemy import Select, and_
 
 from daskscope_service.db.schema import cluster, command, shutdown
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
-from daskscope_service.insight.shutdown import is_over, shutdown_verdict
 from daskscope_service.insight.verdict import cluster_verdict
 from daskscope_service.queries.events import MOST_SHUTDOWNS, list_shutdowns
+from daskscope_service.shutdowns.verdict import is_over, shutdown_verdict
 
 #: What decides whether a cluster stopped or is silent.
 _OF_CLUSTER = ("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds",
