@@ -10,6 +10,7 @@ from flask import Flask
 
 from daskscope_service.accounts import members
 from daskscope_service.accounts.caller import Caller
+from daskscope_service.accounts.change import Change
 from daskscope_service.application import PAGES
 from daskscope_service.db.engine import writing
 from daskscope_service.policies import idle_policies as policies
@@ -53,7 +54,7 @@ def prepare(service: ServiceProcess, workspace: str) -> str:
     who = Caller("owner", workspace, "owner", None, False, "192.0.2.1")
     with writing(service.engine) as connection:
         policy = Policy(_POLICY, _POLICY, 1800.0, "notice")
-        policies.keep(connection, workspace, policy, actor="owner", address=None)
+        policies.keep(Change(connection, workspace, "owner"), policy)
     _, code = members.invite(service.engine, who, f"li-{time.time_ns()}@example.org", "member")
     return code
 

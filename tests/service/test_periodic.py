@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
+from daskscope_service.accounts.change import Change
 from daskscope_service.costs import usage_totals
 from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.notifications import notifier as notifying
@@ -135,14 +136,14 @@ ROUNDS: tuple[tuple[Callable[[Engine], object], Any, str], ...] = (
 def test_a_round_that_fails_for_one_workspace_is_done_for_the_others(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    who: dict[str, Any] = {"actor": "ada", "client": None}
     with writing(engine) as connection:
         for name in ("a", "b", "c"):
             make_workspace(connection, name)
             address = FitAddress("jsons://hooks.example.org")
-            targets.add(connection, name, name="x", address=address, **who)
+            change = Change(connection, name, "ada")
+            targets.add(change, name="x", address=address)
             policy = Policy(id=name, name="x", after=60.0, action="notice")
-            policies.keep(connection, name, policy, actor="ada", address=None)
+            policies.keep(change, policy)
     for one_round, module, step in ROUNDS:
         real, seen = getattr(module, step), set[str]()
 

@@ -12,6 +12,7 @@ import requests
 from sqlalchemy import update
 
 from daskscope_service.accounts import sessions, sign_in, tokens, users
+from daskscope_service.accounts.change import Change
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
 from daskscope_service.application import close_app, create_app
@@ -257,11 +258,10 @@ def world(shared_service: ServiceProcess) -> World:
     token = shared_service.token(workspace=workspace)
     assert post(shared_service.url, token, beat).ok
     with writing(shared_service.engine) as connection:
-        command, _ = shutdowns.ask(
-            connection, workspace, cluster, Wish(reason=TELLTALE), actor="someone"
-        )
+        change = Change(connection, workspace, "someone")
+        command, _ = shutdowns.ask(change, cluster, Wish(reason=TELLTALE))
         kept = Policy("y1", TELLTALE, 3600.0, "notice")
-        policies.keep(connection, workspace, kept, actor="someone", address=None)
+        policies.keep(change, kept)
     return World(shared_service, workspace, cluster, command, kept.id, tokens.id_of(token))
 
 

@@ -1,15 +1,17 @@
 """Who may do what: decides before a view runs, and refuses by default.
 
 API views say :func:`require`, pages say :func:`signed_in`; views that change something in a
-workspace say :func:`require_role` and :func:`acting_as`. All set ``flask.g.workspace``, the one
-workspace that the request may see, and where it comes from a session, ``flask.g.session``.
+workspace say :func:`require_role` and :func:`acting_as`, and make the change in :func:`changing`.
+All set ``flask.g.workspace``, the one workspace that the request may see, and where it comes from a
+session, ``flask.g.session``.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -18,9 +20,11 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import sessions, tokens, users
 from daskscope_service.accounts.caller import Caller
+from daskscope_service.accounts.change import Change
 from daskscope_service.accounts.sessions import Session
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import Role
+from daskscope_service.db.engine import writing
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.problems import Problem, is_api
@@ -337,3 +341,10 @@ def _bearer() -> str | None:
 def _unauthorized(detail: str, *, error: str | None = None) -> Problem:
     challenge = 'Bearer realm="daskscope"' + (f', error="{error}"' if error else "")
     return Problem(401, detail, headers={"WWW-Authenticate": challenge})
+
+
+@contextmanager
+def changing() -> Iterator[Change]:
+    """A change by the user or the token of this request; committed at the end."""
+    with writing(services().engine) as connection:
+        yield Change(connection, g.workspace, g.actor, request.remote_addr)

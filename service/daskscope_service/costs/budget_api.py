@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import msgspec
-from flask import Blueprint, g, request
+from flask import Blueprint, g
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import require, require_role
+from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.costs.budgets import Amount, Budget, budget_of, set_budget
-from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
 from daskscope_service.services import services
 from daskscope_service.web.fields import Currency
@@ -39,14 +38,8 @@ def budget() -> Item:
 @answers(types.Budget, body=BudgetRequest)
 def put_budget(body: BudgetRequest) -> Item:
     """Set the budget; with an ``amount`` of null, there is none."""
-    with writing(services().engine) as connection:
-        set_budget(
-            connection,
-            g.workspace,
-            None if body.amount is None else Budget(body.amount, body.currency),
-            actor=g.actor,
-            client=request.remote_addr,
-        )
+    with changing() as change:
+        set_budget(change, None if body.amount is None else Budget(body.amount, body.currency))
     return _budget()
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 
-from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import budget as table
 from daskscope_service.web.fields import Currency, check
@@ -31,35 +30,17 @@ def budget_of(connection: Connection, workspace: str) -> Budget | None:
     return None if row is None else Budget(*row)
 
 
-def set_budget(
-    connection: Connection,
-    workspace: str,
-    budget: Budget | None,
-    *,
-    actor: str,
-    client: str | None,
-) -> None:
+def set_budget(change: Change, budget: Budget | None) -> None:
     """Store ``budget`` in place of the present one; None for none. Raises Unfit."""
     if budget is not None:
         wrong = "A budget is an amount above 0 and a currency, such as 500 EUR."
         check(Amount, budget.amount, "amount", wrong)
         check(Currency, budget.currency, "currency", wrong)
-    connection.execute(delete(table).where(table.c.workspace == workspace))
+    change.connection.execute(delete(table).where(table.c.workspace == change.workspace))
     if budget is not None:
-        connection.execute(
-            insert(table).values(
-                workspace=workspace,
-                amount=budget.amount,
-                currency=budget.currency,
-                changed_at=time.time(),
-                changed_by=actor,
-            )
-        )
-    audit.write(
-        connection,
+        values = asdict(budget) | change.stamp
+        change.connection.execute(insert(table).values(workspace=change.workspace, **values))
+    change.log(
         "budget changed",
-        actor=actor,
-        detail="none" if budget is None else f"{budget.amount:g} {budget.currency} a month",
-        workspace=workspace,
-        address=client,
+        "none" if budget is None else f"{budget.amount:g} {budget.currency} a month",
     )

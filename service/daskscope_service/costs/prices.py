@@ -6,7 +6,6 @@ the past too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -14,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 
-from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import price as table
 from daskscope_service.web.fields import Currency, Unfit, is_fit
@@ -56,14 +55,7 @@ def wrong_with(prices: WorkspacePrices) -> dict[str, str]:
     return wrong
 
 
-def set_prices(
-    connection: Connection,
-    workspace: str,
-    prices: WorkspacePrices | None,
-    *,
-    actor: str,
-    address: str | None,
-) -> None:
+def set_prices(change: Change, prices: WorkspacePrices | None) -> None:
     """Store ``prices`` in place of the present ones; None for none.
 
     Raises
@@ -73,25 +65,17 @@ def set_prices(
     """
     if prices is not None and (wrong := wrong_with(prices)):
         raise Unfit(*next(iter(wrong.items())))
-    connection.execute(delete(table).where(table.c.workspace == workspace))
+    change.connection.execute(delete(table).where(table.c.workspace == change.workspace))
     detail = "none"
     if prices is not None:
-        connection.execute(
+        change.connection.execute(
             insert(table).values(
-                workspace=workspace,
+                workspace=change.workspace,
                 currency=prices.currency,
                 per_hour=dict(prices.per_hour),
-                changed_at=time.time(),
-                changed_by=actor,
+                **change.stamp,
             )
         )
         parts = [f"{name} {amount:g}" for name, amount in prices.per_hour.items()]
         detail = f"{prices.currency} an hour: {', '.join(parts)}"
-    audit.write(
-        connection,
-        "prices changed",
-        actor=actor,
-        detail=detail,
-        workspace=workspace,
-        address=address,
-    )
+    change.log("prices changed", detail)

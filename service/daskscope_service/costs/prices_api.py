@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from flask import Blueprint, g, request
+from flask import Blueprint, g
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import require, require_role
+from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.costs.prices import Price, WorkspacePrices, prices_of, set_prices
-from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Item
 from daskscope_service.services import services
 from daskscope_service.web.fields import Currency
@@ -45,14 +44,8 @@ def prices() -> Item:
 def put_prices(body: PricesRequest) -> Item:
     """Set the workspace's prices; they also apply to the costs of earlier clusters."""
     per_hour = msgspec.to_builtins(body.per_hour)
-    with writing(services().engine) as connection:
-        set_prices(
-            connection,
-            g.workspace,
-            WorkspacePrices(body.currency, per_hour) if per_hour else None,
-            actor=g.actor,
-            address=request.remote_addr,
-        )
+    with changing() as change:
+        set_prices(change, WorkspacePrices(body.currency, per_hour) if per_hour else None)
     return _prices()
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from flask import Blueprint, g, redirect, render_template, request
+from flask import Blueprint, g, redirect, render_template
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as, may_act, signed_in
+from daskscope_service.accounts.access import acting_as, changing, may_act, signed_in
 from daskscope_service.costs.prices import (
     PRICED,
     WorkspacePrices,
@@ -17,9 +17,7 @@ from daskscope_service.costs.prices import (
 )
 from daskscope_service.costs.spending import first_monday, price_lists, total_of
 from daskscope_service.costs.usage import list_usage
-from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import reading
-from daskscope_service.services import services
 from daskscope_service.web.forms import said
 
 blueprint = Blueprint("prices_page", __name__)
@@ -52,14 +50,8 @@ def change() -> ResponseReturnValue:
     wrong |= wrong_with(entered)
     if wrong:
         return _page(fields, wrong)
-    with writing(services().engine) as connection:
-        set_prices(
-            connection,
-            g.workspace,
-            entered if per_hour else None,
-            actor=g.actor,
-            address=request.remote_addr,
-        )
+    with changing() as change:
+        set_prices(change, entered if per_hour else None)
     return redirect("/settings/prices", code=303)
 
 

@@ -6,12 +6,11 @@ from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
-from flask import Blueprint, current_app, g, request
+from flask import Blueprint, current_app, g
 from msgspec import Meta
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import require, require_role
-from daskscope_service.db.engine import writing
+from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
@@ -53,19 +52,10 @@ def post_target(body: TargetRequest) -> Item:
     settings: Settings = current_app.config["SETTINGS"]
     try:
         address = check(body.address, settings.notify_networks)
-        with writing(services().engine) as connection:
-            target_id = targets.add(
-                connection,
-                g.workspace,
-                name=body.name,
-                address=address,
-                kinds=body.kinds,
-                actor=g.actor,
-                client=request.remote_addr,
-            )
-            (found,) = (
-                one for one in targets.list_targets(connection, g.workspace) if one.id == target_id
-            )
+        with changing() as change:
+            target_id = targets.add(change, name=body.name, address=address, kinds=body.kinds)
+            listed = targets.list_targets(change.connection, g.workspace)
+            (found,) = (one for one in listed if one.id == target_id)
     except UnfitAddress as error:
         raise Problem(400, str(error), field="$.address") from None
     except targets.TooMany as error:
@@ -78,10 +68,8 @@ def post_target(body: TargetRequest) -> Item:
 @answers(None, statuses=(204,), problems=(404,))
 def delete_target(target_id: str) -> None:
     """Remove a target."""
-    with writing(services().engine) as connection:
-        targets.remove(
-            connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
-        )
+    with changing() as change:
+        targets.remove(change, target_id)
 
 
 @blueprint.post("/targets/<target_id>/test")

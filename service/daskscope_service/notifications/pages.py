@@ -7,9 +7,8 @@ import time
 from flask import Blueprint, current_app, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as, may_act, signed_in
+from daskscope_service.accounts.access import acting_as, changing, may_act, signed_in
 from daskscope_service.costs.budgets import Budget, budget_of, set_budget
-from daskscope_service.db.engine import writing
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import Busy, NotSent
@@ -37,16 +36,8 @@ def add() -> ResponseReturnValue:
     kinds = [kind for kind in KINDS if kind in request.form.getlist("kinds")]
     try:
         address = check(said("address"), settings.notify_networks)
-        with writing(services().engine) as connection:
-            targets.add(
-                connection,
-                g.workspace,
-                name=said("name"),
-                address=address,
-                kinds=kinds,
-                actor=g.actor,
-                client=request.remote_addr,
-            )
+        with changing() as change:
+            targets.add(change, name=said("name"), address=address, kinds=kinds)
     except (Unfit, UnfitAddress, targets.TooMany) as error:
         return _page(400, str(error))
     except NameTaken as error:
@@ -58,10 +49,8 @@ def add() -> ResponseReturnValue:
 @acting_as("owner")
 def remove(target_id: str) -> ResponseReturnValue:
     """Remove a target."""
-    with writing(services().engine) as connection:
-        targets.remove(
-            connection, g.workspace, target_id, actor=g.actor, client=request.remote_addr
-        )
+    with changing() as change:
+        targets.remove(change, target_id)
     return redirect("/settings/notifications", code=303)
 
 
@@ -92,8 +81,8 @@ def change_budget() -> ResponseReturnValue:
         except ValueError:
             return _page(400, f"{amount!r} is not an amount of money.")
     try:
-        with writing(services().engine) as connection:
-            set_budget(connection, g.workspace, budget, actor=g.actor, client=request.remote_addr)
+        with changing() as change:
+            set_budget(change, budget)
     except Unfit as error:
         return _page(400, str(error))
     return redirect("/settings/notifications", code=303)

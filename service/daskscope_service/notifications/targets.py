@@ -12,7 +12,7 @@ from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 from sqlalchemy.exc import IntegrityError
 
-from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notification_target as table
 from daskscope_service.db.sealing import Unreadable
@@ -74,16 +74,7 @@ def address_of(connection: Connection, workspace: str, target_id: str) -> str:
     return address
 
 
-def add(
-    connection: Connection,
-    workspace: str,
-    *,
-    name: str,
-    address: FitAddress,
-    kinds: Collection[Kind] = KINDS,
-    actor: str,
-    client: str | None,
-) -> str:
+def add(change: Change, *, name: str, address: FitAddress, kinds: Collection[Kind] = KINDS) -> str:
     """Store a target, which gets messages about what happens from now on; return its id.
 
     Raises
@@ -95,50 +86,39 @@ def add(
     """
     check(Name, name, "name", _NEEDS)
     check(Kinds, kinds, "kinds", _NEEDS)
-    if len(list_targets(connection, workspace)) >= MOST_TARGETS:
+    connection = change.connection
+    if len(list_targets(connection, change.workspace)) >= MOST_TARGETS:
         raise TooMany(f"A workspace can have at most {MOST_TARGETS} targets.")
     target_id, now = secrets.token_hex(8), time.time()
     try:
         with connection.begin_nested():
             connection.execute(
                 insert(table).values(
-                    workspace=workspace,
+                    workspace=change.workspace,
                     id=target_id,
                     name=name,
                     address=address,
                     kinds=list(kinds),
-                    changed_at=now,
-                    changed_by=actor,
+                    **change.stamp,
                     told_until=now,
                     next_at=now,
                 )
             )
     except IntegrityError:
         raise NameTaken("target", name) from None
-    audit.write(
-        connection,
+    change.log(
         "target made",
-        actor=actor,
-        detail=f"{target_id} ({name}): {scheme_of(address)}, notified of {', '.join(kinds)}",
-        workspace=workspace,
-        address=client,
+        f"{target_id} ({name}): {scheme_of(address)}, notified of {', '.join(kinds)}",
     )
     return target_id
 
 
-def remove(
-    connection: Connection, workspace: str, target_id: str, *, actor: str, client: str | None
-) -> None:
+def remove(change: Change, target_id: str) -> None:
     """Remove a target. Raises Missing."""
-    ours = (table.c.workspace == workspace, table.c.id == target_id)
-    name = connection.execute(select_in(workspace, table, table.c.name).where(*ours)).scalar()
-    if connection.execute(delete(table).where(*ours)).rowcount == 0:
+    ours = (table.c.workspace == change.workspace, table.c.id == target_id)
+    name = change.connection.execute(
+        select_in(change.workspace, table, table.c.name).where(*ours)
+    ).scalar()
+    if change.connection.execute(delete(table).where(*ours)).rowcount == 0:
         raise Missing("target", target_id)
-    audit.write(
-        connection,
-        "target removed",
-        actor=actor,
-        detail=f"{target_id} ({name})",
-        workspace=workspace,
-        address=client,
-    )
+    change.log("target removed", f"{target_id} ({name})")

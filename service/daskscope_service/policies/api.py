@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import msgspec
-from flask import Blueprint, g, request
+from flask import Blueprint
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import require, require_role
-from daskscope_service.db.engine import writing
+from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.policies import idle_policies
 from daskscope_service.policies.decision import Action, Policy
 from daskscope_service.policies.idle_policies import After, Clock, Tags, TimeZone, Users
 from daskscope_service.policies.queries import list_decisions, list_policies, one_policy
-from daskscope_service.services import services
 from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, selection
@@ -79,10 +77,8 @@ def put_policy(policy_id: str, body: PolicyRequest) -> Item:
 @answers(None, statuses=(204,), problems=(404,))
 def delete_policy(policy_id: str) -> None:
     """Remove an idle policy."""
-    with writing(services().engine) as connection:
-        idle_policies.remove(
-            connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
-        )
+    with changing() as change:
+        idle_policies.remove(change, policy_id)
 
 
 @blueprint.get("/decisions")
@@ -97,14 +93,8 @@ def decisions() -> Item:
 
 def _keep(policy_id: str, said: PolicyRequest) -> str:
     values = msgspec.structs.asdict(said) | {"users": tuple(said.users)}
-    with writing(services().engine) as connection:
-        idle_policies.keep(
-            connection,
-            g.workspace,
-            Policy(policy_id, **values),
-            actor=g.actor,
-            address=request.remote_addr,
-        )
+    with changing() as change:
+        idle_policies.keep(change, Policy(policy_id, **values))
     return policy_id
 
 

@@ -11,6 +11,7 @@ import time
 
 from sqlalchemy import Connection, Engine, insert, select
 
+from daskscope_service.accounts.change import Change
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, decision, notice, policy
@@ -92,11 +93,9 @@ def _act(
         return False  # another process was quicker, or work has come
     command, sentence = None, due.sentence
     if due.outcome == "shutdown":
-        actor = f"policy {policy.name}"
+        change = Change(connection, name, actor=f"policy {policy.name}")
         try:
-            command, _ = shutdowns.ask(
-                connection, name, cluster_id, Wish(reason=due.sentence), actor=actor
-            )
+            command, _ = shutdowns.ask(change, cluster_id, Wish(reason=due.sentence))
         except NotPossible as error:
             sentence += f" But: {error}"
     decision_id, now = secrets.token_hex(8), time.time()

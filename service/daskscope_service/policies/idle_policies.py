@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import time
 from typing import Annotated
 
 from msgspec import Meta
-from sqlalchemy import Connection, delete, insert, update
+from sqlalchemy import delete, insert, update
 from sqlalchemy.exc import IntegrityError
 
-from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import policy as table
 from daskscope_service.policies.decision import Policy, UnknownTimeZone, local_time
@@ -32,9 +31,7 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def keep(
-    connection: Connection, workspace: str, policy: Policy, *, actor: str, address: str | None
-) -> None:
+def keep(change: Change, policy: Policy) -> None:
     """Keep ``policy``, in place of the one of its id if there is one.
 
     Raises
@@ -45,11 +42,11 @@ def keep(
         It makes no sense.
     """
     _check(policy)
+    connection, workspace = change.connection, change.workspace
     values = dataclasses.asdict(policy) | {
         "users": list(policy.users),
         "tags": dict(policy.tags),
-        "changed_at": time.time(),
-        "changed_by": actor,
+        **change.stamp,
     }
     ours = (table.c.workspace == workspace, table.c.id == policy.id)
     try:
@@ -59,33 +56,21 @@ def keep(
                 connection.execute(insert(table).values(workspace=workspace, **values))
     except IntegrityError:
         raise NameTaken("policy", policy.name) from None
-    audit.write(
-        connection,
+    change.log(
         "policy changed" if changed else "policy made",
-        actor=actor,
-        detail=f"{policy.id} ({policy.name}): {policy.action} after {policy.after:g} s, "
+        f"{policy.id} ({policy.name}): {policy.action} after {policy.after:g} s, "
         + ("on" if policy.enabled else "off"),
-        workspace=workspace,
-        address=address,
     )
 
 
-def remove(
-    connection: Connection, workspace: str, policy_id: str, *, actor: str, address: str | None
-) -> None:
+def remove(change: Change, policy_id: str) -> None:
     """Remove a policy; its decisions stay. Raises Missing."""
-    ours = (table.c.workspace == workspace, table.c.id == policy_id)
-    name = connection.execute(select_in(workspace, table, table.c.name).where(*ours)).scalar()
-    if connection.execute(delete(table).where(*ours)).rowcount == 0:
+    ours = (table.c.workspace == change.workspace, table.c.id == policy_id)
+    query = select_in(change.workspace, table, table.c.name).where(*ours)
+    name = change.connection.execute(query).scalar()
+    if change.connection.execute(delete(table).where(*ours)).rowcount == 0:
         raise Missing("policy", policy_id)
-    audit.write(
-        connection,
-        "policy removed",
-        actor=actor,
-        detail=f"{policy_id} ({name})",
-        workspace=workspace,
-        address=address,
-    )
+    change.log("policy removed", f"{policy_id} ({name})")
 
 
 def _check(policy: Policy) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from flask import Blueprint, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as, may_act, signed_in
-from daskscope_service.db.engine import writing
+from daskscope_service.accounts.access import acting_as, changing, may_act, signed_in
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.policies import idle_policies
 from daskscope_service.policies.decision import Policy
 from daskscope_service.policies.queries import list_policies, one_policy
-from daskscope_service.services import services
 from daskscope_service.web.fields import NameTaken, Unfit
 
 blueprint = Blueprint("idle", __name__)
@@ -62,10 +60,8 @@ def change(policy_id: str) -> ResponseReturnValue:
 @acting_as("owner")
 def remove(policy_id: str) -> ResponseReturnValue:
     """Remove a policy."""
-    with writing(services().engine) as connection:
-        idle_policies.remove(
-            connection, g.workspace, policy_id, actor=g.actor, address=request.remote_addr
-        )
+    with changing() as change:
+        idle_policies.remove(change, policy_id)
     return redirect("/settings/policies", code=303)
 
 
@@ -74,14 +70,8 @@ def _keep(policy_id: str) -> ResponseReturnValue:
     form = said | {"enabled": bool(said["enabled"])}
     old = policy_id if request.view_args else None
     try:
-        with writing(services().engine) as connection:
-            idle_policies.keep(
-                connection,
-                g.workspace,
-                _policy(policy_id, said),
-                actor=g.actor,
-                address=request.remote_addr,
-            )
+        with changing() as change:
+            idle_policies.keep(change, _policy(policy_id, said))
     except NameTaken as error:
         return _page(form, old, 409, str(error))
     except Unfit as error:

@@ -6,11 +6,11 @@ import time
 from typing import Annotated
 
 import msgspec
-from flask import Blueprint, current_app, g, request
+from flask import Blueprint, current_app, g
 from msgspec import UNSET, Meta, UnsetType
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import check_fresh, require, require_role
+from daskscope_service.accounts.access import changing, check_fresh, require, require_role
 from daskscope_service.db.scope import Item
 from daskscope_service.retention import policy
 from daskscope_service.retention.rounds import next_round
@@ -65,9 +65,8 @@ def put_retention(body: RetentionRequest) -> Item:
     said = msgspec.to_builtins(body.days)
     own = {kind: None if days is None else int(days) for kind, days in said.items()}
     try:
-        policy.set_periods(
-            services().engine, g.workspace, own, actor=g.actor, address=request.remote_addr
-        )
+        with changing() as change:
+            policy.set_periods(change, own)
     except policy.Unfit as error:
         raise Problem(409, f"{error}.", field=f"$.days.{error.kind}") from None
     return _retention()

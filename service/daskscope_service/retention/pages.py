@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flask import Blueprint, current_app, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as, check_fresh, may_act, signed_in
+from daskscope_service.accounts.access import acting_as, changing, check_fresh, may_act, signed_in
 from daskscope_service.insight.wording import number, plural, size
 from daskscope_service.retention import policy
 from daskscope_service.retention.forecast import Forecast, forecast
@@ -81,7 +81,8 @@ def change() -> ResponseReturnValue:
         return _page(fields, wrong=wrong)
     if not request.form.get("sure") and (lost := _lost(own)):
         return render_template("retention_sure.html", fields=fields, lost=lost)
-    policy.set_periods(engine, g.workspace, own, actor=g.actor, address=request.remote_addr)
+    with changing() as change_made:
+        policy.set_periods(change_made, own)
     return redirect("/settings/retention", code=303)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, delete, insert
 
 from daskscope.errors import ConfigurationError
 from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import retention as table
@@ -74,23 +75,22 @@ def periods_set(engine: Engine, workspace: str) -> dict[str, int | None]:
 
 def set_period(engine: Engine, workspace: str, kind: str, days: int | None) -> None:
     """Keep ``kind`` for so many days in ``workspace``; None: for ever. Raises as set_periods."""
-    set_periods(engine, workspace, periods_set(engine, workspace) | {kind: days})
+    _set_as_operator(engine, workspace, periods_set(engine, workspace) | {kind: days})
 
 
 def unset_period(engine: Engine, workspace: str, kind: str) -> None:
     """Keep ``kind`` for as long as the default says, in ``workspace``. Raises as set_periods."""
     own = periods_set(engine, workspace)
-    set_periods(engine, workspace, {name: days for name, days in own.items() if name != kind})
+    kept = {name: days for name, days in own.items() if name != kind}
+    _set_as_operator(engine, workspace, kept)
 
 
-def set_periods(
-    engine: Engine,
-    workspace: str,
-    own: Periods,
-    *,
-    actor: str = audit.OPERATOR,
-    address: str | None = None,
-) -> None:
+def _set_as_operator(engine: Engine, workspace: str, own: Periods) -> None:
+    with writing(engine) as connection:
+        set_periods(Change(connection, workspace, audit.OPERATOR), own)
+
+
+def set_periods(change: Change, own: Periods) -> None:
     """Keep each kind for as many days as ``own`` says, those that it lacks as the defaults say.
 
     Raises
@@ -99,29 +99,22 @@ def set_periods(
         Fewer days than one, more than a hundred years, or finer points of series would be kept
         for longer than coarser ones.
     """
-    with writing(engine) as connection:
-        before = _set_in(connection, workspace)
-        check(own, before)
-        changed = [
-            f"{kind.name}: {in_words(own.get(kind.name, kind.days))}"
-            + ("" if kind.name in own else " (the default)")
-            for kind in KINDS
-            if own.get(kind.name, _UNSET) != before.get(kind.name, _UNSET)
-        ]
-        if not changed:
-            return
-        connection.execute(delete(table).where(table.c.workspace == workspace))
-        rows = [{"workspace": workspace, "kind": kind, "days": own[kind]} for kind in own]
-        if rows:
-            connection.execute(insert(table), rows)
-        audit.write(
-            connection,
-            "retention changed",
-            actor=actor,
-            detail="; ".join(changed),
-            workspace=workspace,
-            address=address,
-        )
+    connection, workspace = change.connection, change.workspace
+    before = _set_in(connection, workspace)
+    check(own, before)
+    changed = [
+        f"{kind.name}: {in_words(own.get(kind.name, kind.days))}"
+        + ("" if kind.name in own else " (the default)")
+        for kind in KINDS
+        if own.get(kind.name, _UNSET) != before.get(kind.name, _UNSET)
+    ]
+    if not changed:
+        return
+    connection.execute(delete(table).where(table.c.workspace == workspace))
+    rows = [{"workspace": workspace, "kind": kind, "days": own[kind]} for kind in own]
+    if rows:
+        connection.execute(insert(table), rows)
+    change.log("retention changed", "; ".join(changed))
 
 
 def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:

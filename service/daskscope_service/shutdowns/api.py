@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from flask import Blueprint, g, request
+from flask import Blueprint
 from msgspec import Meta
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import require, require_role
-from daskscope_service.db.engine import writing
+from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, reading
-from daskscope_service.services import services
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
 from daskscope_service.shutdowns.queries import list_commands, one_command
@@ -73,15 +71,8 @@ def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     """Ask a cluster to shut down. Repeating the same request has no further effect."""
     wish = Wish(body.reason, body.grace, body.even_if_busy)
     try:
-        with writing(services().engine) as connection:
-            command_id, new = shutdowns.ask(
-                connection,
-                g.workspace,
-                body.cluster,
-                wish,
-                actor=g.actor,
-                address=request.remote_addr,
-            )
+        with changing() as change:
+            command_id, new = shutdowns.ask(change, body.cluster, wish)
     except NoCluster:
         raise _missing("cluster", body.cluster) from None
     except NotPossible as error:
@@ -95,15 +86,8 @@ def post_command(body: ShutdownRequest) -> tuple[Item, int]:
 def call_off(command_id: str, body: CallOff) -> Item:
     """Call a shutdown off, if the cluster is not closing yet."""
     try:
-        with writing(services().engine) as connection:
-            shutdowns.call_off(
-                connection,
-                g.workspace,
-                command_id,
-                actor=g.actor,
-                reason=body.reason,
-                address=request.remote_addr,
-            )
+        with changing() as change:
+            shutdowns.call_off(change, command_id, body.reason)
     except NoCluster:
         raise _missing("command", command_id) from None
     except NotPossible as error:

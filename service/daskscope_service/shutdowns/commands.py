@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, insert, update
 
-from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, shutdown
 from daskscope_service.db.schema import command as table
@@ -42,15 +42,7 @@ class Wish:
     even_if_busy: bool = False
 
 
-def ask(
-    connection: Connection,
-    workspace: str,
-    cluster_id: str,
-    wish: Wish,
-    *,
-    actor: str,
-    address: str | None = None,
-) -> tuple[str, bool]:
+def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
     """Ask for a shutdown; return its id, and whether it is a new one.
 
     Who asks twice, for example because the answer was lost, asks once.
@@ -62,6 +54,7 @@ def ask(
     NotPossible
         It has stopped, or another shutdown of it is under way.
     """
+    connection, workspace = change.connection, change.workspace
     found = connection.execute(
         select_in(workspace, cluster, cluster.c.stopped_at, cluster.c.name)
         .where(cluster.c.id == cluster_id)
@@ -75,7 +68,9 @@ def ask(
     now = time.time()
     for before in under_way(connection, workspace, cluster_id, now):
         asked = Wish(before["reason"], before["grace"], before["even_if_busy"])
-        if (asked, before["requested_by"]) == (wish, actor) and before["called_off_at"] is None:
+        if (asked, before["requested_by"]) == (wish, change.actor) and before[
+            "called_off_at"
+        ] is None:
             return before["id"], False
         raise NotPossible(
             f"A shutdown requested by {before['requested_by']} is under way. Wait until it "
@@ -87,7 +82,7 @@ def ask(
             workspace=workspace,
             id=command_id,
             cluster=cluster_id,
-            requested_by=actor,
+            requested_by=change.actor,
             requested_at=now,
             reason=wish.reason,
             grace=wish.grace,
@@ -95,27 +90,15 @@ def ask(
             expires_at=now + PATIENCE,
         )
     )
-    audit.write(
-        connection,
+    change.log(
         "shutdown asked for",
-        actor=actor,
-        detail=f"{cluster_id} ({found.name}): {command_id}"
+        f"{cluster_id} ({found.name}): {command_id}"
         + (", even if it is at work" if wish.even_if_busy else ""),
-        workspace=workspace,
-        address=address,
     )
     return command_id, True
 
 
-def call_off(
-    connection: Connection,
-    workspace: str,
-    command_id: str,
-    *,
-    actor: str,
-    reason: str = "",
-    address: str | None = None,
-) -> None:
+def call_off(change: Change, command_id: str, reason: str = "") -> None:
     """Call off a shutdown; once, however often it is asked for.
 
     Raises
@@ -125,6 +108,7 @@ def call_off(
     NotPossible
         It is over, or the cluster is closing.
     """
+    connection, workspace = change.connection, change.workspace
     rows = connection.execute(_with_answers(workspace).where(table.c.id == command_id))
     row = rows.mappings().first()
     if row is None:
@@ -144,20 +128,13 @@ def call_off(
         )
         .values(
             called_off_at=now,
-            called_off_by=actor,
+            called_off_by=change.actor,
             called_off_reason=reason,
             expires_at=now + CALL_OFF_PATIENCE,
         )
     )
     if done.rowcount > 0:
-        audit.write(
-            connection,
-            "shutdown called off",
-            actor=actor,
-            detail=f"{found['cluster']}: {command_id}",
-            workspace=workspace,
-            address=address,
-        )
+        change.log("shutdown called off", f"{found['cluster']}: {command_id}")
 
 
 def under_way(

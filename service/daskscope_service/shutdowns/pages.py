@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, g, redirect, render_template, request, url_for
+from flask import Blueprint, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as
-from daskscope_service.db.engine import writing
+from daskscope_service.accounts.access import acting_as, changing
 from daskscope_service.db.scope import reading
 from daskscope_service.queries.clusters import one_cluster
-from daskscope_service.services import services
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
 from daskscope_service.web.problems import Problem
@@ -33,15 +31,8 @@ def answer(cluster_id: str) -> ResponseReturnValue:
     """Ask the cluster to shut down."""
     wish = Wish(reason=_reason(), even_if_busy="even_if_busy" in request.form)
     try:
-        with writing(services().engine) as connection:
-            shutdowns.ask(
-                connection,
-                g.workspace,
-                cluster_id,
-                wish,
-                actor=g.actor,
-                address=request.remote_addr,
-            )
+        with changing() as change:
+            shutdowns.ask(change, cluster_id, wish)
     except NoCluster:
         raise _missing("cluster", cluster_id) from None
     except NotPossible as error:
@@ -54,15 +45,8 @@ def answer(cluster_id: str) -> ResponseReturnValue:
 def call_off(cluster_id: str, command_id: str) -> ResponseReturnValue:
     """Call a shutdown off."""
     try:
-        with writing(services().engine) as connection:
-            shutdowns.call_off(
-                connection,
-                g.workspace,
-                command_id,
-                actor=g.actor,
-                reason=_reason(),
-                address=request.remote_addr,
-            )
+        with changing() as change:
+            shutdowns.call_off(change, command_id, _reason())
     except NoCluster:
         raise _missing("shutdown", command_id) from None
     except NotPossible:
