@@ -1,8 +1,8 @@
 """Who may put the plugin into a scheduler, or replace it, and what a client that asks gets to know.
 
-The first client whose settings have a token gets the plugin, and its settings stay. Another one
-replaces it only to correct a mistake: see :func:`_replaces`. What a later client refuses is heeded
-in any case.
+The first client whose settings say where to report gets the plugin, and its settings stay. Another
+one replaces it only to correct a mistake: see :func:`_replaces`. What a later client refuses is
+heeded in any case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from daskscope.timer import until
 from daskscope.version import __version__
 
 #: Settings that say to whom beats go: with wrong ones nobody takes any.
-_ADDRESSEE = ("endpoint", "token", "workspace")
+_ADDRESSEE = ("endpoint", "token", "workspace", "otlp_only")
 
 #: Clients that may have registered where a plugin is replaced; with more it stays.
 MAX_CARRIED_OVER = 100
@@ -44,16 +44,17 @@ class Asked(TypedDict):
 
 class Installed(TypedDict, total=False):
     """What a client gets to know, plain values by name. ``refused`` says what is wrong with what it
-    asked for, and ``problem`` why nothing is delivered; where neither plugin nor ``url`` is there,
-    one of them is all.
+    asked for, and ``problem`` why nothing is delivered; where there is no
+    plugin, one of them is all.
 
     ``registrant`` is whose settings are in force; ``differing`` names those that the client has
-    otherwise. What it refuses is not among them, for that is heeded.
+    otherwise. What it refuses is not among them, for that is heeded. ``url`` is None where no
+    service gets anything.
     """
 
     refused: str
     cluster_id: str
-    url: str
+    url: str | None
     problem: str | None
     registrant: dict[str, Any]
     differing: list[str]
@@ -92,7 +93,7 @@ async def _install(settings: Settings, registrant: Registrant, scheduler: Schedu
             # It must not keep others out.
             scheduler.remove_plugin(NAME)
             plugin = None
-    if plugin is None and settings.token is None:
+    if plugin is None and not settings.can_report():
         return Installed(problem="no token")
     if plugin is None or _replaces(plugin, registrant, settings):
         before, plugin = plugin, Plugin(settings, registrant)
@@ -123,7 +124,7 @@ def _replaces(plugin: Plugin, registrant: Registrant, settings: Settings) -> boo
         and session.sender.url is None
         and not session.sender.is_well()
         and first.client is not None
-        and settings.token is not None
+        and settings.can_report()
         and (first.user, first.host) == (registrant.user, registrant.host)
         and any(getattr(plugin.settings, name) != getattr(settings, name) for name in _ADDRESSEE)
         and len(plugin.registered) <= MAX_CARRIED_OVER
@@ -161,7 +162,7 @@ def _installed(plugin: Plugin, settings: Settings, scheduler: Scheduler) -> Inst
         heeded |= {"token", "endpoint"}
     return Installed(
         cluster_id=scheduler.id,
-        url=url or f"{endpoint}/clusters/{scheduler.id}",
+        url=None if in_force.otlp_only else url or f"{endpoint}/clusters/{scheduler.id}",
         problem=problem,
         registrant=asdict(plugin.registrant),
         differing=[

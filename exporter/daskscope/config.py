@@ -41,6 +41,7 @@ class Settings:
     interval: float
     tags: dict[str, str]
     otlp_enabled: bool
+    otlp_only: bool
     code_transmit: bool
     code_frames: int
     code_context_lines: int
@@ -60,6 +61,10 @@ class Settings:
     spool_directory: str | None
     spool_max_bytes: int
     scrub: tuple[str, ...]
+
+    def can_report(self) -> bool:
+        """Return whether there is a place to report to: a service's token, or OTLP only."""
+        return self.otlp_only or self.token is not None
 
 
 def settings(**overrides: Any) -> Settings:
@@ -144,6 +149,7 @@ def _checked(values: Mapping[str, Any]) -> Settings:
         interval=_duration(values, "interval", least=0.1),
         tags=_tags(values),
         otlp_enabled=_flag(values, "otlp.enabled"),
+        otlp_only=_otlp_only(values),
         code_transmit=_flag(values, "computation.code.transmit"),
         code_frames=_count(values, "computation.code.frames"),
         code_context_lines=_count(values, "computation.code.context-lines"),
@@ -258,6 +264,13 @@ def _flag(values: Mapping[str, Any], path: str) -> bool:
     if not isinstance(value, bool):
         raise _wrong(path, value, "true or false")
     return value
+
+
+def _otlp_only(values: Mapping[str, Any]) -> bool:
+    only = _flag(values, "otlp.only")
+    if only and values["otlp.enabled"] is False:
+        raise _wrong("otlp.only", only, "false where daskscope.otlp.enabled is false")
+    return only
 
 
 def _duration(values: Mapping[str, Any], path: str, least: float) -> float:

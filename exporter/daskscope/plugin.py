@@ -17,6 +17,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope.config import Settings
 from daskscope.containment import Contained, contain
+from daskscope.otlp.environment import OTLPEnvironment
 from daskscope.session import ObservationSession
 
 logger = logging.getLogger("daskscope")
@@ -61,6 +62,11 @@ class Plugin(SchedulerPlugin):
         if self._started:
             return
         self._started = True
+        problem = OTLPEnvironment(self.settings).problem()
+        if problem is not None:
+            logger.warning("daskscope: %s, so this cluster is not recorded.", problem)
+            self.failed = problem
+            return
         try:
             self.session = ObservationSession(
                 scheduler,

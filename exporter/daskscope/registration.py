@@ -38,7 +38,8 @@ _errors: dict[str, int] = {}
 _NOTHING_IS_RECORDED = (
     "daskscope: no token is set, so this cluster is not recorded. Make one with `daskscope "
     "token create`, then pass it as register(token=…), or set daskscope.token in Dask's "
-    "configuration or DASK_DASKSCOPE__TOKEN in the environment."
+    "configuration or DASK_DASKSCOPE__TOKEN in the environment. To send OpenTelemetry to a backend "
+    "of yours only, without a service, set daskscope.otlp.only."
 )
 
 _REGISTERED_BEFORE = (
@@ -46,6 +47,8 @@ _REGISTERED_BEFORE = (
     "ignored: {names}. Settings are fixed until the cluster closes; start a new one to "
     "change them. (Opt-outs always apply.)"
 )
+
+_OTLP_ONLY = "sending OTLP only"
 
 _NOT_ON_SCHEDULER = """\
 the scheduler at {address} cannot import daskscope ({reason}). Do one of these:
@@ -61,7 +64,8 @@ the scheduler at {address} cannot import daskscope ({reason}). Do one of these:
 class Registration:
     """The result of a ``register()``.
 
-    ``url`` is the cluster's page; it and ``cluster_id`` are None if nothing was registered.
+    ``cluster_id`` is None if nothing was registered. ``url`` is the cluster's page; None also if
+    the cluster sends OTLP only.
     ``problem`` says what is wrong, or is None. ``settings_of`` names the user whose settings apply,
     if another user registered first. ``not_in_force`` lists settings of this call that were
     ignored, named as in ``daskscope.yaml``.
@@ -75,9 +79,9 @@ class Registration:
 
     def __repr__(self) -> str:
         """Return where to look, and what is wrong."""
-        if self.url is None:
+        if self.cluster_id is None:
             return f"<daskscope: not registered: {self.problem}>"
-        return f"<daskscope: {self.url}{self._notes('; ')}>"
+        return f"<daskscope: {self.url or _OTLP_ONLY}{self._notes('; ')}>"
 
     def __await__(self) -> Generator[None, None, Registration]:
         """Return itself: an asynchronous program awaits it, also where daskscope is off."""
@@ -86,13 +90,13 @@ class Registration:
 
     def _repr_html_(self) -> str:
         """Return the same as a link, for a notebook."""
-        if self.url is None:
+        if self.cluster_id is None:
             return f"<div>daskscope: not registered: {html.escape(self.problem or '')}</div>"
-        link = html.escape(self.url, quote=True)
-        return (
-            f'<div>daskscope: <a href="{link}" target="_blank" rel="noopener">{link}</a>'
-            f"{html.escape(self._notes('; '))}</div>"
-        )
+        where = _OTLP_ONLY
+        if self.url is not None:
+            link = html.escape(self.url, quote=True)
+            where = f'<a href="{link}" target="_blank" rel="noopener">{link}</a>'
+        return f"<div>daskscope: {where}{html.escape(self._notes('; '))}</div>"
 
     def _notes(self, separator: str) -> str:
         notes = [self.problem and f"not delivering yet: {self.problem}"]
@@ -154,7 +158,7 @@ def register(
     if chosen.disabled:
         return Registration(None, None, "daskscope.disabled is true")
     call = _Call(sys._getframe(1))
-    if client is None and chosen.token is None and not _is_there_a_client():
+    if client is None and not chosen.can_report() and not _is_there_a_client():
         return _without_token(call)
     client = current_client(client)
     # With an asynchronous client, a coroutine that returns one: both can be awaited.
@@ -240,7 +244,7 @@ async def _register(
     try:
         await _import_on_scheduler(client)
     except ImportError as error:
-        if chosen.token is None:
+        if not chosen.can_report():
             return _without_token(call)
         if not may_install:
             raise _not_on_scheduler(client, error) from None
@@ -253,9 +257,9 @@ async def _register(
     installed: Installed = await client._run_on_scheduler(put_into, asked(chosen, me))
     if "refused" in installed:
         raise ConfigurationError(installed["refused"])
-    if "url" not in installed and chosen.token is None:
+    if "cluster_id" not in installed and not chosen.can_report():
         return _without_token(call)
-    if "url" not in installed:
+    if "cluster_id" not in installed:
         return Registration(None, None, installed["problem"])
     differing = installed["differing"]
     heed_shutdowns(client, _errors)
@@ -321,7 +325,7 @@ async def set_up(dask_scheduler: Scheduler, **options: Any) -> None:
         return
     if chosen.disabled:
         return
-    if chosen.token is None:
+    if not chosen.can_report():
         logger.warning(_NOTHING_IS_RECORDED)
         return
     # Packages' versions are read from files, and remembered: off the loop.

@@ -35,8 +35,8 @@ from daskscope.observe.workers.cpu import watch_processes
 from daskscope.observe.workers.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.workers.profile import Window
 from daskscope.observe.workers.shutdown_hook import ShutdownHook
-from daskscope.otlp.emitter import Emitter, disabled_by_environment
-from daskscope.otlp.environment import OTLPEnvironment
+from daskscope.otlp.emitter import Emitter
+from daskscope.otlp.environment import OTLPEnvironment, disabled_by_environment
 from daskscope.otlp.traces import sampling
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
@@ -81,6 +81,8 @@ class ObservationSession:
         is_installed: Callable[[], bool],
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
+        destination = OTLPEnvironment(settings)
+        settings = destination.in_force(settings)
         self._scheduler = scheduler
         self._settings = settings
         self._contained = Contained(drops)
@@ -113,7 +115,7 @@ class ObservationSession:
         if settings.otlp_enabled and not disabled_by_environment():
             self._emitter = Emitter(
                 settings,
-                OTLPEnvironment(settings),
+                destination,
                 lambda: self.sender.failures,
                 self._waiting,
                 self.sender.is_well,

@@ -44,7 +44,7 @@ class Sender:
     ``first_answer`` is set once it is known whether the first beat was taken; ``problem`` says
     what is wrong and what to do, or is None while all is well. ``obey`` gets the commands of the
     service's answers, in the thread that sends. What is not taken is handed to ``keeper``, which
-    the owner closes.
+    the owner closes. With ``otlp.only`` it sends nothing, and all is well.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Sender:
         # A plugin that is registered anew on the same scheduler must count on above the last one.
         self._pending = DeliveryQueue(int((_STARTED_AT + time.monotonic()) * 1000), drops)
         spool = Spool(
-            directory(settings.spool_directory),
+            None if settings.otlp_only else directory(settings.spool_directory),
             endpoint=settings.endpoint,
             token=settings.token,
             max_bytes=settings.spool_max_bytes,
@@ -88,6 +88,8 @@ class Sender:
         self._warn_once = WarnOnce()
         self.failures: Counter[str] = Counter()
         self.first_answer = threading.Event()
+        if settings.otlp_only:
+            self.first_answer.set()
         self.problem: str | None = None
         self.url: str | None = None
         self.interval_wanted = 0.0
@@ -96,6 +98,8 @@ class Sender:
 
     def add(self, snapshot: Cleared) -> None:
         """Take in what is to be sent. Never waits for the service."""
+        if self._settings.otlp_only:
+            return
         with self._lock:
             self._pending.add(snapshot)
             self._unheard = True

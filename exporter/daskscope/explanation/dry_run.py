@@ -23,8 +23,8 @@ from daskscope.delivery.queue import DeliveryQueue
 from daskscope.explanation.decode import READERS
 from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
-from daskscope.otlp.emitter import Emitter, disabled_by_environment
-from daskscope.otlp.environment import OTLPEnvironment, Signal
+from daskscope.otlp.emitter import Emitter
+from daskscope.otlp.environment import OTLPEnvironment, Signal, disabled_by_environment
 from daskscope.privacy import Privacy
 from daskscope.scrubbing import SCRUBBED, Scrubber
 
@@ -54,12 +54,15 @@ class DryRun:
         cluster = dataclasses.replace(observed.cluster, tags=settings.tags, prices=settings.prices)
         observed = dataclasses.replace(observed, cluster=cluster)
         cleared = Privacy(settings, refusals, Counter()).clear(observed)
-        pending = DeliveryQueue(0, Counter(observed.drops))
-        pending.add(cleared)
-        # That one holds the code, too, which the service asks for where it lacks it.
-        body = protocol.encode(pending.beat_to_spool(observed.status.at))
-        bodies = {"heartbeat": [_Body(body, len(gzip.compress(body, 5)))]}
-        addresses = {"heartbeat": f"{settings.endpoint}/api/v1/heartbeats"}
+        bodies: dict[str, list[_Body]] = {}
+        addresses: dict[str, str] = {}
+        if not settings.otlp_only:
+            pending = DeliveryQueue(0, Counter(observed.drops))
+            pending.add(cleared)
+            # It holds the code, too, which the service asks for where it lacks it.
+            body = protocol.encode(pending.beat_to_spool(observed.status.at))
+            bodies["heartbeat"] = [_Body(body, len(gzip.compress(body, 5)))]
+            addresses["heartbeat"] = f"{settings.endpoint}/api/v1/heartbeats"
         if settings.otlp_enabled and not disabled_by_environment():
             destination = _Nowhere(settings)
             emitter = Emitter(
@@ -106,7 +109,7 @@ class _Nowhere(OTLPEnvironment):
         super().__init__(settings)
         self.kept: dict[Signal, _KeepingSession] = {}
 
-    def exporter(self, signal: Signal) -> Any:
+    def _made(self, signal: Signal) -> Any:
         session = self.kept[signal] = _KeepingSession()
         return self._over_http(signal, session=session)
 

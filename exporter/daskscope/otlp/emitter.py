@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,8 +114,3 @@ class Emitter:
                 self._drops,
             ),
         )
-
-
-def disabled_by_environment() -> bool:
-    """Return whether ``OTEL_SDK_DISABLED`` says so."""
-    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -8,7 +8,8 @@ Nothing global is set, and nothing but the variables is read: an application's o
 they are.
 
 Without an endpoint it is the daskscope service, over HTTP and with its token. Where some signals
-have one, headers and certificates that are set for all are for those, and not for the service.
+have one, headers and certificates that are set for all are for those, and not for the service. With
+``otlp.only`` a signal without an endpoint is not sent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -85,7 +87,12 @@ class OTLPEnvironment:
         self.sessions: dict[Signal, HttpTransport | GrpcTransport] = {}
 
     def exporter(self, signal: Signal) -> Any:
-        """Return an exporter of the SDK. Raises what the SDK raises."""
+        """Return an exporter of the SDK, or None where a signal is not sent. Raises what the SDK
+        raises.
+        """
+        return self._made(signal) if self.goes_somewhere(signal) else None
+
+    def _made(self, signal: Signal) -> Any:
         if self._goes_over_grpc(signal):
             return self._over_grpc(signal)
         # Whose credentials come from a plug-in has a session of its own.
@@ -111,6 +118,33 @@ class OTLPEnvironment:
     def is_elsewhere(self, signal: Signal) -> bool:
         """Return whether a signal goes to another place than the daskscope service."""
         return self._variable(signal, "ENDPOINT") is not None
+
+    def goes_somewhere(self, signal: Signal) -> bool:
+        """Return whether a signal is sent at all: not to the service with ``otlp.only``."""
+        return self.is_elsewhere(signal) or not self._settings.otlp_only
+
+    def in_force(self, settings: Settings) -> Settings:
+        """Return the settings without what would go nowhere."""
+        return replace(
+            settings,
+            logs_transmit=settings.logs_transmit and self.goes_somewhere("logs"),
+            traces_transmit=settings.traces_transmit and self.goes_somewhere("traces"),
+            # That goes to the service only.
+            profile_transmit=settings.profile_transmit and not settings.otlp_only,
+        )
+
+    def problem(self) -> str | None:
+        """Return why nothing at all is sent, or None."""
+        if not self._settings.otlp_only:
+            return None
+        if disabled_by_environment():
+            return "daskscope.otlp.only is true, and OTEL_SDK_DISABLED turns OTLP off"
+        if any(map(self.goes_somewhere, _OVER_HTTP)):
+            return None
+        return (
+            "daskscope.otlp.only is true, and no OTEL_EXPORTER_OTLP_ENDPOINT is set in the "
+            "scheduler's environment"
+        )
 
     def timeout(self, signal: Signal) -> float:
         """Return how many seconds sending may take, retries included."""
@@ -141,7 +175,7 @@ class OTLPEnvironment:
                 f"{_TEMPORALITY} is {preference!r}; it must be cumulative, delta or lowmemory"
             )
             return ()
-        if kinds and not self.is_elsewhere("metrics"):
+        if kinds and not self.is_elsewhere("metrics") and self.goes_somewhere("metrics"):
             self._warn(
                 f"{_TEMPORALITY} is {preference!r}; the daskscope service still gets "
                 "cumulative totals"
@@ -283,6 +317,11 @@ def _content(path: str | None) -> bytes | None:
         return None
     with open(path, "rb") as file:
         return file.read()
+
+
+def disabled_by_environment() -> bool:
+    """Return whether ``OTEL_SDK_DISABLED`` says so."""
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def positive(variable: str, otherwise: int) -> int:
