@@ -26,7 +26,7 @@ from daskscope.observe.messages.events import RawEvent
 from daskscope.observe.messages.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.observe.tasks.code import MAX_CODE
-from daskscope.observe.tasks.groups import Traced
+from daskscope.observe.tasks.computation import Traced
 from daskscope.observe.workers.call_tree import MAX_SOURCE_LINE
 from daskscope.scrubbing import (
     Scrubber,

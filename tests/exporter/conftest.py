@@ -16,7 +16,7 @@ from distributed.protocol.pickle import dumps
 
 import daskscope
 from daskscope.observe.cluster import calls
-from daskscope.observe.tasks import groups
+from daskscope.observe.tasks import computation
 from daskscope.plugin import NAME
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
@@ -128,7 +128,7 @@ def sends_soon(_clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.fixture
 def loops_never_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is submitted stop as soon as its tasks have ended: it does not go on then."""
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 0)
+    monkeypatch.setattr(computation, "LOOP_PAUSE", 0)
 
 
 @pytest.fixture

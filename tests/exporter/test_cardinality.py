@@ -29,7 +29,8 @@ from daskscope.observe.messages.events import MAX_EVENT_BYTES, MAX_TOPICS
 from daskscope.observe.naming import MAX_PREFIXES
 from daskscope.observe.snapshot import weight
 from daskscope.observe.tasks import code as observed_code
-from daskscope.observe.tasks.groups import MAX_DEPENDENCIES, MAX_GROUPS
+from daskscope.observe.tasks.computation import MAX_GROUPS
+from daskscope.observe.tasks.groups import MAX_DEPENDENCIES
 from daskscope.plugin import Plugin
 from daskscope.privacy import Privacy
 from daskscope.size import size_of

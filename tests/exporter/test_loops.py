@@ -14,7 +14,8 @@ from distributed.client import SourceCode
 from distributed.scheduler import TaskState
 
 from daskscope import protocol
-from daskscope.observe.tasks import computations, graph_matching, groups
+from daskscope.observe.tasks import computation as computation_module
+from daskscope.observe.tasks import computations, graph_matching
 from daskscope.observe.tasks.graph_matching import MAX_BYTES
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
@@ -137,7 +138,7 @@ def test_a_cell_that_was_changed_is_another_computation(
 def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     register(interval="1h")
     observer = observer_of(cluster)
     for number in range(3):
@@ -150,7 +151,7 @@ def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
 
     # Or its last task may be let go of between the two snapshots.
     client.run_on_scheduler(forgotten)
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 0)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 0)
     snapshot = observer.snapshot("beat")
     (last,) = snapshot.computations
     assert (last.id, last.status, last.completed) == (row.id, "finished", 3)
@@ -162,11 +163,11 @@ def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
 def test_a_loop_whose_pause_was_too_long_is_another_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     register(interval="1h")
     for number in range(2):
         client.submit(inc, number, pure=False).result()
-        monkeypatch.setattr(groups, "LOOP_PAUSE", 0)
+        monkeypatch.setattr(computation_module, "LOOP_PAUSE", 0)
 
     rows = observer_of(cluster).snapshot("beat").computations
     assert [(row.status, row.tasks) for row in rows] == [("finished", 1), ("finished", 1)]
@@ -175,7 +176,7 @@ def test_a_loop_whose_pause_was_too_long_is_another_computation(
 def test_a_map_in_batches_is_one_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     register(interval="1h")
     wait(client.map(inc, range(4), batch_size=1, pure=False))
 
@@ -186,7 +187,7 @@ def test_a_map_in_batches_is_one_computation(
 def test_each_call_of_compute_is_a_computation_however_soon_the_next_one_comes(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     register(interval="1h")
     for number in range(3):
         delayed(inc)(number).compute()
@@ -198,7 +199,7 @@ def test_each_call_of_compute_is_a_computation_however_soon_the_next_one_comes(
 def test_nor_does_compute_go_on_with_what_was_submitted_or_the_other_way_round(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     # What is called alike comes from one line, then.
     register(interval="1h", computation__code__transmit=False)
     futures = []
@@ -217,7 +218,7 @@ def test_nor_does_compute_go_on_with_what_was_submitted_or_the_other_way_round(
 def test_lines_that_may_go_on_are_bounded(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     monkeypatch.setattr(computations, "MAX_ENDED", 1)
     # What is called alike comes from one line, then.
     register(interval="1h", computation__code__transmit=False)

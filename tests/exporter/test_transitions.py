@@ -15,7 +15,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope.observe import transitions
 from daskscope.observe.observer import Observer
-from daskscope.observe.tasks import groups
+from daskscope.observe.tasks import computation as computation_module
 from daskscope.observe.tasks.computations import Computations
 from daskscope.plugin import NAME
 from tests.exporter.conftest import Register
@@ -258,7 +258,7 @@ def test_nor_does_one_of_a_loop_whose_last_task_is_still_at_work(
 def test_nor_does_one_of_a_loop_whose_last_task_has_just_ended(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     register(interval="1h")
     observer = observer_of(cluster)
     counted = counted_by(observer, monkeypatch)
@@ -281,7 +281,7 @@ def test_nor_does_one_of_a_loop_whose_last_task_has_just_ended(
 def test_one_of_a_loop_whose_last_task_was_let_go_is_another_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOP_PAUSE", 3600)
+    monkeypatch.setattr(computation_module, "LOOP_PAUSE", 3600)
     register(interval="1h")
     for number in range(2):
         futures = client.map(hold, range(1), [f"let go {number}"], pure=False)

@@ -9,7 +9,7 @@ from dask.delayed import delayed
 from distributed import Client, Event, LocalCluster, wait
 
 import daskscope
-from daskscope.observe.tasks import computations
+from daskscope.observe.tasks import unsent
 from daskscope.plugin import NAME
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
@@ -28,7 +28,7 @@ def test_computations_that_nobody_takes_are_bounded_and_counted(
     register(interval="1h")
     scheduler: Any = cluster.scheduler
     running = scheduler.plugins[NAME].session
-    monkeypatch.setattr(computations, "MAX_WAITING", 3)
+    monkeypatch.setattr(unsent, "MAX_WAITING", 3)
     for number in range(5):
         client.submit(inc, number, pure=False).result()
         client.run_on_scheduler(_count)
@@ -49,7 +49,7 @@ def test_one_that_runs_is_told_with_all_its_groups_however_many_come_after_it(
 ) -> None:
     register(interval="1h")
     scheduler: Any = cluster.scheduler
-    monkeypatch.setattr(computations, "MAX_WAITING", 3)
+    monkeypatch.setattr(unsent, "MAX_WAITING", 3)
     # The first group does not change again: its result is held.
     first = delayed(double)(1)
     held = client.compute([first, delayed(hold)(first, "runs")])
@@ -74,7 +74,7 @@ def test_those_that_never_had_to_run_are_bounded_and_counted_too(
     # Where code is refused, what has another name comes from another line.
     register(interval="1h", computation__code__transmit=False)
     scheduler: Any = cluster.scheduler
-    monkeypatch.setattr(computations, "MAX_WAITING", 3)
+    monkeypatch.setattr(unsent, "MAX_WAITING", 3)
     failed = client.submit(fail, 1)
     wait(failed)
     for number in range(5):
@@ -101,7 +101,7 @@ def test_as_many_go_as_have_the_groups_that_are_too_many(
 ) -> None:
     register(interval="1h")
     scheduler: Any = cluster.scheduler
-    monkeypatch.setattr(computations, "MAX_WAITING", 6)
+    monkeypatch.setattr(unsent, "MAX_WAITING", 6)
     for number in range(5):
         _run(client, number)
     assert scheduler.plugins[NAME].session.observer.rows_wait()
@@ -113,7 +113,7 @@ def test_one_that_had_to_go_and_is_told_after_all_is_told_with_all_its_groups(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(interval="1h")
-    monkeypatch.setattr(computations, "MAX_WAITING", 2)
+    monkeypatch.setattr(unsent, "MAX_WAITING", 2)
     first, second = _run(client, 1)
     _run(client, 2)
     # What is let go has changed. The other group has not.

@@ -9,7 +9,7 @@ from typing import Any
 
 from daskscope.delivery.queue import KEYS
 from daskscope.observe.snapshot import Observed
-from daskscope.observe.tasks.groups import Traced
+from daskscope.observe.tasks.computation import Traced
 
 #: Rows of each kind that are remembered, the latest: as many as go with one beat.
 MAX_ROWS = 40

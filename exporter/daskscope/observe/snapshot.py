@@ -9,7 +9,7 @@ from daskscope import protocol
 from daskscope.observe.errors.failures import RawFailure
 from daskscope.observe.messages.events import RawEvent
 from daskscope.observe.messages.logs import LogRecord
-from daskscope.observe.tasks.groups import Traced
+from daskscope.observe.tasks.computation import Traced
 from daskscope.observe.tasks.prefixes import PrefixRow
 from daskscope.observe.workers.metrics import Measured
 from daskscope.observe.workers.workers import WorkerTotals

@@ -29,7 +29,7 @@ from opentelemetry.util.types import AttributeValue
 from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained
-from daskscope.observe.tasks.groups import Traced
+from daskscope.observe.tasks.computation import Traced
 from daskscope.observe.tasks.runs import TaskSample
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation
 from daskscope.otlp.environment import SCOPE

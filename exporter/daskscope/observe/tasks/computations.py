@@ -1,21 +1,14 @@
 """Computations and their task groups, counted from the scheduler's own transitions.
 
-A computation is what one call to compute, persist or submit set going. Dask's own ``Computation``
+A computation is what one call to compute, persist or submit started; docs/architecture.md says
+when a graph joins one, and why a computation that has ended stays ended. Dask's own ``Computation``
 joins whatever is submitted while anything runs, and its task groups vanish with their last task, so
-both are kept here: a graph opens a computation, or joins the running one of the same client from
-the same lines of code (see :mod:`.graph_intake`); its tasks' transitions are counted under it until
-the last one is gone.
-
-What has ended stays ended: results that are lost with workers later, and tasks that run once more
-for it, change neither its status nor its end. Only who has a failed task retried has its
-computation go on.
-
-Over 400 lines: joining, counting and ending a computation change the same records, in one order.
+both are counted here, until Dask has forgotten the last task.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -25,20 +18,17 @@ from dask.utils import key_split
 from distributed.metrics import time
 from distributed.scheduler import TaskState
 
-from daskscope import protocol
-from daskscope.containment import contain, each_guarded, guarded
+from daskscope.containment import contain, guarded
 from daskscope.observe.naming import Naming
+from daskscope.observe.tasks.computation import ACTIVE, Computation
 from daskscope.observe.tasks.group_index import GroupIndex
-from daskscope.observe.tasks.groups import ACTIVE, Computation, Group, Traced
+from daskscope.observe.tasks.groups import Group
 from daskscope.observe.tasks.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.tasks.runs import Run
+from daskscope.observe.tasks.unsent import Taken, Unsent
 
 #: Computations that may wait to be sent until there is no waiting for the next beat.
 MANY = 1_000
-
-#: Groups that wait where nobody takes them, each some 2 KB; beyond it the oldest computations that
-#: do not run go, and are counted.
-MAX_WAITING = 10_000
 
 #: Lines of code whose last computation may go on though its tasks have ended; beyond it, the one
 #: that ended first does not.
@@ -101,8 +91,7 @@ class Computations:
         self._arrived: dict[Hashable, Computation] = {}
         # Likewise, those whose tasks have ended, and that may go on.
         self._ended: dict[Hashable, Computation] = {}
-        self._changed: deque[Computation] = deque()
-        self._changed_groups = 0
+        self._unsent = Unsent(drops, self._never_began)
 
     def arrived(self, computation: Computation) -> None:
         """Add one whose first graph arrives now."""
@@ -110,20 +99,16 @@ class Computations:
 
     def ended(self, computation: Computation) -> None:
         """Add one that has ended without a task."""
-        if self._changed_groups >= MAX_WAITING:
-            self._make_room()
-        self._changed.append(computation)
+        self._unsent.add(computation)
 
     def settle(self, tasks: Iterable[TaskState]) -> None:
-        """How ``tasks`` ended stays as it is: when they run again, it is under another."""
+        """Forget how ``tasks`` ended: they are about to run again, in another computation."""
         for task in tasks:
             self._ends.pop(task.key, None)
 
     def joined_from(self, line: Hashable, *, submitted: bool) -> Computation | None:
-        """Return the one that a graph from that line joins: it runs, or what is ``submitted`` has
-        it go on.
-
-        To be called when all transitions until now are counted.
+        """Return the computation that a graph from that line joins: it runs, or a ``submitted``
+        graph continues it. All transitions must have been counted.
         """
         running = self._joinable.get(line)
         if running is not None or not submitted:
@@ -132,10 +117,8 @@ class Computations:
         return ended if ended is not None and ended.may_go_on(time()) else None
 
     def last_from(self, line: Hashable) -> Computation | None:
-        """Return the last one by what is counted of another thread by now: it has arrived, or ran,
-        or had ended.
-        """
-        # In this order, in which it goes from one to the next.
+        """Return the last computation of that line, while another thread may be counting."""
+        # In the order in which a computation moves from one to the next.
         return self._arrived.get(line) or self._joinable.get(line) or self._ended.get(line)
 
     def count(
@@ -170,7 +153,7 @@ class Computations:
                 states[start] -= 1
                 states[finish] += 1
                 if not group.changed:
-                    self._note_change(group)
+                    self._unsent.note(group)
                 if finish in ACTIVE:
                     if start not in ACTIVE:
                         self._begins(key, group)
@@ -216,7 +199,7 @@ class Computations:
             if group is not None:
                 group.computation.lost_runs += 1
                 lost[group.computation.id] += 1
-                self._note_change(group)
+                self._unsent.note(group)
         return dict(lost)
 
     def computation_of(self, task: TaskState) -> str | None:
@@ -231,7 +214,7 @@ class Computations:
             computation.let_go += computation.active
             computation.active = 0
             self._rest(computation, now, given_up=True)
-            self._note_any_change(computation)
+            self._unsent.note_any(computation)
         self._stop_ended(lambda _: True)
         self.users_running.clear()
         self._arrived.clear()
@@ -244,82 +227,22 @@ class Computations:
 
     def waiting(self) -> int:
         """Return how many computations have changed since they were sent."""
-        return len(self._changed)
+        return len(self._unsent)
 
-    def changed(
-        self, most: int, *, any_row: bool
-    ) -> tuple[list[protocol.Computation], list[protocol.TaskGroup], dict[str, Traced]]:
-        """Return rows that have changed since they were sent, those that wait longest first.
+    def changed(self, most: int, *, any_row: bool) -> Taken:
+        """Return rows that have changed since they were sent, those that wait longest first, and
+        what to trace of these computations, by their ids.
 
-        And what to trace of these computations, by their ids.
         A computation goes with all its groups that have changed. At most the work of ``most`` rows
         of groups, each some 10 µs; but with ``any_row`` there is always one computation.
         """
         now = time()
         self._stop_ended(lambda computation: not computation.may_go_on(now))
-        computations: list[protocol.Computation] = []
-        rows: list[protocol.TaskGroup] = []
-        traced: dict[str, Traced] = {}
-        cost = 0
-        while self._changed:
-            computation = self._changed[0]
-            # The row of a computation adds up its groups, a fourth of the work of their rows.
-            cost += 1 + len(computation.changed) + len(computation.groups) // 4
-            if cost > most and (computations or not any_row):
-                break
-            rows.extend(each_guarded(self._drops, Group.row, self._take_oldest()))
-            row = guarded(self._drops, None, computation.row)
-            if row is None:
-                continue
-            # No task is on its way from one state to the next now.
-            computation.over = computation.over or row.status != "running"
-            computations.append(row)
-            if computation.trace_id is not None:
-                taken = traced[computation.id] = computation.take_traced()
-                cost += len(taken.samples)
-        return computations, rows, traced
+        return self._unsent.take(most, any_row=any_row)
 
-    def _note_change(self, group: Group) -> None:
-        if not group.changed:
-            group.changed = True
-            computation = group.computation
-            if not computation.changed:
-                if self._changed_groups >= MAX_WAITING:
-                    self._make_room()
-                self._changed.append(computation)
-            computation.changed.append(group)
-            self._changed_groups += 1
-            if computation.dropped:
-                # Those of its groups that change no more have not been sent, either.
-                computation.dropped = False
-                for other in computation.groups.values():
-                    self._note_change(other)
-
-    def _make_room(self) -> None:
-        # One that runs stays: those of its groups that have ended would not be sent again. Two of
-        # these are looked at for each that comes, so that what runs does not fill all there is.
-        running = 0
-        while self._changed_groups >= MAX_WAITING and running < 2:
-            computation = self._changed[0]
-            if computation.runs:
-                self._changed.rotate(-1)
-                running += 1
-            else:
-                self._take_oldest()
-                computation.dropped = True
-                self._drops["computation"] += 1
-
-    def _take_oldest(self) -> list[Group]:
-        """Take out the one that waits longest. Return its groups that have changed."""
-        computation = self._changed.popleft()
-        if not computation.runs and computation.ended_at is None:
-            computation.stop()
-            self._arrived.pop(computation.line, None)
-        changed, computation.changed = computation.changed, []
-        self._changed_groups -= len(changed)
-        for group in changed:
-            group.changed = False
-        return changed
+    def _never_began(self, computation: Computation) -> None:
+        computation.stop()
+        self._arrived.pop(computation.line, None)
 
     def _set_going(self, computation: Computation) -> None:
         computation.stopped_at = None
@@ -361,10 +284,7 @@ class Computations:
             computation.stop()
             computation.over = True
             if not computation.dropped:
-                self._note_any_change(computation)
-
-    def _note_any_change(self, computation: Computation) -> None:
-        self._note_change(next(iter(computation.groups.values())))
+                self._unsent.note_any(computation)
 
     def _erred(self, key: Key, start: str, group: Group, details: Mapping[str, Any]) -> bool:
         """Count a task that erred. Return False if that was counted before."""
@@ -442,7 +362,7 @@ class Computations:
         group.computation.tasks += count
         group.computation.over = False
         group.states["released"] += count
-        self._note_change(group)
+        self._unsent.note(group)
 
     def _totals_of(self, key: Key) -> PrefixTotals:
         task = self._find(key)

@@ -12,11 +12,12 @@ from distributed.scheduler import TaskState
 from daskscope import protocol
 from daskscope.containment import guarded
 from daskscope.observe.naming import Naming
+from daskscope.observe.tasks.computation import Computation
 from daskscope.observe.tasks.computations import Computations
 from daskscope.observe.tasks.graph_matching import Loops, NewTasks, new_of, to_run
 from daskscope.observe.tasks.graphs import Graph
 from daskscope.observe.tasks.group_index import GroupIndex, SharedGroup, is_single
-from daskscope.observe.tasks.groups import Computation, Group
+from daskscope.observe.tasks.groups import Group
 from daskscope.observe.tasks.prefixes import Prefixes
 from daskscope.observe.tasks.trace_context import TraceContext, caller_of, carried_by
 

@@ -16,9 +16,10 @@ from distributed.scheduler import TaskGroup as DaskTaskGroup
 from distributed.scheduler import TaskState
 
 from daskscope.observe.naming import kind_of
+from daskscope.observe.tasks.computation import Computation
 from daskscope.observe.tasks.graphs import Graph
 from daskscope.observe.tasks.group_index import GroupIndex
-from daskscope.observe.tasks.groups import Computation, Group
+from daskscope.observe.tasks.groups import Group
 
 #: Lines of code whose last graph is remembered; beyond it all are looked at anew.
 MAX_LOOPS = 100
