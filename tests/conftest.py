@@ -10,7 +10,7 @@ from typing import Any
 import dask
 import pytest
 
-from tests import durations
+from tests import durations, light_passwords
 from tests.groups import group_of
 
 # A nanny starts its worker as a copy of a process that has imported Dask, which takes a second of a
@@ -111,6 +111,12 @@ def _state_in_a_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _light_passwords() -> None:
+    """Spend little on passwords. ``tests/service/test_users.py`` tests the product's hashes."""
+    light_passwords.use()
 
 
 @pytest.fixture(scope="session", autouse=True)

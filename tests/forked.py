@@ -1,8 +1,8 @@
 """Runs ``daskscope`` commands in forked copies of a process that has imported the service.
 
 A start takes 1.4 to 2.1 s of a core, most of it imports; that of a copy 0.4 to 0.5 s, and from the
-first line of :func:`daskscope_service.cli.main.main` on it is the same. There is one such process
-for each that runs tests, and it ends with that.
+first line of :func:`daskscope_service.cli.main.main` on it is the same, but for passwords' hashes.
+There is one such process for each that runs tests, and it ends with that.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def _server() -> socket.socket:
 def _serve() -> tuple[dict[str, Any], list[int]] | None:
     """Fork for each request. Return it in the copy, and None once nobody asks any more."""
     import daskscope_service.application  # noqa: F401
+    from tests import light_passwords
 
+    light_passwords.use()
     requests = socket.socket(fileno=os.dup(0))
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
