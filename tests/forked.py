@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import select
@@ -128,6 +129,9 @@ def _serve() -> tuple[dict[str, Any], list[int]] | None:
     from tests import light_passwords
 
     light_passwords.use()
+    # A collection of a copy would touch, and so copy, the memory of all that is imported.
+    gc.collect()
+    gc.freeze()
     requests = socket.socket(fileno=os.dup(0))
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
