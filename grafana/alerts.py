@@ -63,7 +63,7 @@ class Rule:
             "title": self.title,
             "condition": "firing",
             "for": f"{self.minutes}m",
-            # A cluster of which nothing is known is not in trouble: cluster-silent sees to that.
+            # A cluster without data is not in trouble: the alert cluster-silent covers it.
             "noDataState": "OK",
             "execErrState": "Error",
             "dashboardUid": self.board.uid,

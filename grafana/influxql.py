@@ -153,7 +153,7 @@ def grown(metric: Metric, *by: str, title: str, where: str = "") -> Query:
 
 
 def heard(metric: Metric, *by: str, title: str) -> Query:
-    """Return rows of how often a gauge was reported in the last minutes; of who is silent, 0."""
+    """Return rows of how often a gauge was reported in the last minutes; 0 for silent clusters."""
     _check(by, metric.attributes + names.RESOURCE_ATTRIBUTES, metric.name)
     tags = _tags(*by)
     steps = (

@@ -48,9 +48,9 @@ Since = str | timedelta | datetime | date | None
 
 #: Seconds: to connect, and to wait for an answer.
 TIMEOUT = (5.0, 60.0)
-#: Seconds after which an answer that drips in is given up.
+#: Seconds after which an answer that arrives too slowly is given up.
 OVERDUE = 300.0
-#: The longest answer that is taken in, in bytes: a report of a cluster may be large.
+#: The longest answer that is read, in bytes: a report of a cluster may be large.
 MAX_ANSWER = 256 << 20
 
 #: Rows asked for at once.

@@ -65,7 +65,7 @@ class Gpu(TypedDict, total=False):
 
 
 class Mismatch(TypedDict):
-    """A package of which not all in a cluster have the same version.
+    """A package whose version is not the same everywhere in a cluster.
 
     ``workers`` and ``clients`` count those that have each version: ``none`` where it is missing.
     """

@@ -1,13 +1,13 @@
-"""What the service's HTTP API answers: the contract with those who ask.
+"""What the service's HTTP API answers: the contract with its clients.
 
 The service makes its answers, and its OpenAPI document, of these types; ``daskscope.list_clusters``
 and the others return them. Standard library only.
 
 On the wire a time is text, ISO 8601 in UTC; in Python it is an aware datetime. The fields that are
 times are called ``at`` or ``…_at``, and no others are. Durations are seconds, sizes bytes. None
-says that something was not measured, or not sent. Fields may be added, so pass over those that you
-do not know. What is kept as a cluster sent it, its environment for one, may lack some.
-What is kept encrypted, by a key that the service lacks, is None; ``unreadable`` says so, by field.
+says that something was not measured, or not sent. Fields may be added: ignore those that you do not
+know. Objects that are stored as a cluster sent them, such as its environment, may lack some fields.
+A text that is encrypted with a key that the service lacks is None; ``unreadable`` names the field.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Cluster(api_rows.Cluster, api_rows.Status):
     ``first_seen_at`` and ``last_seen_at`` are by the service's clock, all other times by the
     scheduler's; ``status_at`` is when it had these workers, tasks and so on. ``worker_seconds`` is
     by state: busy, idle, paused. ``idle_seconds`` is None while it works, ``held_by`` counts what
-    there is to keep it for. ``busy_by`` says in words what it is at, so why neither its
-    ``idle_timeout`` nor a policy closes it: empty while it is idle, None from an older plugin,
+    there is to keep it for. ``busy_by`` says in words what work keeps it from being
+    closed by its ``idle_timeout`` or a policy: empty while it is idle, None from an older plugin,
     which does not look for all of it. ``drops`` counts what the plugin had to leave out, by kind.
     ``failures`` counts exceptions. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
     Costs are estimates by ``prices``: its own, or where it has none, its workspace's.
-    ``settings`` are those that decide what is told of it; empty from an older plugin.
+    ``settings`` are those that decide what it reports; empty from an older plugin.
     """
 
     status: Literal["running", "stopped", "lost", "ended"]
@@ -241,9 +241,9 @@ class ClusterDetail(Cluster, _Explained):
 
 
 class CodeFrameDetail(CodeFrame, _Encrypted):
-    """A frame with the lines around it, the first of which is number ``first_line`` of the file.
+    """A frame with the lines around it; the first has the number ``first_line`` in the file.
 
-    They are None where they are not kept.
+    They are None if they are not stored.
     """
 
     text: str | None
@@ -387,9 +387,9 @@ class Event(api_rows.Event, _Encrypted):
 class LogRecord(_Encrypted):
     """A log record, as OpenTelemetry has it. ``body`` and ``attributes`` may be ``unreadable``.
 
-    ``level`` is what ``severity``, its number, is called, "" where it is 0: not told. ``user`` and
-    ``cluster_name`` are the cluster's, None where no heartbeat told of it; ``cluster`` is "" where
-    the record named none.
+    ``level`` is the name of the number ``severity``, "" for 0: not given. ``user`` and
+    ``cluster_name`` are the cluster's, None if no heartbeat reported it; ``cluster`` is "" if the
+    record named none.
     """
 
     cluster: str
@@ -418,9 +418,9 @@ class Profile(api_rows.Profile):
 class Usage(TypedDict):
     """What one user's clusters came to in one week, from Monday in UTC.
 
-    ``up_seconds`` is how long clusters were up, ``thread_seconds`` threads times time, of which
-    ``idle_seconds`` without a task. Costs are estimates in the currency of ``prices``; clusters of
-    other prices are another item, and so are those without, and those that have the workspace's.
+    ``up_seconds`` is how long clusters were up, ``thread_seconds`` threads times time;
+    ``idle_seconds`` is the part of it without a task. Costs are estimates in the currency of
+    ``prices``. Clusters with other prices, with none, and with the workspace's are separate items.
     """
 
     user: str
@@ -515,9 +515,9 @@ class PolicyDecision(TypedDict):
 
 
 class NotificationTarget(TypedDict):
-    """Whom notifications go to, by a ``service`` such as ``slack``. Its address is not told.
+    """A receiver of notifications, by a ``service`` such as ``slack``. Its address is never shown.
 
-    ``failure`` says why the last message was not taken, None where it was.
+    ``failure`` says why the last message was not accepted, None if it was.
     """
 
     id: str
@@ -603,7 +603,7 @@ class Token(TypedDict):
 
 
 class NewToken(Token):
-    """A token that was just made. ``token`` is what a program shows; it is told only this once."""
+    """A token that was just made. ``token`` is the secret for programs; it is shown only now."""
 
     token: str
 
@@ -615,7 +615,7 @@ class Revoked(TypedDict):
 
 
 class Workspace(TypedDict):
-    """A workspace, and what who asks is there."""
+    """A workspace, and the role in it of the user who asks."""
 
     id: str
     role: MemberRole
@@ -643,7 +643,7 @@ class Invitation(TypedDict):
 
 
 class NewInvitation(TypedDict):
-    """An invitation that was just made. ``url`` is the link to give away, told only this once."""
+    """An invitation that was just made. ``url`` is the link to pass on; it is shown only now."""
 
     id: str
     name: str

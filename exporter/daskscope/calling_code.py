@@ -32,8 +32,7 @@ from daskscope.containment import Contained
 
 #: Places that are remembered, each with the code of its frames; beyond it all are read again.
 MAX_PLACES = 100
-#: Functions of which it is remembered whether Dask is to leave them out; beyond it all are looked
-#: at again.
+#: Functions that are remembered with whether Dask ignores them; beyond it all are looked up again.
 MAX_FUNCTIONS = 500
 #: Bytes of a file that is read: nobody has written a longer one by hand.
 MAX_FILE = 8 << 20
@@ -153,7 +152,7 @@ class _Ignored:
         # Copies, or a change in place would not be seen.
         self.modules = copy(modules)
         self.files = copy(files)
-        # As Dask makes them of its settings, each of which is a list.
+        # As Dask compiles them from its settings, which are lists.
         self._of_module = re.compile("|".join(f"(?:{module})" for module in modules) or r"(?!)")
         either = "|".join(files)
         self._of_file = re.compile(

@@ -28,7 +28,7 @@ NAME = "daskscope"
 
 @dataclass(frozen=True, slots=True)
 class Registrant:
-    """Who registered: the user and host of the client, or of the scheduler with a preload."""
+    """The user and host of the client that registered or, with a preload, of the scheduler."""
 
     user: str
     host: str

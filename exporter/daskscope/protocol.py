@@ -119,10 +119,10 @@ SecondsBy = Annotated[dict[Name, Seconds], Entries(MAX_ENTRIES)]
 
 Phase = Literal["start", "beat", "stop"]
 
-#: What became of a computation. ``lost`` is not among them: only the service can tell, by silence.
+#: What became of a computation. Only the service sets ``lost``: when the cluster fell silent.
 ComputationStatus = Literal["running", "finished", "erred", "cancelled"]
 
-#: Where a shutdown stands: told to whoever watches, given up because work came, closing, or failed.
+#: Where a shutdown stands. ``announced``: clients were notified; ``called off``: work arrived.
 ShutdownState = Literal["announced", "called off", "closing", "failed"]
 
 
@@ -147,7 +147,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A package of which not all in a cluster have the same version.
+    """A package whose version is not the same everywhere in a cluster.
 
     ``workers`` and ``clients`` count those that have each version: ``none`` where it is missing.
     """
@@ -163,12 +163,12 @@ class Cluster:
     """Who and what: all that does not change by the minute.
 
     ``kind`` says how it was started, for example ``LocalCluster`` or ``dask scheduler``.
-    ``user`` is who registered it first or, with a preload, who runs the scheduler; ``host`` is the
+    ``user`` registered it first or, with a preload, runs the scheduler; ``host`` is the
     scheduler's, whoever registered.
-    ``deployment`` says what the environment tells of where it runs: names such as ``slurm.job.id``,
-    ``k8s.pod.name``, ``gateway.cluster.name``. ``prices`` are None where none are set.
+    ``deployment`` holds what the environment says about where it runs: names such as
+    ``slurm.job.id``, ``k8s.pod.name``, ``gateway.cluster.name``. ``prices``: None if none are set.
     ``idle_timeout`` is the user's own setting, after which the cluster closes itself. ``settings``
-    are those that decide what is told of the cluster, and how often, as texts. ``in_client`` says
+    are those that decide what the cluster reports, and how often, as texts. ``in_client`` says
     whether the scheduler runs in the process of the client that started it, as a LocalCluster's
     does: it ends with that process.
     """
@@ -243,8 +243,8 @@ class Status:
 
     ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, by its prices,
     and the share of it that idle threads have in all threads' time; None without prices. ``gpu`` is
-    None where no worker reports one. ``mismatches`` are packages of which the scheduler, workers
-    and clients that are connected now do not all have the same version.
+    None where no worker reports one. ``mismatches`` are packages whose versions differ between
+    the scheduler, its workers and the clients that are connected now.
     """
 
     at: Timestamp
@@ -384,8 +384,8 @@ def tasks_done(
       result was lost since. Of one that has finished, so was what erred.
 
     The fewer of these is the number, unless two things come together: some tasks ran again, and
-    others never will, for what they need erred and Dask has forgotten them. Those cannot be told
-    from released ones. Of groups nobody tells what was cancelled, so it is the same with that.
+    others never will, because a task that they need erred and Dask has forgotten it. They look like
+    released ones. Dask does not report cancelled tasks by group, so they look the same there.
     """
     memory, erred_now = states.get("memory", 0), states.get("erred", 0)
     if status == "finished":
@@ -444,7 +444,7 @@ class Activity:
     ``compress``, ``decompress``, ``executor``, ``running`` (of tasks that have not ended),
     ``other``, ``failed`` and ``cancelled``. The prefix ``""`` holds what belongs to none: ``idle``
     (no task was assigned to the thread), ``paused``, ``transfer`` (its task waited for data) and
-    ``unattributed`` (it waited for anything else, or its worker was lost before it told). All rows
+    ``unattributed`` (it waited for anything else, or its worker was lost unreported). All rows
     together add up to threads times time.
     """
 

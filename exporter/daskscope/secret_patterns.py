@@ -128,7 +128,7 @@ _IN_A_STRING = rf"""{_BARE} {_STATE} {_WORD}{{4,300}}+ (?: [()] {_WORD}{{1,300}}
     (?= \\n | \\?["'] | ; | & | [ ]\w{{1,30}}= )"""
 
 _BASE64 = "[A-Za-z0-9+/]"
-# Of a key in PEM, of which the beginning may have been cut off, a line.
+# A line of a key in PEM, whose beginning may have been cut off.
 _PEM_LINE = rf"""[^\S\n]{{0,40}}["']?{_BASE64}{{%s}}={{0,2}}(?:\\n)?["']?[^\S\n]{{0,4}}"""
 
 # Tokens that are made to be recognised: how they begin, what follows, and whose they are.

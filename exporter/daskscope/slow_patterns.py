@@ -82,7 +82,7 @@ def _by_text(pattern: str) -> str | None:
 def _sequence(
     items: Sequence[Any], follow: frozenset[str], fold: bool, *, last: bool = False
 ) -> _Seen:
-    """Look at items in a row, of which ``follow`` may come behind; nothing does if ``last``."""
+    """Look at items in a row. ``follow`` may come behind them; nothing does if ``last``."""
     first, empty, ways, is_long = follow, True, 1.0, False
     for item in reversed(items):
         seen = _item(item, first, fold, last=last)

@@ -32,7 +32,7 @@ PAUSE, MOST = 0.4, 0.005
 LONGEST_PAUSE = 5.0
 
 
-#: Of which ``ru_maxrss`` counts so many bytes: kilobytes, but on macOS.
+#: The unit of ``ru_maxrss``, in bytes: kilobytes, except on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -40,8 +40,8 @@ class WorkerProcess(WorkerPlugin):
     """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
     and the most memory that the process has had, in bytes.
 
-    The seconds are those of the process and of all that it has started and not let go of. The calls
-    are those of :data:`CALLS`, such as a method of an actor.
+    The seconds are those of the process and its child processes, running or ended. The calls are
+    those of :data:`CALLS`, such as a method of an actor.
     """
 
     def setup(self, worker: Worker) -> None:

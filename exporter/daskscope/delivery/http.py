@@ -25,7 +25,7 @@ from requests.utils import get_environ_proxies, select_proxy
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-#: The longest answer that is taken in, in bytes. Those of a service are far shorter.
+#: The longest answer that is read, in bytes. A service's answers are far shorter.
 MAX_ANSWER = 4 << 20
 
 #: The longest pause that the other side may ask for, in seconds.
@@ -44,8 +44,8 @@ class Session(requests.Session):
     """
 
     def __init__(self, overdue: float, max_answer: int = MAX_ANSWER) -> None:
-        """A request is overdue after so many seconds: more than it takes to connect and to be
-        answered, each of which has its own timeout. ``max_answer`` is in bytes.
+        """A request is overdue after so many seconds: more than its timeouts for connecting and
+        for the answer together. ``max_answer`` is in bytes.
         """
         self._overdue = overdue
         self._max_answer = max_answer

@@ -162,7 +162,7 @@ class Sender:
             self.keeper.keep()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._session.close()
 
     def _deliver_all(self) -> bool:

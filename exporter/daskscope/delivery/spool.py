@@ -366,11 +366,11 @@ def _lock_on_windows(descriptor: int) -> None:
         os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-def _let_go_in_a_copy() -> None:
+def _release_after_fork() -> None:
     # A process that was forked holds the locks, too: nobody could deliver while it lives.
     for spool in tuple(_spools):
         spool.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_a_copy)
+    os.register_at_fork(after_in_child=_release_after_fork)

@@ -37,7 +37,7 @@ from daskscope.names import OTHER
 from daskscope.observe.operations import WORDS
 from daskscope.protocol import MAX_NAME
 
-#: The name of tasks of which nothing but the user's own key is known.
+#: The name of tasks that have nothing but a key of the user's own.
 OWN_KEY = "(own key)"
 
 #: Names that metrics keep apart; the rest is counted as ``other``.
@@ -115,8 +115,8 @@ class Naming:
     def known(self, prefix: str) -> str:
         """Return what the metrics call the tasks of ``prefix``, one of Dask's.
 
-        For numbers that Dask keeps by prefix, where no task is at hand. There is a stand-in for
-        prefixes of which :meth:`prefix` has met no task, and of those whose tasks go by several
+        For numbers that Dask keeps by prefix, without a task to look at. A placeholder stands for
+        prefixes without a task that :meth:`prefix` has seen, and for those whose tasks have several
         names.
         """
         name = self._names.get(prefix[:MAX_NAME])

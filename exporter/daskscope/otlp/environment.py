@@ -161,7 +161,7 @@ class OTLPEnvironment:
         return TIMEOUT
 
     def increments(self) -> Kinds:
-        """Return of which kinds of metrics increments are wanted instead of totals."""
+        """Return the kinds of metrics that are to be sent as increments instead of totals."""
         buckets = self._environment.get(_AGGREGATION) or "explicit_bucket_histogram"
         if buckets.strip().lower() != "explicit_bucket_histogram":
             self._warn(
@@ -347,10 +347,10 @@ def positive(variable: str, otherwise: int) -> int:
 
 
 class Who(Resource):
-    """Who speaks: the attributes of DESIGN's contract and what ``OTEL_*`` variables add.
+    """The sender: the attributes that daskscope sets and those that ``OTEL_*`` variables add.
 
-    Providers keep theirs for good, but a cluster may be called something else once its manager has
-    told of it: what is sent from then on goes by :attr:`name`.
+    OpenTelemetry's providers never change theirs, but a cluster may get another name once its
+    manager has reported one: from then on it is sent under :attr:`name`.
     """
 
     def __init__(self, cluster: protocol.Cluster, scrubber: Scrubber) -> None:

@@ -33,7 +33,7 @@ SETTLING_PATIENCE = 120.0
 MAX_UNDER_WAY = 10
 MAX_KNOWN = 1_000
 
-#: Who asks for a shutdown when the settings do.
+#: The name in ``requested_by`` when the settings ask for a shutdown.
 SETTINGS = "idle.timeout"
 
 

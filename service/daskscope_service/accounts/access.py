@@ -108,10 +108,10 @@ def require_recently(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]
 
 
 def require_role(least: Role) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let an API view that changes something run only for who is ``least``, or more, in a session.
+    """Let an API view that changes something run only for sessions of the role ``least`` or higher.
 
-    Of tokens, only those of scope ``admin`` do, for what their user may do, or an owner where they
-    are no user's. ``flask.g.actor`` says who it is.
+    A token needs the scope ``admin``: it may do what its user may do or, if it belongs to no user,
+    what an owner may. ``flask.g.actor`` is the actor's name in the audit log.
     """
     return _checked("admin", least)
 
@@ -135,7 +135,7 @@ def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRet
 
 
 def as_user(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
-    """As :func:`signed_in`, but for users alone: not for who came with a link or a token."""
+    """As :func:`signed_in`, but for users only: not for sign-ins with a link or a token."""
 
     @functools.wraps(view)
     def checked(*args: P.args, **kwargs: P.kwargs) -> ResponseReturnValue:
@@ -154,9 +154,9 @@ def as_user(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRetur
 def acting_as(
     least: Role,
 ) -> Callable[[Callable[P, ResponseReturnValue]], Callable[P, ResponseReturnValue]]:
-    """As :func:`signed_in`, but only for who is ``least``, or more, in the workspace.
+    """As :func:`signed_in`, but only for the role ``least`` or higher in the workspace.
 
-    ``flask.g.actor`` says who it is.
+    ``flask.g.actor`` is the actor's name in the audit log.
     """
 
     def decorate(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
@@ -311,10 +311,10 @@ def _workspace_for(scope: str, least: Role | None, *, recently: bool = False) ->
 
 
 def _role_of(token: tokens.Token) -> str:
-    """Return as what a token of scope ``admin`` acts: as the user whose it is."""
+    """Return the role in which a token of scope ``admin`` acts: its user's."""
     if token.user is None:
         return "owner"
-    # It is revoked when they leave the workspace: who has no role any more just did.
+    # It is revoked when its user leaves the workspace: a user without a role has just left.
     return users.roles_of(services().engine, token.user).get(token.workspace, "viewer")
 
 

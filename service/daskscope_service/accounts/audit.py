@@ -52,7 +52,7 @@ Action = Literal[
     "report made",
 ]
 
-#: Who acts where no one has signed in: someone with the command line and the database.
+#: The actor where nobody has signed in: someone with the command line and the database.
 OPERATOR = "command line"
 
 

@@ -1,4 +1,4 @@
-"""Who asks for something, and the tokens that they may make: none that can do more than they."""
+"""The user or token behind a request, and the tokens that it may make: none with more rights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NotOwn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, in ``workspace`` and from ``address``.
+    """The user or token behind a request in ``workspace``, from ``address``.
 
     ``name`` is theirs, for people and the audit log. ``user`` is the id of the user, or of the one
     whose token it is; None for who came with a link or with a token that is no user's.

@@ -58,7 +58,7 @@ class NoToken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a program gets that wants to log in: ``code`` is its secret, ``user_code`` is not."""
+    """The answer to a program that wants to log in. ``code`` is secret, ``user_code`` is not."""
 
     code: str
     user_code: str
@@ -66,7 +66,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user sees who is asked: a program on ``host`` wants a token of ``scopes``."""
+    """What is shown to the user: a program on ``host`` asks for a token of ``scopes``."""
 
     user_code: str
     host: str
@@ -116,7 +116,7 @@ def shown(user_code: str) -> str:
 
 
 def find(engine: Engine, user_code: str) -> Asked | None:
-    """Return who asks with this code, in capitals or not; None if no one waits for an answer."""
+    """Return the login with this code, in any case; None if none waits for an answer."""
     with engine.connect() as connection:
         return _waiting(connection, user_code)
 

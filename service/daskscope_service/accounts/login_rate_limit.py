@@ -89,7 +89,7 @@ def withdraw(engine: Engine, attempt: Attempt) -> None:
 
 
 def network(address: str) -> str:
-    """Return what stands for ``address``: of IPv6 its network, all of which one person has."""
+    """Return ``address``, or with IPv6 its network, because one person has all of it."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

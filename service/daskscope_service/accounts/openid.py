@@ -65,7 +65,7 @@ class Provider:
     def address(self, *, state: str, nonce: str, verifier: str, again: bool = False) -> str:
         """Return the page of the provider to send the browser to.
 
-        ``again``: it asks who they are, also someone who is signed in there.
+        ``again``: it asks for proof of identity even if the user is signed in there.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Provider:
     def _discovered(self) -> dict[str, Any]:
         if self._is_known():
             return self._document
-        with self._fetching:  # one at a time; who has waited finds what it found, or the pause
+        with self._fetching:  # one at a time; the others then find its result, or the pause
             if self._is_known():
                 return self._document
             document = self._ask(

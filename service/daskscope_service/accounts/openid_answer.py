@@ -13,7 +13,7 @@ class OpenIDError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who the provider says it was: ``subject`` is theirs for ever, all else may change."""
+    """The person that the provider names: ``subject`` never changes, everything else may."""
 
     subject: str
     email: str | None

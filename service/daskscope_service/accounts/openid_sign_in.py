@@ -32,7 +32,7 @@ SECONDS = 15 * 60.0
 FROM_ADDRESS = 30
 
 
-#: Who acts, in the audit log, where the provider's word counts.
+#: The actor in the audit log of what the provider decides.
 _ACTOR = "OpenID Connect"
 
 
@@ -67,8 +67,8 @@ def begin(
 ) -> Begun:
     """Send a browser at ``address`` to the provider; it wants to go to ``target`` afterwards.
 
-    With ``user_id``, a user who is signed in connects their account with the provider's. ``again``:
-    the provider shall ask them who they are, though they are signed in there.
+    With ``user_id``, that signed-in user connects their account with the provider's. ``again``: the
+    provider asks for proof of identity even if the user is signed in there.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def begin(
             )
         )
     try:
-        # Only now: the provider may take its time, and who has used their places up asks nothing.
+        # Only now: the provider may be slow, and an address without a place left does not ask it.
         url = provider.address(state=state, nonce=nonce, verifier=verifier, again=again)
     except OpenIDError:
         with writing(engine) as connection:  # it is not theirs that the provider does not answer
@@ -125,7 +125,7 @@ def finish(
     address: str,
     agent: str = "",
 ) -> Returned:
-    """Start a session for who the provider says it was. ``user_id``: who is signed in meanwhile.
+    """Start a session for the person that the provider names. ``user_id`` is signed in here now.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def finish(
         raise
     is_invited = members.find(engine, members.code_in(attempt.target)) is not None
     try:
-        # Two transactions: who is let in no more loses their role all the same.
+        # Two transactions: a user whose sign-in is refused still loses the role.
         with writing(engine) as connection:
             user_id = _user_of(
                 connection, provider, settings, person, attempt.user, is_invited, address
@@ -274,7 +274,7 @@ def _make_user(connection: Connection, provider: Provider, person: Person, addre
     name = name or f"{person.subject[:100]} ({host})"
     taken = users.by_name(connection, name, user.c.made_in)
     if taken is not None and taken.made_in is not None and person.email_verified:
-        # By whoever opened an invitation to that name, which must not keep out whose it is.
+        # Someone opened an invitation to that name; that must not keep its owner out.
         name = f"{name} ({host})"
     elif taken is not None:
         raise NotLetIn(

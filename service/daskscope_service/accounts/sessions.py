@@ -1,8 +1,8 @@
 """Sessions: what a browser has after sign-in.
 
-Known to the browser as a random id in a cookie, and to the database as that id's hash. A session
-sees one workspace at a time. What it may do there is asked anew at each request: a user who is
-disabled, removed or taken out of the workspace, and a token that is revoked, opens nothing more.
+The browser has a random id in a cookie, the database has that id's hash. A session sees one
+workspace at a time. Each request reads anew what it may do there: a session ends to be of use when
+its user is disabled, removed or no longer a member of the workspace, or its token is revoked.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Session:
 
     @property
     def who(self) -> str:
-        """Who acts in it, for the audit log."""
+        """The actor's name in the audit log."""
         return self.user_name or (f"token {self.token}" if self.token else "link")
 
 

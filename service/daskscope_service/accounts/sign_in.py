@@ -62,7 +62,7 @@ def by_password(
 ) -> str | None:
     """Start a session with a user's name and password; None if they do not belong together.
 
-    It takes as long where there is no such user. Who is in no workspace accepts the ``invitation``
+    It takes as long if there is no such user. A user without a workspace accepts the ``invitation``
     of this code.
 
     Raises

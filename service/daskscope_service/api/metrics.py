@@ -1,6 +1,6 @@
 """``/metrics``: what the service reports of itself, in the format of Prometheus.
 
-It is for who runs the service: it names all workspaces, so no token of a workspace opens it.
+It is for the operator of the service: it names all workspaces, so no token of a workspace opens it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OTHER = "other"
 
 @blueprint.get("/metrics")
 def get_metrics() -> Response:
-    """Tell all that is counted to who has the secret of the settings."""
+    """Answer with all metrics, if the request has the secret of the settings."""
     settings: Settings = current_app.config["SETTINGS"]
     if not settings.metrics_token:
         raise Problem(

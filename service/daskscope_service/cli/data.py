@@ -149,7 +149,7 @@ def export(
 
 @contextmanager
 def _writing_to(directory: str) -> Iterator[None]:
-    # A disk that is full, a folder that is a file. Who closes a pipe wants no more.
+    # A disk that is full, a folder that is a file. A closed pipe wants no more data.
     try:
         yield
     except OSError as error:

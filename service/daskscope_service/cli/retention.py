@@ -1,4 +1,4 @@
-"""``daskscope retention``: for how long what is kept, in each workspace."""
+"""``daskscope retention``: how long each workspace keeps each kind of data."""
 
 from __future__ import annotations
 

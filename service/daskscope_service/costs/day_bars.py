@@ -33,9 +33,9 @@ class Columns:
 
 
 def columns(days: Sequence[Spent], last: int) -> Columns | None:
-    """Return a column for each of ``days``, of which ``last`` is the last: None for nothing at all.
+    """Return a column for each of ``days``, up to the day ``last``; None if nothing was used.
 
-    In the currency that most was spent in.
+    They are in the currency with the largest sum.
     """
     spent = total(days).cost
     currency = max(spent, key=lambda name: spent[name], default=None)

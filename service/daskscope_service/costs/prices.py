@@ -18,8 +18,8 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import price as table
 from daskscope_service.web.fields import Currency, Unfit, is_fit
 
-#: What can have a price: that of which the service knows the hours. Those of workers, of memory and
-#: of GPUs only the cluster knows, which adds them up by its own settings.
+#: What can have a price here: the service knows its hours. Only the cluster knows those of workers,
+#: memory and GPUs, and it adds them up by its own settings.
 PRICED = ("thread", "cluster")
 
 #: The most that an hour of something may cost.

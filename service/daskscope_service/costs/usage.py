@@ -39,8 +39,8 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
 
     Out of what each cluster came to, whatever sums are kept.
     """
-    # What is kept is the sum since a cluster's start. On its first day that is the day's own; on a
-    # later one, what it was before is taken off. Most clusters have no later one.
+    # A row holds the sum since the cluster's start. On its first day that is the day's sum; on a
+    # later day the sum of the day before is subtracted. Most clusters have only one day.
     end = first + periods * days
     before, older, earlier = (usage.alias(name) for name in ("before", "older", "earlier"))
     goes_on = usage.c.started_at < usage.c.day * _DAY

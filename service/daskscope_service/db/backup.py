@@ -130,7 +130,7 @@ def _check_revision(file: Path, backup: Path) -> None:
 def _check_unused(file: Path) -> None:
     try:
         with closing(sqlite3.connect(file, timeout=1, isolation_level=None)) as connection:
-            # Only who has it alone can leave the mode with a log beside the file.
+            # Leaving the mode with a log beside the file needs the database alone.
             connection.execute("PRAGMA journal_mode=DELETE").fetchone()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:

@@ -53,7 +53,7 @@ TABLES: tuple[Table, ...] = (
     schema.cluster,
 )
 
-#: Users that are named to who asks for one that is not there.
+#: Users whose names an error shows when the one asked for is not there.
 _USERS_TOLD = 20
 
 
@@ -135,7 +135,7 @@ class Whose:
 def some_of(engine: Engine, whose: Whose) -> bool:
     """Tell whether there is any row of ``whose``."""
     with engine.connect() as connection:
-        # Who has a row of which more is to be known has a computation, too.
+        # A user with rows in the other tables has a computation, too.
         return any(
             connection.execute(keys(whose, table).limit(1)).first() is not None for table in TABLES
         )

@@ -149,7 +149,7 @@ def writing_again(engine: Engine, work: Callable[[Connection], T]) -> T:
 
 @contextmanager
 def alone(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes, of which there is one at a time, whatever the processes."""
+    """A transaction that writes, one at a time in all processes."""
     with writing(engine) as connection:  # on SQLite, this waits for the write lock
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_ALONE_LOCK)))

@@ -1,11 +1,11 @@
 """Where points are written, and how the two tables that hold them are read as one.
 
-SQLite keeps rows in the order of their key. A point goes to the end of its series, so of thousands
-of series that report at once each would have a page of its own written, of 4 KiB for 24 bytes. So
-points are gathered in ``recent_point``, of which many series share a page, and move on into
-``point`` when there are many, a few series at a time and several points of each.
+SQLite stores rows in the order of their key. A point belongs at the end of its series: if thousands
+of series report at once, each point would write a page of its own, 4 KiB for 24 bytes. So points
+are collected in ``recent_point``, where many series share a page. When there are many, they move to
+``point``, a few series at a time and several points of each.
 
-PostgreSQL keeps rows in the order in which they come; there, they are written to ``point`` at once.
+PostgreSQL stores rows in the order in which they arrive: they are written to ``point`` directly.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ token = Table(
     Column("revoked_at", Float),
     Column("last_used_at", Float),
     Column("made_by", String),  # None: made before this was kept
-    Column("user", String),  # whose it is: goes when the user does. None: no one's
+    Column("user", String),  # removed with that user. None: no user's
     Index("token_by_workspace", "workspace", "created_at"),
     Index("token_by_user", "user"),
 )
@@ -182,7 +182,7 @@ device_login = Table(
     Column("answer", String),  # "allowed" or "denied"
     Column("answered_by", String),
     Column("workspace", String),
-    Column("user", String),  # None: answered by who came with a link
+    Column("user", String),  # None: answered by someone with a link
     UniqueConstraint("user_code"),
     Index("device_login_by_address", "address", "expires_at"),
     Index("device_login_by_expiry", "expires_at"),

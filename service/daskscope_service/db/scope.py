@@ -1,4 +1,4 @@
-"""Who reads, and which rows of a list: what every read function takes."""
+"""The reader, and the rows of a list to read: what every query function takes."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def first_page(
 
 
 def cut(items: list[Item], limit: int, at: str, id: str) -> Page:
-    """Return the first ``limit`` of ``items``, of which one more was asked for."""
+    """Return the first ``limit`` of ``items``; the query asked for one more."""
     if len(items) <= limit:
         return Page(items, None)
     return Page(items[:limit], _position(items[limit - 1], at, id, None))

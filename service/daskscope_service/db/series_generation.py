@@ -1,7 +1,7 @@
-"""Ids of series are remembered by processes that write points; so none is ever given twice.
+"""Processes that write points remember the ids of series, so no id is ever used twice.
 
-Each removal of series begins a new generation. Who writes points with ids of an earlier one looks
-first whether they are still there.
+Each removal of series begins a new generation. A process that writes points with ids of an earlier
+generation first checks that they are still there.
 """
 
 from __future__ import annotations

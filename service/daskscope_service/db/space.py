@@ -1,6 +1,6 @@
-"""Room that removed rows leave behind: SQLite keeps it in its file, until it is asked to let go.
+"""Gives space that removed rows left in SQLite's file back to the system.
 
-PostgreSQL's own autovacuum has it used again; there is nothing to do.
+PostgreSQL's own autovacuum makes such space usable again; there is nothing to do.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What is kept, written to files."""
+"""Writes the stored data to files."""

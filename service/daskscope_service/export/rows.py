@@ -1,8 +1,8 @@
-"""Reads what is kept, table by table, for a file: in parts, so that any amount fits into memory.
+"""Reads the stored data, table by table, for a file: in parts, so that any amount fits into memory.
 
-Each part is a query of its own, by the table's key: one that lasts for all of it would keep SQLite
-from emptying its log, and PostgreSQL from tidying up. So what changes meanwhile may be as before or
-after; what is there all the time is read once.
+Each part is a query of its own, by the table's key: one query for everything would keep SQLite
+from emptying its log, and PostgreSQL from vacuuming. So a row that changes meanwhile may be old or
+new; a row that stays is read once.
 """
 
 from __future__ import annotations

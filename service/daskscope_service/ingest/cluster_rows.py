@@ -83,7 +83,7 @@ class UsageDue:
     """Makes a cluster's row of ``usage`` when it is due. May be used from any thread.
 
     It is with the first beat that this process sees of the cluster on a day, with the last one, and
-    in between as often as makes a difference to who looks at hours and costs.
+    in between whenever hours and costs have changed noticeably.
     """
 
     def __init__(self) -> None:

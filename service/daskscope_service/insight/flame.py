@@ -86,9 +86,7 @@ def fits(profile: Profile) -> bool:
 
 
 def merge(profiles: Sequence[Profile]) -> Merged:
-    """Return ``profiles``, all of which fit, as one tree. Equal functions below equal callers are
-    one.
-    """
+    """Return valid ``profiles`` as one tree. Equal functions below equal callers are one."""
     top = Call("all threads at work", "")
     all_calls: list[list[Call]] = []
     weights: list[float] = []
@@ -190,7 +188,7 @@ def seconds_matching(call: Call, text: str) -> float:
 
 
 def own_seconds_by_origin(call: Call) -> dict[Origin, float]:
-    """Return the seconds in ``call`` by whose code ran itself, not by who called it."""
+    """Return the seconds in ``call`` by the code that ran itself, not by its callers."""
     found: dict[Origin, float] = {"yours": 0.0, "library": 0.0, "dask": 0.0, "python": 0.0}
     stack = [call]
     while stack:

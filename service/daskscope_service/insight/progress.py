@@ -37,8 +37,8 @@ def done_in(group: Row, computation: Row) -> int:
 
 
 def results_lost(counted: Row, done: int) -> int:
-    """Return how many results had gone when they were needed, so that their tasks ran again, or
-    have to. ``counted`` is a computation or a group, of which so many tasks are ``done``.
+    """Return how many results were missing when they were needed, so that their tasks ran again, or
+    have to. ``counted`` is a computation or a group with so many ``done`` tasks.
     """
     completed: int = counted["completed"]
     return max(completed - done, 0)

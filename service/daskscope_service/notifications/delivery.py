@@ -73,7 +73,7 @@ class _Guard:
         host = address[0] if isinstance(address, tuple) else ""
         self.inner = self.inner or not is_public(host)
         internet = one.family in (socket.AF_INET, socket.AF_INET6)
-        # A name would be resolved once more, to who knows what.
+        # A name would be resolved once more, perhaps to another address.
         if not internet or not is_allowed(host, self._networks):
             raise ConnectionRefusedError("an address that notifications may not use")
 

@@ -24,7 +24,7 @@ _SILENT_WITHIN = 86400.0
 def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) -> None:
     """Write down what has happened in ``workspace``; what is there already stays as it is.
 
-    ``listens``: the service is up for long enough to know who is silent.
+    ``listens``: the service has run long enough to know which clusters are silent.
     """
     with engine.connect() as connection:
         found = _over_budget(connection, workspace)

@@ -1,4 +1,4 @@
-"""Reports for programs: the same files as the pages give, for who shows a token."""
+"""Reports for programs with a token: the same files as from the pages."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class UnknownTimeZone(ValueError):
 class Policy:
     """What is done about clusters that are idle for ``after`` seconds.
 
-    It means the clusters of ``users`` (patterns, of which one must fit; none: everyone) that have
+    It applies to the clusters of ``users`` (one of the patterns must fit; none: everyone) that have
     all of ``tags`` (patterns by tag). It works from ``begins`` to ``ends``, ``HH:MM`` in
     ``time_zone``, over midnight where the end is the earlier one; all day where they are None.
     """

@@ -19,7 +19,7 @@ MOST_DECISIONS = 20
 def policies_in(connection: Connection, workspace: str) -> list[Item]:
     """Return the policies of a workspace, by name."""
     rows = connection.execute(select_in(workspace, policy).order_by(policy.c.name, policy.c.id))
-    # SQLAlchemy's own kind of text, as keys, is none to who makes JSON of it.
+    # msgspec does not accept SQLAlchemy's own kind of text as keys.
     return [{str(key): value for key, value in row.items() if key != "workspace"}
             for row in rows.mappings()]  # fmt: skip
 

@@ -32,8 +32,8 @@ class Mark:
 class ChartAnnotations:
     """Marks in the order of time.
 
-    ``numbers`` counts what they are of, by kind: equal failures of one computation are one, with
-    two marks. ``cut`` names the kinds of which there were more.
+    ``numbers`` counts by kind what is marked: equal failures of one computation count once and have
+    two marks. ``cut`` names the kinds that had more.
     """
 
     items: list[Mark]

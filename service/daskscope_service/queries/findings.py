@@ -64,7 +64,7 @@ def _add(
 
 
 def as_item(one: Finding) -> Item:
-    """Return a finding as it is answered, but for whose it is."""
+    """Return a finding as the API answers it, without its subject."""
     item = asdict(one)
     del item["clause"]
     return item | {"sentence": one.sentence}

@@ -106,7 +106,7 @@ def clusters_in_question(scope: Scope) -> list[Item]:
 
 
 def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str]:
-    """Return those of ``fingerprints`` of which there is a failure last seen before then."""
+    """Return those ``fingerprints`` that have a failure last seen before then."""
     found: set[str] = set()
     for first in range(0, len(fingerprints), _LOOKS):
         some = fingerprints[first : first + _LOOKS]

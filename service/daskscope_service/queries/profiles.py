@@ -34,7 +34,7 @@ class Profiles:
 
 
 def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILES) -> Profiles:
-    """Return the profiles of which any part was in the time asked for, ``most`` at most."""
+    """Return profiles that overlap the time asked for, at most ``most``."""
     query = scope.select(profile)
     at, id, of = profile.c.started_at, profile.c.id, profile.c.cluster
     if selection.user is not None:

@@ -37,7 +37,7 @@ from daskscope_service.retention.removal import keys_of
 
 _DAY = 86_400.0
 
-#: Rows, and days of a cluster, that are counted at most; and rows of which the size is looked at.
+#: Rows, and days of a cluster, that are counted at most; and rows whose size is measured.
 MOST_COUNTED = 1_000
 _MEASURED = 8
 

@@ -1,4 +1,4 @@
-"""Settings, retention: for how long the workspace keeps what, and what goes next."""
+"""Settings, retention: how long the workspace keeps each kind, and which data goes next."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row:
 @blueprint.get("/settings/retention")
 @signed_in
 def retention() -> ResponseReturnValue:
-    """Show for how long what is kept, and what goes next."""
+    """Show how long each kind of data is kept, and which data is removed next."""
     own = policy.periods_set(services().engine, g.workspace)
     return _page({kind: _EVER if days is None else str(days) for kind, days in own.items()})
 

@@ -63,7 +63,7 @@ class _Connection:
 
 
 class Connections:
-    """The connections of this process to ``port``, of which there may be ``places``.
+    """The connections of this process to ``port``, at most ``places``.
 
     ``idle``: seconds after which one that carries no request is closed.
     """
@@ -151,7 +151,7 @@ class Connections:
                 yield inode
         if len(known) <= self._places * _FULL:
             return
-        # Nobody loses anything but the time to connect again. Who has most of them is asked first.
+        # A client loses only the time to connect again. The address that has most comes first.
         of_address = Counter(connection.address for connection in known.values())
         crowd = sorted(
             unused, key=lambda inode: (-of_address[known[inode].address], known[inode].since)

@@ -42,7 +42,7 @@ _MOST_WAITING = 2000
 #: Where no body is expected, and every answer is wanted at once.
 _ALIVE, _READY = "/healthz", "/readyz"
 
-#: What takes turns: an address, or a network of IPv6, all of which one person has.
+#: What takes turns: an address, or a network of IPv6, because one person has all of it.
 _who = lru_cache(maxsize=4096)(network)
 
 

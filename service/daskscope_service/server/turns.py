@@ -1,4 +1,4 @@
-"""Who may be here, and whose turn it is: a few addresses never take the places of all others."""
+"""Places and turns, shared among addresses: a few of them never take those of all others."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Wish:
 def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
     """Ask for a shutdown; return its id, and whether it is a new one.
 
-    Who asks twice, for example because the answer was lost, asks once.
+    Asking twice, for example because the answer was lost, has no further effect.
 
     Raises
     ------

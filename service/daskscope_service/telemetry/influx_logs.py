@@ -1,7 +1,7 @@
 """Log records out of the InfluxDB that a collector writes to.
 
-There they are all one measurement. Some attributes are tags, for who asks by them; those and all
-others together are the record's, but for the resource's.
+All log records share one measurement. Attributes used for filtering are tags, the others are JSON;
+resource attributes are excluded.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 All workspaces write into one database. There a point, a span and a log record name a workspace: the
 setting ``daskscope.workspace`` of the cluster. A cluster without the setting is ``default`` there,
-whatever its token's workspace: heartbeats, which came with a token, say whose it is.
+whatever its token's workspace; its heartbeats, which came with a token, say where it belongs.
 """
 
 from __future__ import annotations

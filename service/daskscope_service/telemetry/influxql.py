@@ -1,4 +1,4 @@
-"""InfluxQL: the language that InfluxDB 1 and 2 both answer, and who asks in it."""
+"""InfluxQL, the query language that both InfluxDB 1 and 2 understand, and a client for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InfluxQL:
                 'pip install "daskscope[influxdb]"'
             ) from None
         timeout = (_CONNECT_SECONDS * 1000, _ANSWER_SECONDS * 1000)
-        # Who asks by InfluxQL names a database and no organisation.
+        # An InfluxQL query names a database and no organisation.
         self._client = InfluxDBClient(url, token, org="-", timeout=timeout)
         self._headers = {"Authorization": f"Token {token}"} if token else {}
 
@@ -73,7 +73,7 @@ class InfluxQL:
                 _return_http_data_only=True,
             )
         except ApiException as error:
-            # What it says may name databases and users: that is for who runs the service.
+            # The answer may name databases and users: only the operator may see it.
             logger.warning("InfluxDB answered with %s: %s", error.status, error.body)
             raise Unavailable(f"it answers with status {error.status}") from None
         except HTTPError as error:

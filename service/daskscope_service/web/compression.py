@@ -1,7 +1,7 @@
 """Compresses pages and what they fetch on their way to browsers.
 
-Not what may not be kept (``no-store``): that holds secrets, and a compressed size says something
-of what it is made of. Nor the API's answers, of which each representation has an ETag of its own.
+Two kinds of answers are not compressed: those that may not be stored (``no-store``), because their
+size could reveal the secrets in them, and the API's, whose every representation has its own ETag.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LEAST = 1000
 
 
 def install(app: Flask) -> None:
-    """Compress what ``app`` answers to who takes gzip."""
+    """Compress the answers of ``app`` for clients that accept gzip."""
     app.after_request(_compress)
 
 

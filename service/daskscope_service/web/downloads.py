@@ -60,7 +60,7 @@ def make_columns(*parts: str | Columns, of: type | None = None, without: str = "
 
 
 def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts: str) -> Response:
-    """Return the answer that is the file ``parts[0]-workspace-…``, of which each row is a line.
+    """Return the rows as a file ``parts[0]-workspace-…``, one line each.
 
     Text that a spreadsheet would take for a formula begins with an apostrophe.
     """

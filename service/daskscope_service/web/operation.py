@@ -77,7 +77,7 @@ def answers(
     Fields that ``kind`` does not have are left out; numbers of seconds since the Unix epoch become
     times. Of the query only ``parameters`` are let through. With a type ``body``, the view gets the
     request's body as the argument of that name. It is answered with the first of ``statuses``,
-    unless the view returns a pair, of which the second is the status. A read has an ETag.
+    unless the view returns a pair of value and status. A read has an ETag.
 
     Raises
     ------

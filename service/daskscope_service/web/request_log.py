@@ -1,7 +1,7 @@
 """Gives each request an id, and when it is answered, a line in the log and a place in the counts.
 
-Told of a request are its route, never its address, which may hold a secret; how it was answered and
-how long that took; who asked, by address and by the readable id of a token.
+The line has the request's route (never its address, which may hold a secret), status and duration,
+the client's address, and the readable id of its token.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Forwarded:
         return answer
 
     def apply(self, environ: WSGIEnvironment) -> None:
-        """Change what ``environ`` says of who asks, and how."""
+        """Put the client's own address, scheme and host into ``environ``."""
         if self._networks and self._is_proxy(environ.get("REMOTE_ADDR", "")):
             self._believe(environ)
         else:

@@ -35,7 +35,7 @@ _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
 class Cluster:
-    """Makes rows of one cluster, whose it is by ``user``.
+    """Makes the rows of one cluster, which belongs to ``user``.
 
     ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``,
     ``worked`` as of :class:`.Idle`.

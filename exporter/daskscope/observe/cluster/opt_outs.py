@@ -12,10 +12,10 @@ from dataclasses import replace
 from daskscope.config import Settings
 from daskscope.observe.cluster.users import OF_A_TASK
 
-#: Clients that refuse something and are kept apart; beyond it, what the first ones refuse is
-#: refused for all.
+#: Clients whose opt-outs are stored one by one; beyond it, the opt-outs of the first ones count
+#: for all.
 MAX_CLIENTS = 10_000
-#: Computations of which it is known whose they are; what others may hold is refused for all.
+#: Computations whose client is known; for the others, one client's opt-out counts for all.
 MAX_COMPUTATIONS = 10_000
 
 #: What a client can refuse, by the names of the settings.
@@ -34,7 +34,7 @@ def refused_by(settings: Settings) -> frozenset[str]:
 
 
 class OptOuts:
-    """Told on the event loop, asked in any thread."""
+    """What clients refuse. Changed on the event loop, read in any thread."""
 
     def __init__(self, drops: Counter[str]) -> None:
         self._drops = drops

@@ -53,7 +53,7 @@ class Others:
         self._before = since if caught_up else None
 
     def at_work(self) -> str | None:
-        """Return in words who is at work, None if nobody says so."""
+        """Return in words which other plugin reports work; None if none does."""
         tasks = self._frisky_tasks()
         if tasks:
             return f"Frisky, a scheduler of its own, holds {tasks} tasks"

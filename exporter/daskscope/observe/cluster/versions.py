@@ -59,7 +59,7 @@ class Versions:
         self._found = None
 
     def mismatches(self) -> tuple[Mismatch, ...]:
-        """Return the packages of which not all have the same version.
+        """Return the packages whose version is not the same everywhere.
 
         As for Dask, what only runs tasks, such as numpy, may be missing or differ on the scheduler.
         On the event loop: they are compared only after someone has come or gone.

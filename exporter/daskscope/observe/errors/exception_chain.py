@@ -223,7 +223,7 @@ def _cause(raised: _Raised, direct: bool) -> Cause:
     if not (isinstance(kind, type) and issubclass(kind, _Stand)):
         raise ValueError("it is made by no class")
     name = kind.__name__.rpartition(".")[2][:MAX_NAME]
-    if not name.lstrip("_")[:1].isupper():  # a function makes it, of which nothing may be sent
+    if not name.lstrip("_")[:1].isupper():  # a function makes it, and its name may not be sent
         name = "Exception"
     message = f"{name}(…)"
     if _shows_arguments(kind.module, kind.__name__):

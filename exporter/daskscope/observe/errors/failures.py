@@ -32,7 +32,7 @@ MAX_TYPES = 50
 #: Failures that have made room and whose counts are remembered.
 MAX_COUNTED = 5_000
 
-#: Tasks that raised last, of which it is known what failed; of others only their number is known.
+#: The last tasks that raised, each with its failure; earlier ones are only counted.
 MAX_RAISED = 10_000
 
 _FRAME = re.compile(
@@ -136,7 +136,7 @@ class Failures:
             self._characters += failure.characters()
         self._failures[key] = failure
         while len(self._failures) > MAX_FAILURES or self._characters > MAX_CHARACTERS:
-            self._let_go_of_oldest()
+            self._drop_oldest()
         failure.count += 1
         failure.retried += retried
         failure.last_at = now
@@ -167,7 +167,7 @@ class Failures:
                 failure.retried += 1
                 self._changed[failure] = None
 
-    def _let_go_of_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         key = next(iter(self._failures))
         failure = self._failures.pop(key)
         self._characters -= failure.characters()

@@ -48,6 +48,7 @@ class Computation:
         "blamed",
         "blames",
         "caller",
+        "cancelled",
         "changed",
         "dropped",
         "ended_at",
@@ -56,7 +57,6 @@ class Computation:
         "groups",
         "handed_on",
         "id",
-        "let_go",
         "line",
         "lost_runs",
         "over",
@@ -135,7 +135,7 @@ class Computation:
         #: Runs that ended with their workers.
         self.lost_runs = 0
         # Tasks that were given up while they still had something to do: cancelled ones.
-        self.let_go = 0
+        self.cancelled = 0
         # Whether it has ended: what becomes of its tasks from now on changes nothing but their
         # states. Retries by hand, and what a loop goes on to submit, open it again.
         self.over = False
@@ -215,7 +215,7 @@ class Computation:
     def ends_unbegun(self, *, cancelled: bool) -> None:
         """Note that Dask could make no task of its graph, or was to make none any more."""
         self.stopped_at = self.started_at
-        self.stuck, self.let_go = (0, 1) if cancelled else (1, 0)
+        self.stuck, self.cancelled = (0, 1) if cancelled else (1, 0)
 
     @property
     def status(self) -> protocol.ComputationStatus:
@@ -224,7 +224,7 @@ class Computation:
             return "running"
         if self.stuck:
             return "erred"
-        return "cancelled" if self.let_go else "finished"
+        return "cancelled" if self.cancelled else "finished"
 
     def take_traced(self) -> Traced:
         """Return what to trace of it. The samples are handed out once, when it has ended."""
@@ -258,7 +258,7 @@ class Computation:
             completed=completed,
             erred=erred,
             retried=retried,
-            cancelled=self.let_go,
+            cancelled=self.cancelled,
             states={state: count for state, count in states.items() if count},
             seconds=dict(seconds),
             frames=self.frames,

@@ -52,8 +52,8 @@ PUT_BACK: Mapping[str, Any] = MappingProxyType({})
 #: Dask may have forgotten both when they are counted.
 BLAME = "daskscope blame"
 
-# Why a task that has an end may yet be at work again: it raised, what it needs did, it was let go.
-_RAISED, _BLAMED, _LET_GO = "raised", "blamed", "let go"
+# Why a task that has ended may work again: it raised, a task it needs did, or it was cancelled.
+_RAISED, _BLAMED, _CANCELLED = "raised", "blamed", "cancelled"
 
 
 class Computations:
@@ -211,7 +211,7 @@ class Computations:
         """The scheduler dropped all its tasks (restart, close): what runs is cancelled."""
         now = time()
         for computation in list(self._running):
-            computation.let_go += computation.active
+            computation.cancelled += computation.active
             computation.active = 0
             self._rest(computation, now, given_up=True)
             self._unsent.note_any(computation)
@@ -301,9 +301,9 @@ class Computations:
             guarded(self._drops, None, group.failed, details, totals)
         if group.computation.over:
             return True
-        if self._ends.get(key) == _LET_GO:
+        if self._ends.get(key) == _CANCELLED:
             # What waits is released before it errs.
-            group.computation.let_go -= 1
+            group.computation.cancelled -= 1
         self._ends[key] = _RAISED if raised else _BLAMED
         if not raised:
             group.computation.blame(details.get(BLAME))
@@ -314,7 +314,7 @@ class Computations:
         """Count a task that has something to do from now on."""
         computation = group.computation
         end = self._ends.get(key) if self._ends else None
-        retried = end is not None and end != _LET_GO
+        retried = end is not None and end != _CANCELLED
         # Else its result was lost, or is needed after all, and the computation has ended.
         if retried or not computation.over:
             if end is not None:
@@ -322,12 +322,12 @@ class Computations:
             if retried:
                 computation.stuck -= 1
                 if end == _RAISED:
-                    group.forgiven()
+                    group.retried_by_hand()
                     self._runs_again(key)
                 else:
                     computation.blamed -= 1
             elif end is not None:
-                computation.let_go -= 1
+                computation.cancelled -= 1
             if not computation.runs:
                 self._set_going(computation)
         if not computation.active:
@@ -345,8 +345,8 @@ class Computations:
         """Count a task that had something to do until now, and is ``finish`` now."""
         computation.active -= 1
         if finish in GONE and not computation.over:
-            computation.let_go += 1
-            self._ends[key] = _LET_GO
+            computation.cancelled += 1
+            self._ends[key] = _CANCELLED
         if computation.active:
             return
         user = computation.user

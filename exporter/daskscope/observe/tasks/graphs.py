@@ -25,8 +25,8 @@ MAX_CHARACTERS = 1_000
 # sends a graph as a whole (compute, persist, get) says 60 s.
 _OF_SUBMIT = "100 ms"
 
-#: Told elsewhere (a span's names, the trace), and meant for programs.
-_NOT_TOLD = frozenset({"span", ANNOTATION, STATE, CARRIED, CARRIED_STATE, "baggage"})
+#: Annotations that are reported elsewhere (a span's names, the trace) or meant for programs.
+_NOT_REPORTED = frozenset({"span", ANNOTATION, STATE, CARRIED, CARRIED_STATE, "baggage"})
 
 
 class Graph(NamedTuple):
@@ -81,7 +81,7 @@ def _texts(annotations: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(name: str, value: Any) -> str | None:
-    if name in _NOT_TOLD:
+    if name in _NOT_REPORTED:
         return None
     if isinstance(value, list | tuple | set | frozenset):
         return _joined(map(_plain, value))

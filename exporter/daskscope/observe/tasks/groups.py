@@ -138,7 +138,7 @@ class Group:
         totals.retried += 1
         self._raised("retried", details, totals)
 
-    def forgiven(self) -> None:
+    def retried_by_hand(self) -> None:
         """A run that was counted as :meth:`failed` is repeated, for someone asked for it."""
         self.erred -= 1
         self.retried += 1

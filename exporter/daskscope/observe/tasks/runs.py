@@ -1,9 +1,8 @@
 """Runs of tasks: what Dask reports of each, and the few of a task group that become spans.
 
-What is kept of each run until it is counted is memory that the event loop does not get back at
-once. And what is made of it there costs several times what it does in a loop of its own, for Dask's
-code has filled the processor's caches. So of a run that ended well, as most do, what is read is
-kept as it came.
+Anything stored for a run until it is counted takes memory, and computing on the event loop costs
+several times what it does in a thread's own loop, because Dask's code has filled the processor's
+caches. So the hook stores what it reads of a successful run, like most, without converting it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
         utilization, used = metrics.get("gpu_utilization"), metrics.get("gpu_memory_used")
         limit = metrics.get("gpu-memory-total")
         if utilization is None or used is None:
-            # Dask has reported it in two forms, of which there may be both.
+            # Dask has reported it in two forms, and there may be both.
             older: dict[str, Any] | None = metrics.get("gpu")
             if utilization is None and not older:
                 continue

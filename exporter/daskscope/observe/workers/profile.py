@@ -139,7 +139,7 @@ class Profiles:
             self._started_at, self._started = now, clock.monotonic()
             self._length = min(2 * self._length, self._interval)
             if leaving is not None:
-                # What is being read is let go of soon.
+                # Do not wait long for windows that are being read.
                 self._ends = clock.monotonic() + LEAVING_DEADLINE
         window = Window(
             started_at,

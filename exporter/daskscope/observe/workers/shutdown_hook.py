@@ -1,4 +1,4 @@
-"""Workers that are about to be closed or restarted, for who wants to ask them something before.
+"""Workers that are about to be closed or restarted, so that they can be asked something before.
 
 Dask has no hook for that: plugins hear of workers that have left, and a cluster that is closed
 closes its workers first. But it asks the scheduler before; so the handlers of these requests are

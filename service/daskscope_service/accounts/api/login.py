@@ -27,7 +27,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class LoginRequest(TypedDict, total=False):
-    """Who wants a token: a program on ``host``.
+    """A program on ``host`` that wants a token.
 
     ``scope`` is of ingest, read and admin, with spaces between; the first two if it is missing.
     """

@@ -1,4 +1,4 @@
-"""Tokens over the API: made, listed and revoked by who is signed in, and by admin tokens."""
+"""Tokens over the API: signed-in users and admin tokens make, list and revoke them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def revoke_tokens() -> Item:
             403, "Only an owner may revoke tokens of others; ?user= accepts your own name."
         )
     if name is not None and whose is None:
-        return {"revoked": 0}  # as for one who has none: who has an account is no one's business
+        return {"revoked": 0}  # as for a user without tokens: reveal no accounts
     revoked = tokens.revoke_all(
         engine, workspace=g.workspace, user=whose, actor=caller.name, address=caller.address
     )

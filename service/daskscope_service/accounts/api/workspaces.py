@@ -1,4 +1,4 @@
-"""Workspaces over the API: who is in them, and who is invited."""
+"""Workspaces over the API: their members, and invitations."""
 
 from __future__ import annotations
 

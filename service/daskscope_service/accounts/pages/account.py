@@ -184,8 +184,8 @@ def sign_in_page(
 ) -> tuple[str, int]:
     """Return the sign-in page; it leads to ``target``, and says what was ``wrong``.
 
-    ``again``: the name of who is signed in, and is to show that they are there themselves.
-    ``has_password``: they may do so by a password.
+    ``again``: the name of the signed-in user, who must prove their identity once more.
+    ``has_password``: they can do so with a password.
     """
     page = render_template(
         "sign_in.html",

@@ -37,7 +37,7 @@ def activate() -> ResponseReturnValue:
 @blueprint.post("/activate")
 @access.signed_in
 def answer() -> ResponseReturnValue:
-    """Show who asks with a code; and then allow it, or deny it."""
+    """Show the program that asks with a code, and then allow or deny it."""
     caller = _caller()
     code = request.form.get("code", "")
     said = request.form.get("answer")
@@ -78,7 +78,7 @@ def _caller() -> Caller:
 
 
 def _asked(caller: Caller, code: str) -> Asked | None:
-    """Return who asks with ``code``; a wrong one counts as a failed attempt to sign in."""
+    """Return the login with ``code``; a wrong code counts as a failed attempt to sign in."""
     engine = services().engine
     try:
         attempt = login_rate_limit.begin(engine, f"code of {caller.user or 'link'}", caller.address)

@@ -1,4 +1,4 @@
-"""Settings, members: who is in the workspace, and invitations; and the page of an invitation."""
+"""Settings, members: the members of the workspace and invitations; the page of an invitation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN = 100
 @blueprint.get("/settings/members")
 @access.signed_in
 def list_members() -> ResponseReturnValue:
-    """Show who is in the workspace, and to owners who is invited."""
+    """Show the members of the workspace and, to owners, the open invitations."""
     refuse_unknown("cursor")
     return _page()
 
@@ -76,7 +76,7 @@ def take_back(invitation_id: str) -> ResponseReturnValue:
 
 @blueprint.get("/invitation")
 def invitation() -> ResponseReturnValue:
-    """Show an invitation: to accept as who is signed in, or with a password for someone new."""
+    """Show an invitation: a signed-in user accepts it, someone new also chooses a password."""
     return _invitation(request.args.get("code", ""))
 
 
