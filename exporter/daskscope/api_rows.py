@@ -188,6 +188,7 @@ class WorkerLoss(TypedDict):
     log: list[str] | None
     peak_memory: int | None
     computations: dict[str, int]
+    deployment: dict[str, str]
 
 
 class Event(TypedDict):

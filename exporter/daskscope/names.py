@@ -79,6 +79,7 @@ WORKER_LOSS_EXPECTED = "dask.worker.loss.expected"
 WORKER_LOSS_TASKS = "dask.worker.loss.tasks"
 WORKER_LOSS_PREFIXES = "dask.worker.loss.prefixes"
 WORKER_LOSS_LOG = "dask.worker.loss.log"
+WORKER_LOSS_DEPLOYMENT = "dask.worker.loss.deployment"
 WORKER_LOSS_NANNY_MEMORY = "dask.worker.loss.nanny_memory"
 WORKER_ADDRESS = "dask.worker.address"
 WORKER_NAME = "dask.worker.name"
@@ -370,8 +371,8 @@ LOG_WORKER_LOST = LogEvent(
     "A worker left; an error unless it was asked to leave. Holds the number of tasks "
     "assigned to it, in all and per prefix (a JSON object); its memory (bytes) at its last "
     "heartbeat, how many seconds before its end that was, and the reason its nanny saw if "
-    "the nanny ended it; how many seconds it was there; and its last log lines. Attributes "
-    "that are unknown or refused are left out.",
+    "the nanny ended it; how many seconds it was there; its last log lines; and its batch job or "
+    "pod (a JSON object). Attributes that are unknown or refused are left out.",
     (
         WORKER_ADDRESS,
         WORKER_NAME,
@@ -385,6 +386,7 @@ LOG_WORKER_LOST = LogEvent(
         WORKER_MEMORY_LIMIT,
         WORKER_LOSS_NANNY_MEMORY,
         WORKER_LOSS_LOG,
+        WORKER_LOSS_DEPLOYMENT,
     ),
 )
 LOG_EVENT = LogEvent(

@@ -484,7 +484,8 @@ class WorkerLoss:
     ``lifetime`` is in seconds. ``memory_used`` is of its last beat, at ``last_seen_at``;
     ``nanny_memory`` what its nanny saw when it ended it for its memory, and ``peak_memory`` the
     most that its process is known to have had. ``computations`` counts runs that ended with it, by
-    the ids of their computations: see ``lost_runs`` there. ``log`` are its last lines:
+    the ids of their computations: see ``lost_runs`` there. ``deployment`` says how the worker was
+    started, as that of a cluster: the id of its batch job, its pod. ``log`` are its last lines:
     None where they were refused, never came, or so many workers left at once that there was no room
     for them.
     """
@@ -505,6 +506,7 @@ class WorkerLoss:
     log: Annotated[tuple[Words, ...], Entries(MAX_ENTRIES), Encrypted()] | None = None
     peak_memory: Count | None = None
     computations: Counts = dataclasses.field(default_factory=dict)
+    deployment: Named = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

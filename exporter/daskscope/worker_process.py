@@ -3,7 +3,7 @@
 This file is also sent to the workers, as text, and run there (``daskscope.observe.workers.cpu``):
 they may lack daskscope, and have another Python than the scheduler. So it needs nothing but the
 standard library, distributed with what comes with it, and ``daskscope.containment``, which goes
-along; and a Python as old as distributed takes.
+along with ``daskscope.deployment``; and a Python as old as distributed takes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
 
 from daskscope.containment import Contained
+from daskscope.deployment import deployment_here
 
 #: What it is called among the worker's metrics, which come to the scheduler with its beats.
 METRIC = "daskscope-process"
@@ -38,7 +39,8 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 class WorkerProcess(WorkerPlugin):
     """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
-    and the most memory that the process has had, in bytes.
+    and the most memory that the process has had, in bytes; and, if there is anything to say, how it
+    was started: see :func:`daskscope.deployment.deployment_of`.
 
     The seconds are those of the process and its child processes, running or ended. The calls are
     those of :data:`CALLS`, such as a method of an actor.
@@ -47,6 +49,9 @@ class WorkerProcess(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Take part in the worker's beats from now on."""
         self._contained = Contained()
+        self._deployment: dict[str, str] = {}
+        with self._contained:
+            self._deployment = deployment_here()
         self._cpu = 0.0
         self._before = cpu_seconds()
         self._read_at = self._due = time.monotonic()
@@ -58,7 +63,7 @@ class WorkerProcess(WorkerPlugin):
         if worker.metrics.get(METRIC) == getattr(self, "_metric", None):
             worker.metrics.pop(METRIC, None)
 
-    def _read(self, worker: Worker) -> tuple[float, float, int, int | None] | None:
+    def _read(self, worker: Worker) -> tuple[Any, ...] | None:
         # Dask would log what it raises, at each beat; None: not measured.
         with self._contained:
             began = time.monotonic()
@@ -70,7 +75,8 @@ class WorkerProcess(WorkerPlugin):
                 took = time.monotonic() - began
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = sum(operation in CALLS for operation in worker._comms.values())
-            return self._read_at, self._cpu, calls, peak_memory()
+            found = (self._read_at, self._cpu, calls, peak_memory())
+            return (*found, self._deployment) if self._deployment else found
         return None
 
 

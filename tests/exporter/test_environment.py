@@ -20,8 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 import daskscope
 from daskscope import names, protocol
+from daskscope.deployment import deployment_of
 from daskscope.observe.cluster import environment
-from daskscope.observe.cluster.environment import deployment_of
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
 from tests.exporter.recorder import Recorder
@@ -52,6 +52,7 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "dask-scheduler-0"}
             {**POD, "POD_NAME": "scheduler", "POD_NAMESPACE": "team", "NODE_NAME": "n1"},
             {"k8s.pod.name": "scheduler", "k8s.namespace.name": "team", "k8s.node.name": "n1"},
         ),
+        ({"OAR_JOB_ID": "12"}, {"oar.job.id": "12"}),
         ({"JUPYTERHUB_USER": "ada"}, {"jupyterhub.user.name": "ada"}),
     ],
 )
@@ -68,6 +69,12 @@ def test_common_names_count_only_where_their_system_is() -> None:
 def test_kubernetes_tells_the_namespace_in_a_file() -> None:
     assert deployment_of(POD, "team")["k8s.namespace.name"] == "team"
     assert deployment_of({}, "team") == {}
+
+
+def test_htcondor_tells_the_job_in_a_file() -> None:
+    told = 'MyType = "Job"\nClusterId = 12\nGlobalJobId = "head#9.9"\nProcId = 3\n'
+    assert deployment_of({}, condor_job=told) == {"htcondor.job.id": "12.3"}
+    assert deployment_of({}, condor_job="ClusterId = 12\n") == {}
 
 
 def test_names_are_cut_to_what_the_wire_allows() -> None:

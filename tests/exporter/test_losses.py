@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -36,9 +37,10 @@ from daskscope.observe.workers.losses import (
 )
 from daskscope.plugin import NAME
 from daskscope.size import size_of
+from daskscope.worker_process import METRIC
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 MARKER = "mark" + "er7"
 
@@ -134,6 +136,36 @@ def test_a_worker_that_is_killed_died_with_its_tasks(
         names.WORKER_MEMORY_LIMIT: found.memory_limit,
     }
     del futures
+
+
+@pytest.mark.parametrize("system", ["SLURM", "HTCondor"])
+def test_a_lost_worker_says_in_which_job_it_ran(
+    recorder: Recorder, tmp_path: Path, system: str
+) -> None:
+    job = tmp_path / "job.ad"
+    job.write_text("ClusterId = 12\nProcId = 3\n")
+    variables, told = {
+        "SLURM": (
+            {"SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "gpu", "SLURM_SUBMIT_DIR": MARKER},
+            {"slurm.job.id": "4711", "slurm.partition.name": "gpu"},
+        ),
+        "HTCondor": ({"_CONDOR_JOB_AD": str(job)}, {"htcondor.job.id": "12.3"}),
+    }[system]
+    # As of dask-jobqueue: each worker in a job of its own, the scheduler in none.
+    with (
+        LocalCluster(n_workers=1, env=variables, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        (worker,) = cluster.scheduler.workers.values()
+        wait_until(lambda: worker.metrics.get(METRIC), what="what the worker says of itself")
+        kill(client)
+        found = loss(recorder)
+        assert found.deployment == told
+        sent = attributes(recorder)[names.WORKER_LOSS_DEPLOYMENT]
+        assert json.loads(sent) == told
+    assert recorder.beats[-1].cluster.deployment == {}
+    assert MARKER.encode() not in recorder.bytes
 
 
 def test_the_last_lines_of_a_lost_worker_go_over_otlp_too(

@@ -217,6 +217,7 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
                 log=("one", "two"),
                 peak_memory=2**33,
                 computations={"c1": 2},
+                deployment={"slurm.job.id": "4711"},
             ),
         ),
         activities=(Activity("sum", {"thread-cpu": 3.5}), Activity("", {"idle": 400.0})),

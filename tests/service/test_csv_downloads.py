@@ -110,6 +110,15 @@ def test_columns_say_their_unit_and_times_are_iso_8601(place: Place) -> None:
     assert (lost["lifetime_seconds"], lost["expected"]) == ("33.0", "false")
 
 
+def test_a_lost_worker_is_shown_with_the_job_that_it_ran_in(place: Place) -> None:
+    page = words(place.get(f"/clusters/{place.cluster}").text)
+    assert re.search(r'<tr id="w-w1">.*?slurm\.job\.id (<[^>]*>)?4711', page)
+    (lost,) = place.rows(f"/clusters/{place.cluster}/workers-lost.csv")
+    assert "4711" in lost["deployment"]
+    answer = place.get(f"/api/v1/clusters/{place.cluster}").json()
+    assert answer["worker_losses"][0]["deployment"] == {"slurm.job.id": "4711"}
+
+
 def test_filters_are_those_of_the_page(place: Place) -> None:
     other = make_beat(
         make_cluster(),

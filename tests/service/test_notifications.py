@@ -114,7 +114,13 @@ def test_what_happens_together_is_told_together_with_links_and_once(
 ) -> None:
     workspace.beat(computations=(erred("before"),))
     add(workspace, owner, webhook.address)
-    lost = make_worker_loss(expected=False, reason="out of memory", name="worker-3", processing=2)
+    lost = make_worker_loss(
+        expected=False,
+        reason="out of memory",
+        name="worker-3",
+        processing=2,
+        deployment={"slurm.job.id": "4711", "slurm.partition.name": "gpu", "k8s.pod.name": "p-0"},
+    )
     news: dict[str, Any] = {"computations": (erred("c/1"), erred("c2")), "worker_losses": (lost,)}
     for _ in range(2):  # a beat may come twice
         workspace.beat(**news)
@@ -125,7 +131,8 @@ def test_what_happens_together_is_told_together_with_links_and_once(
         "A computation of ada on nightly failed after",
         f"{url}/computations/c%2F1",
         f"{url}/computations/c2",
-        f"nightly lost the worker worker-3: out of memory, with 2 tasks on it.\n{url}",
+        f"nightly lost the worker worker-3 (job 4711, pod p-0): out of memory, "
+        f"with 2 tasks on it.\n{url}",
     ):
         assert line in said["message"]
     assert "before" not in said["message"]

@@ -244,6 +244,9 @@ class Logs:
             names.WORKER_MEMORY_USED: loss.memory_used,
             names.WORKER_MEMORY_LIMIT: loss.memory_limit,
             names.WORKER_LOSS_NANNY_MEMORY: loss.nanny_memory,
+            names.WORKER_LOSS_DEPLOYMENT: json.dumps(loss.deployment, ensure_ascii=False)
+            if loss.deployment
+            else None,
             names.WORKER_LOSS_LOG: None if loss.log is None else "\n".join(loss.log),
         }
         self.emit(

@@ -38,7 +38,17 @@ def computation_failed(computation: Any, cluster: Any) -> str:
 def worker_lost(loss: Any, cluster: Any) -> str:
     """Return the sentence about a worker that was lost. Both are of a beat."""
     had = f", with {plural(loss.processing, 'task')} on it" if loss.processing else ""
-    return f"{cluster.name} lost the worker {loss.name}: {loss.reason}{had}."
+    return (
+        f"{cluster.name} lost the worker {loss.name}{_place(loss.deployment)}: {loss.reason}{had}."
+    )
+
+
+def _place(deployment: Mapping[str, str]) -> str:
+    """Return in which job or pod that was, where the worker said so."""
+    found = [f"job {value}" for name, value in deployment.items() if name.endswith(".job.id")]
+    if pod := deployment.get("k8s.pod.name"):
+        found.append(f"pod {pod}")
+    return f" ({', '.join(found)})" if found else ""
 
 
 def cluster_silent(cluster: Mapping[str, Any], silence: float) -> str:

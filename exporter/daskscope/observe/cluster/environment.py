@@ -8,14 +8,13 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 from distributed.scheduler import Scheduler
 from distributed.versions import get_versions
 
 from daskscope import protocol
+from daskscope.deployment import deployment_here
 
 #: The packages whose versions explain most differences between two runs.
 PACKAGES = (
@@ -34,42 +33,6 @@ PACKAGES = (
 
 #: The user where nobody said who it is.
 UNKNOWN_USER = "unknown"
-
-#: What says where a cluster was started, and the variables that say it, the first that is set.
-#: Identifiers only: nothing else of the environment is read.
-_DEPLOYMENT: dict[str, tuple[str, ...]] = {
-    "gateway.cluster.name": ("DASK_GATEWAY_CLUSTER_NAME",),
-    "slurm.job.id": ("SLURM_JOB_ID", "SLURM_JOBID"),
-    "slurm.job.name": ("SLURM_JOB_NAME",),
-    "slurm.partition.name": ("SLURM_JOB_PARTITION",),
-    "slurm.cluster.name": ("SLURM_CLUSTER_NAME",),
-    "pbs.job.id": ("PBS_JOBID",),
-    "pbs.job.name": ("PBS_JOBNAME",),
-    "pbs.queue.name": ("PBS_QUEUE",),
-    "lsf.job.id": ("LSB_JOBID",),
-    "lsf.job.name": ("LSB_JOBNAME",),
-    "lsf.queue.name": ("LSB_QUEUE",),
-    "jupyterhub.user.name": ("JUPYTERHUB_USER",),
-    "jupyterhub.server.name": ("JUPYTERHUB_SERVER_NAME",),
-}
-
-# Their names are common ones: they count only beside a variable that none but the system sets.
-_SGE: dict[str, tuple[str, ...]] = {
-    "sge.job.id": ("JOB_ID",),
-    "sge.job.name": ("JOB_NAME",),
-    "sge.queue.name": ("QUEUE",),
-}
-_KUBERNETES: dict[str, tuple[str, ...]] = {
-    # Of the downward API, under the names that charts and operators use. A pod's host name is its
-    # own name, unless it shares the node's network.
-    "k8s.pod.name": ("POD_NAME", "K8S_POD_NAME", "MY_POD_NAME", "HOSTNAME"),
-    "k8s.namespace.name": ("POD_NAMESPACE", "K8S_NAMESPACE", "MY_POD_NAMESPACE"),
-    "k8s.node.name": ("NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"),
-    "k8s.pod.uid": ("POD_UID", "K8S_POD_UID", "MY_POD_UID"),
-}
-
-#: Kubernetes writes each pod's namespace here.
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @cache
@@ -96,33 +59,8 @@ def _versions() -> list[tuple[str, str]]:
 
 @cache
 def deployment() -> dict[str, str]:
-    """Return how and where this process was started. Reads a file, the first time."""
-    try:
-        namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        namespace = None
-    return deployment_of(os.environ, namespace)
-
-
-def deployment_of(variables: Mapping[str, str], namespace: str | None = None) -> dict[str, str]:
-    """Return what environment ``variables`` say of how and where a process was started.
-
-    Jobs of batch systems, pods, Dask Gateway and JupyterHub, under names such as ``slurm.job.id``.
-    ``namespace`` is what Kubernetes says in a file.
-    """
-    known = dict(_DEPLOYMENT)
-    if "SGE_ROOT" in variables or "SGE_CELL" in variables:
-        known |= _SGE
-    in_kubernetes = "KUBERNETES_SERVICE_HOST" in variables
-    if in_kubernetes:
-        known |= _KUBERNETES
-    found = {
-        name: next((variables[key] for key in keys if variables.get(key)), None)
-        for name, keys in known.items()
-    }
-    if in_kubernetes and found["k8s.namespace.name"] is None:
-        found["k8s.namespace.name"] = namespace
-    return {name: value[: protocol.MAX_NAME] for name, value in found.items() if value}
+    """Return how and where this process was started. Reads files, the first time."""
+    return deployment_here()
 
 
 def read_once() -> None:

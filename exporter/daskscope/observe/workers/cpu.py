@@ -12,16 +12,17 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import islice
 
 from distributed.core import Status
 from distributed.scheduler import Scheduler, WorkerState, heartbeat_interval
 
-from daskscope import worker_process
+from daskscope import deployment, protocol, worker_process
 from daskscope.containment import Contained
 from daskscope.sent_code import sent, texts_of
 from daskscope.worker_process import METRIC
 
-_TEXTS = texts_of(worker_process)
+_TEXTS = texts_of(deployment, worker_process)
 
 #: The plugin's name on the workers.
 NAME = "daskscope-process"
@@ -44,6 +45,8 @@ AT_ONCE = 500
 #: Seconds after which a worker's beats are missed: whatever it does holds its event loop up. Where
 #: they are expected further apart, that comes on top.
 SILENT = 20.0
+#: Names of how a worker was started that are read of it: it says fewer.
+MAX_NAMES = 50
 
 
 def peak_memory_of(worker: WorkerState) -> int | None:
@@ -51,6 +54,18 @@ def peak_memory_of(worker: WorkerState) -> int | None:
     sample = worker.metrics.get(METRIC)
     peak = sample[3] if sample and len(sample) > 3 else None
     return peak if isinstance(peak, int) else None
+
+
+def deployment_of_worker(worker: WorkerState) -> dict[str, str]:
+    """Return how and where a worker was started, if it says so: in a batch job, a pod."""
+    sample = worker.metrics.get(METRIC)
+    found = sample[4] if sample and len(sample) > 4 else None
+    if not isinstance(found, dict):
+        return {}
+    return {
+        str(name)[: protocol.MAX_NAME]: str(value)[: protocol.MAX_NAME]
+        for name, value in islice(found.items(), MAX_NAMES)
+    }
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import names, protocol
 from daskscope.containment import guarded
-from daskscope.observe.workers.cpu import peak_memory_of
+from daskscope.observe.workers.cpu import deployment_of_worker, peak_memory_of
 from daskscope.size import size_of
 
 #: Lines that are kept of what each worker logged last.
@@ -257,6 +257,7 @@ class Losses:
                 worker.metrics.get("memory"), peak_memory_of(worker), known.nanny_memory
             ),
             computations=guarded(self._drops, {}, self._computations, worker, keys),
+            deployment=guarded(self._drops, {}, deployment_of_worker, worker),
         )
         size = size_of(loss.tasks) + size_of(loss.log)
         cut = self._detail_bytes + size > MAX_DETAIL_BYTES

@@ -1,0 +1,94 @@
+"""How and where a process was started: batch jobs, pods, Dask Gateway, JupyterHub.
+
+This file is also sent to the workers, as text, for ``daskscope.worker_process``, and needs nothing
+but the standard library. It reads identifiers only, and nothing else of the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+
+#: The most characters of each: ``daskscope.protocol.MAX_NAME``, which workers may lack.
+MAX_VALUE = 300
+
+#: What is read, and the variables that say it: the first one that is set.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "gateway.cluster.name": ("DASK_GATEWAY_CLUSTER_NAME",),
+    "slurm.job.id": ("SLURM_JOB_ID", "SLURM_JOBID"),
+    "slurm.job.name": ("SLURM_JOB_NAME",),
+    "slurm.partition.name": ("SLURM_JOB_PARTITION",),
+    "slurm.cluster.name": ("SLURM_CLUSTER_NAME",),
+    "pbs.job.id": ("PBS_JOBID",),
+    "pbs.job.name": ("PBS_JOBNAME",),
+    "pbs.queue.name": ("PBS_QUEUE",),
+    "lsf.job.id": ("LSB_JOBID",),
+    "lsf.job.name": ("LSB_JOBNAME",),
+    "lsf.queue.name": ("LSB_QUEUE",),
+    "oar.job.id": ("OAR_JOB_ID",),
+    "jupyterhub.user.name": ("JUPYTERHUB_USER",),
+    "jupyterhub.server.name": ("JUPYTERHUB_SERVER_NAME",),
+}
+
+# Their names are common ones: they count only beside a variable that none but the system sets.
+_SGE: dict[str, tuple[str, ...]] = {
+    "sge.job.id": ("JOB_ID",),
+    "sge.job.name": ("JOB_NAME",),
+    "sge.queue.name": ("QUEUE",),
+}
+_KUBERNETES: dict[str, tuple[str, ...]] = {
+    # Of the downward API, under the names that charts and operators use. A pod's host name is its
+    # own name, unless it shares the node's network.
+    "k8s.pod.name": ("POD_NAME", "K8S_POD_NAME", "MY_POD_NAME", "HOSTNAME"),
+    "k8s.namespace.name": ("POD_NAMESPACE", "K8S_NAMESPACE", "MY_POD_NAMESPACE"),
+    "k8s.node.name": ("NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"),
+    "k8s.pod.uid": ("POD_UID", "K8S_POD_UID", "MY_POD_UID"),
+}
+
+#: Kubernetes writes each pod's namespace here.
+_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+#: HTCondor sets no variable with the id of a job, but one with the file that describes the job.
+_CONDOR_FILE = "_CONDOR_JOB_AD"
+_CONDOR_ID = re.compile(r"^\s*(ClusterId|ProcId)\s*=\s*(\d+)\s*$", re.MULTILINE)
+
+
+def deployment_here() -> dict[str, str]:
+    """Return how and where this process was started. Reads files where a system writes one."""
+    return deployment_of(
+        os.environ, _text(_NAMESPACE_FILE), _text(os.environ.get(_CONDOR_FILE) or "")
+    )
+
+
+def deployment_of(
+    variables: Mapping[str, str], namespace: str | None = None, condor_job: str | None = None
+) -> dict[str, str]:
+    """Return what environment ``variables`` say of how and where a process was started.
+
+    By names such as ``slurm.job.id``. ``namespace`` is what Kubernetes says in a file, and
+    ``condor_job`` what HTCondor does.
+    """
+    known = dict(_NAMES)
+    if "SGE_ROOT" in variables or "SGE_CELL" in variables:
+        known.update(_SGE)
+    in_kubernetes = "KUBERNETES_SERVICE_HOST" in variables
+    if in_kubernetes:
+        known.update(_KUBERNETES)
+    found = {
+        name: next((variables[key] for key in keys if variables.get(key)), None)
+        for name, keys in known.items()
+    }
+    if in_kubernetes and found["k8s.namespace.name"] is None:
+        found["k8s.namespace.name"] = namespace
+    numbers = dict(_CONDOR_ID.findall(condor_job or ""))
+    if len(numbers) == 2:
+        found["htcondor.job.id"] = f"{numbers['ClusterId']}.{numbers['ProcId']}"
+    return {name: value[:MAX_VALUE] for name, value in found.items() if value}
+
+
+def _text(path: str) -> str | None:
+    with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        return file.read(1 << 20).strip()
+    return None
