@@ -61,7 +61,11 @@ _NOT_KNOWN = ("no such address", "unknown parameter")
 
 
 def list_clusters(
-    since: Since = "7 days", user: str | None = None, *, limit: int | None = None
+    since: Since = "7 days",
+    user: str | None = None,
+    *,
+    finding: str | None = None,
+    limit: int | None = None,
 ) -> list[Cluster]:
     """Return the clusters of the workspace that started since then, newest first.
 
@@ -69,6 +73,7 @@ def list_clusters(
     ended), ``started_at``, ``stopped_at``, ``workers``, ``threads``, ``memory_used``,
     ``memory_limit``, ``worker_seconds`` by state, ``url`` and more:
     :class:`daskscope.api_types.Cluster` has them all.
+    ``finding`` is the rule of a finding that they have: one of those in docs/findings.md.
     ``limit`` is the most that are returned; None returns all.
 
     Raises
@@ -82,7 +87,7 @@ def list_clusters(
     ServiceUnreachable, ServiceError
         The service gave no answer, or failed.
     """
-    return cast(list[Cluster], _items("clusters", limit, since=since, user=user))
+    return cast(list[Cluster], _items("clusters", limit, since=since, user=user, finding=finding))
 
 
 def list_computations(
@@ -90,14 +95,16 @@ def list_computations(
     since: Since = "7 days",
     user: str | None = None,
     *,
+    finding: str | None = None,
     limit: int | None = None,
 ) -> list[Computation]:
     """Return the computations of one cluster, or of all, that started since then, newest first.
 
     Each has ``id``, ``cluster``, ``user``, ``status`` (running, finished, erred, cancelled, lost),
     ``started_at``, ``stopped_at``, ``duration``, ``tasks``, ``states``, ``seconds`` by action and
-    more: :class:`daskscope.api_types.Computation` has them all. Raises as :func:`list_clusters`,
-    and NotFound for a cluster that is not there.
+    more: :class:`daskscope.api_types.Computation` has them all. ``finding`` is the rule of a
+    finding that they have. Raises as :func:`list_clusters`, and NotFound for a cluster that is not
+    there.
     """
     path = "computations"
     if cluster_id is not None:
@@ -105,7 +112,7 @@ def list_computations(
         if "/" in cluster_id or not cluster_id.strip("."):  # it would lead to something else
             raise NotFound(f"no cluster has the id {cluster_id!r}", 404)
         path = f"clusters/{quote(cluster_id, safe='')}/computations"
-    return cast(list[Computation], _items(path, limit, since=since, user=user))
+    return cast(list[Computation], _items(path, limit, since=since, user=user, finding=finding))
 
 
 def list_exceptions(

@@ -59,7 +59,8 @@ class Cluster(api_rows.Cluster, api_rows.Status):
     there is to keep it for. ``busy_by`` says in words what work keeps it from being
     closed by its ``idle_timeout`` or a policy: empty while it is idle, None from an older plugin,
     which does not look for all of it. ``drops`` counts what the plugin had to leave out, by kind.
-    ``failures`` counts exceptions. ``url`` is its page.
+    ``failures`` counts exceptions. ``cause`` is the finding that is named first, None where nothing
+    stands out. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
     Costs are estimates by ``prices``: its own, or where it has none, its workspace's.
     ``settings`` are those that decide what it reports; empty from an older plugin.
@@ -70,6 +71,7 @@ class Cluster(api_rows.Cluster, api_rows.Status):
     duration: float
     computations: int
     failures: int
+    cause: Cause | None
     price_source: PriceSource | None
     first_seen_at: datetime
     last_seen_at: datetime
@@ -197,6 +199,17 @@ class Finding(TypedDict):
     suppressed_by: str | None
 
 
+class Cause(TypedDict):
+    """The cause that is named first for a computation or a cluster: the rule of a finding.
+
+    In lists it is as of when the service stored it, so up to a minute old while they run.
+    """
+
+    rule: str
+    severity: Literal["critical", "warning", "notice"]
+    sentence: str
+
+
 class ListedFinding(Finding):
     """A finding that is stored. The service made it at ``found_at``; ``url`` is its page."""
 
@@ -259,6 +272,7 @@ class _Computation(api_rows.Computation):
     duration: float
     done: int
     call: str | None
+    cause: Cause | None
     url: str
 
 
@@ -271,8 +285,9 @@ class Computation(_Computation):
     worker, or was released and is needed after all, runs again: ``completed`` less ``done`` is how
     often. ``cancelled`` counts tasks that were given up. ``states`` counts its tasks by Dask's
     state, ``seconds`` what they spent by action. ``frames`` is the user's call stack, outermost
-    first: None where it was refused. ``call`` is the line of code that set it going. ``trace_id``
-    is that of its trace. ``url`` is its page.
+    first: None where it was refused. ``call`` is the line of code that set it going. ``cause`` is
+    the finding that is named first, None where nothing stands out. ``trace_id`` is that of its
+    trace. ``url`` is its page.
     """
 
     frames: list[CodeFrame] | None

@@ -26,6 +26,7 @@ from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import key_register
 from daskscope_service.db.engine import alone, open_database
 from daskscope_service.findings import api as findings
+from daskscope_service.findings import pages as findings_page
 from daskscope_service.findings.evaluator import ROUND_SECONDS, Evaluator
 from daskscope_service.ingest import heartbeat_api as heartbeats
 from daskscope_service.ingest import otlp_api as otlp
@@ -132,7 +133,7 @@ PROGRAMS = (
 PAGES = (
     *(account, activation, openid, tokens_page, members, prices_page, retention_page),
     *(overview, cluster_list, cluster_charts, views, usage, shutdown, idle, notifications),
-    *(profile, events_and_logs, report, csv_downloads, audit_page, workspace),
+    *(findings_page, profile, events_and_logs, report, csv_downloads, audit_page, workspace),
 )
 
 

@@ -80,6 +80,7 @@ PAGES = (
     "computation-tiny",
     "report-cluster",
     "report-computation",
+    "findings",
     "exceptions",
     "exception",
     "profile",
@@ -152,6 +153,8 @@ def _path(site: Site, name: str) -> str:
             cluster, id = seeded.computations["erred"]
             inside = f"/computations/{id}" if which == "computation" else ""
             return f"/clusters/{cluster}{inside}/report"
+        case "findings":
+            return "/findings?within=month"
         case "exceptions":
             return "/exceptions"
         case "profile":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import json
 import re
@@ -21,6 +22,8 @@ from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.findings.evaluator import mark_all
+from daskscope_service.insight.findings.rules import RULES
+from daskscope_service.insight.wording import duration
 from daskscope_service.retention.removal import remove_keys
 from tests.patience import wait_until
 from tests.service.beats import (
@@ -40,6 +43,7 @@ pytestmark = pytest.mark.sqlite
 WORKSPACE = "findings"
 NOW = time.time()
 CLUSTER = "Scheduler-findings"
+RULES_BY_NAME = {rule.name: rule for rule in RULES}
 STATUS = make_status(threads=4, peak_threads=4, workers=2, peak_workers=2)
 
 
@@ -57,13 +61,18 @@ class Reader:
         self.session.post(f"{self.url}/sign-in", data={"token": self.token}, timeout=30)
 
     def verdict(self, path: str) -> str:
-        page = self.session.get(self.url + path, timeout=30).text
+        page = self.html(path)
         found = re.search(r'<p class="verdict">(.*?)</p>', page)
         assert found is not None, page
         return html.unescape(found[1])
 
+    def html(self, path: str) -> str:
+        answer = self.session.get(self.url + path, timeout=30)
+        assert answer.ok, answer.text
+        return answer.text
+
     def page(self, path: str) -> str:
-        text = re.sub("<[^>]*>", " ", self.session.get(self.url + path, timeout=30).text)
+        text = re.sub("<[^>]*>", " ", self.html(path))
         return html.unescape(" ".join(text.split()))
 
     def answer(self, path: str, **parameters: str) -> Any:
@@ -195,6 +204,65 @@ def test_findings_are_made_in_the_background_and_listed(reader: Reader, listed: 
     first = reader.answer("findings", limit="3")
     rest = reader.answer("findings", limit="3", cursor=first["next"])
     assert first["items"] + rest["items"] == listed
+
+
+def test_lists_name_the_first_cause_and_are_filtered_by_it(
+    reader: Reader, listed: list[Any]
+) -> None:
+    computations = reader.answer("computations")["items"]
+    assert {one["id"]: one["cause"]["rule"] for one in computations} == {
+        "tiny": "tiny-tasks",
+        "died": "out-of-memory",
+    }
+    tiny = next(one for one in computations if one["id"] == "tiny")
+    assert tiny["cause"]["sentence"] == listed[2]["sentence"]
+    (cluster,) = reader.answer("clusters")["items"]
+    assert (cluster["cause"]["rule"], cluster["cause"]["severity"]) == ("out-of-memory", "critical")
+
+    def chosen(path: str, rule: str) -> list[str]:
+        return [one["id"] for one in reader.answer(path, finding=rule)["items"]]
+
+    assert chosen("computations", "tiny-tasks") == ["tiny"]
+    assert chosen(f"clusters/{CLUSTER}/computations", "out-of-memory") == ["died"]
+    assert chosen("computations", "failed") == []  # an effect of the memory
+    assert chosen("clusters", "out-of-memory") == [CLUSTER]
+    assert chosen("clusters", "tiny-tasks") == []  # its computation has that
+    with dask.config.set({"daskscope.endpoint": reader.url, "daskscope.token": reader.token}):
+        (one,) = daskscope.list_computations(finding="tiny-tasks")
+        assert one["id"] == "tiny"
+        assert daskscope.list_clusters(finding="tiny-tasks") == []
+
+    page = reader.html("/computations?finding=tiny-tasks")
+    assert f'href="/clusters/{CLUSTER}/computations/tiny#finding-tiny-tasks"' in page
+    assert "computations/died" not in page
+    assert f'href="/clusters/{CLUSTER}#finding-out-of-memory"' in reader.html("/clusters")
+    assert "No cluster matches" in reader.page("/clusters?finding=tiny-tasks")
+    (row,) = csv.DictReader(reader.html("/computations.csv?finding=tiny-tasks").splitlines())
+    assert (row["id"], row["finding"]) == ("tiny", "tiny-tasks")
+
+
+def test_a_page_adds_up_what_causes_cost_and_lists_them(reader: Reader, listed: list[Any]) -> None:
+    lost: dict[str, float] = {}
+    for one in listed:
+        if one["severity"] != "notice" and one["suppressed_by"] is None:
+            lost[one["rule"]] = lost.get(one["rule"], 0.0) + (one["seconds"] or 0.0)
+    assert lost["tiny-tasks"] > 30
+    page = reader.html("/findings")
+    table = page[page.index('<h2 id="h-causes">') : page.index("Each finding")]
+    assert re.findall(r'id="cause-([a-z-]+)"', table) == sorted(lost, key=lost.__getitem__)[::-1]
+    assert duration(lost["tiny-tasks"]) in table
+    each = page[page.index("Each finding") :]
+    assert re.findall(r"#finding-([a-z-]+)", each)[::2] == [
+        "out-of-memory",
+        "tiny-tasks",
+        "out-of-memory",
+    ]
+    overview = reader.page("/")
+    assert f"Tiny tasks : {RULES_BY_NAME['tiny-tasks'].meaning}" in overview
+    assert f"{duration(lost['tiny-tasks'])} of threads lost, found 1 ×" in overview
+    assert "No finding matches" in reader.page("/findings?rule=spilling")
+    rows = list(csv.DictReader(reader.html("/findings.csv?rule=tiny-tasks").splitlines()))
+    assert [float(row["thread_seconds_lost"]) for row in rows] == [lost["tiny-tasks"]]
 
 
 def test_nothing_is_due_once_it_was_judged_and_anything_new_is(

@@ -152,6 +152,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /api/v1/clusters/<cluster_id>/report": SESSIONS | READERS,
     "GET /api/v1/clusters/<cluster_id>/computations/<computation_id>/report": SESSIONS | READERS,
     "GET /exceptions": SESSIONS,
+    "GET /findings": SESSIONS,
+    "GET /findings.csv": SESSIONS,
     "GET /events": SESSIONS,
     "GET /logs": SESSIONS,
     "GET /profile": SESSIONS,

@@ -14,6 +14,7 @@ from daskscope_service.accounts.access import require
 from daskscope_service.costs.spending import first_monday
 from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.scope import Item, Page, Scope, reading
+from daskscope_service.findings.rule_parameter import FINDING, asked_rule
 from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
 from daskscope_service.queries.clusters import list_clusters, one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
@@ -90,12 +91,13 @@ _OF_LOGS = (
 
 @blueprint.get("/clusters")
 @require("read")
-@answers(types.Page[types.Cluster], *LIST)
+@answers(types.Page[types.Cluster], *LIST, FINDING)
 def clusters() -> Item:
     """Answer with clusters by the time they started."""
-    which = selection()
+    which, rule = selection(beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
-        return page_answer(_with_url(list_clusters(scope, which), "cluster", cluster_id="id"))
+        found = list_clusters(scope, which, rule)
+        return page_answer(_with_url(found, "cluster", cluster_id="id"))
 
 
 @blueprint.get("/clusters/<cluster_id>")
@@ -115,23 +117,23 @@ def cluster(cluster_id: str) -> Item:
 
 @blueprint.get("/clusters/<cluster_id>/computations")
 @require("read")
-@answers(types.Page[types.Computation], *OF_CLUSTER)
+@answers(types.Page[types.Computation], *OF_CLUSTER, FINDING)
 def cluster_computations(cluster_id: str) -> Item:
     """Answer with a cluster's computations by the time they started."""
-    which = selection(cluster=cluster_id)
+    which, rule = selection(cluster=cluster_id, beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
         _existing_cluster(scope, cluster_id)
-        return _computations(list_computations(scope, which))
+        return _computations(list_computations(scope, which, rule))
 
 
 @blueprint.get("/computations")
 @require("read")
-@answers(types.Page[types.Computation], *LIST)
+@answers(types.Page[types.Computation], *LIST, FINDING)
 def computations() -> Item:
     """Answer with computations of all clusters by the time they started."""
-    which = selection()
+    which, rule = selection(beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
-        return _computations(list_computations(scope, which))
+        return _computations(list_computations(scope, which, rule))
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>")

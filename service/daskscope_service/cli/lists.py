@@ -24,6 +24,7 @@ _CLUSTERS: Columns = (
     ("USER", "user", 16),
     ("WORKERS", "workers", 9),
     ("FAILURES", "failures", 10),
+    ("FINDING", "cause", 24),
     ("NAME", "name", 24),
     ("ID", "id", 0),
 )
@@ -34,6 +35,7 @@ _COMPUTATIONS: Columns = (
     ("USER", "user", 16),
     ("TASKS", "tasks", 10),
     ("ERRED", "erred", 8),
+    ("FINDING", "cause", 18),
     ("CLUSTER", "cluster_name", 24),
     ("CALL", "call", 0),
 )
@@ -80,6 +82,9 @@ def _options(*names: str) -> Callable[[F], F]:
     known = {
         "cluster": click.option("--cluster", metavar="ID", help="Only data of this cluster."),
         "user": click.option("--user", help="Only data of this user."),
+        "finding": click.option(
+            "--finding", metavar="RULE", help="Only what has this finding, such as tiny-tasks."
+        ),
         "since": click.option(
             "--since",
             default="7 days",
@@ -104,7 +109,7 @@ def _options(*names: str) -> Callable[[F], F]:
 
 
 @list_group.command("clusters")
-@_options("since", "user", "limit", "as_json")
+@_options("since", "user", "finding", "limit", "as_json")
 def clusters(**options: Any) -> None:
     """List clusters and their status, by start time.
 
@@ -116,13 +121,14 @@ def clusters(**options: Any) -> None:
 
 
 @list_group.command("computations")
-@_options("cluster", "since", "user", "limit", "as_json")
+@_options("cluster", "since", "user", "finding", "limit", "as_json")
 def computations(**options: Any) -> None:
     """List computations of one cluster or of all, by start time.
 
     \b
     For example:
       daskscope list computations --user maria --since "12 hours"
+      daskscope list computations --finding spilling
     """
     _list("list_computations", _COMPUTATIONS, **options)
 
@@ -198,6 +204,8 @@ def _cell(value: Any, width: int) -> str:
         text = "–"
     elif isinstance(value, datetime):
         text = value.astimezone().strftime("%Y-%m-%d %H:%M")
+    elif isinstance(value, dict):  # the cause that is named first
+        text = one_line(str(value.get("rule", "–")))
     elif isinstance(value, float):
         text = str(timedelta(seconds=round(value)))
     else:

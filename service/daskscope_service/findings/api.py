@@ -9,8 +9,8 @@ from flask import Blueprint, current_app, request
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, Scope, reading
+from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
 from daskscope_service.insight.findings.finding import SEVERITIES
-from daskscope_service.insight.findings.rules import RULES
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.queries.findings import (
@@ -27,10 +27,8 @@ from daskscope_service.web.representation import page_answer, page_url
 
 blueprint = Blueprint("findings", __name__, url_prefix="/api/v1")
 
-_NAMES = tuple(rule.name for rule in RULES)
-
 _OF_FINDINGS = (
-    Parameter("rule", "Only findings of this rule.", {"enum": list(_NAMES)}),
+    Parameter("rule", "Only findings of this rule.", {"enum": list(RULE_NAMES)}),
     Parameter("severity", "Only findings of this severity.", {"enum": list(SEVERITIES)}),
 )
 
@@ -44,7 +42,7 @@ def findings() -> Item:
     The service makes them when a computation ends, and each minute while it or its cluster runs.
     """
     which = selection(beside=tuple(parameter.name for parameter in _OF_FINDINGS))
-    rule = one_of("rule", _NAMES) if "rule" in request.args else None
+    rule = asked_rule("rule")
     severity = one_of("severity", SEVERITIES) if "severity" in request.args else None
     with reading() as scope:
         found = list_findings(scope, which, rule, severity)

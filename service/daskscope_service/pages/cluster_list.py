@@ -11,6 +11,8 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run
 from daskscope_service.db.scope import Item, Selection, reading
+from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
+from daskscope_service.pages.csv_downloads import CAUSE
 from daskscope_service.queries.cluster_filter import SORTS, STATUSES, Filter, find_clusters
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.parameters import ROWS_SHOWN, bad, one_of, selection
@@ -21,7 +23,7 @@ blueprint = Blueprint("cluster_list", __name__)
 #: How long ago a cluster started at most, by the word in the address.
 WITHIN = {"day": 86400.0, "week": 7 * 86400.0, "month": 30 * 86400.0}
 
-_OURS = ("status", "name", "kind", "tag", "sort", "within")
+_OURS = ("status", "name", "kind", "tag", "finding", "sort", "within")
 
 _CSV = make_columns(
     "id name status user kind host started_at stopped_at up_seconds=duration workers peak_workers",
@@ -31,6 +33,7 @@ _CSV = make_columns(
     "price_source",
     {"idle_share": lambda item: _idle_share(item)},
     "tags",
+    CAUSE,
 )
 
 
@@ -59,6 +62,7 @@ def clusters() -> ResponseReturnValue:
         which=which,
         within=WITHIN,
         statuses=STATUSES,
+        rules=RULE_NAMES,
         filters=[name for name in filtered if name != "sort" and name in request.args],
         query=request.query_string.decode(),
     )
@@ -87,6 +91,7 @@ def _asked_for() -> tuple[Selection, Filter]:
         name=request.args.get("name"),
         kind=request.args.get("kind"),
         tag=tag,
+        finding=asked_rule(),
         sort=one_of("sort", tuple(SORTS)),
     )
 

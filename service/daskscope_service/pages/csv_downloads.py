@@ -11,6 +11,7 @@ from flask.typing import ResponseReturnValue
 from daskscope import names, protocol
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.scope import MOST_ROWS, Item, Page, Scope, Selection, reading
+from daskscope_service.findings.rule_parameter import FINDING, asked_rule
 from daskscope_service.insight.time import seconds_of
 from daskscope_service.policies.queries import list_decisions
 from daskscope_service.queries.clusters import one_cluster
@@ -41,6 +42,13 @@ def _attribute(name: str) -> Callable[[Item], object]:
     return lambda item: (item["attributes"] or {}).get(name)
 
 
+#: What is named first of a computation or a cluster.
+CAUSE: Columns = {
+    "finding": lambda item: (item["cause"] or {}).get("rule"),
+    "finding_severity": lambda item: (item["cause"] or {}).get("severity"),
+    "finding_sentence": lambda item: (item["cause"] or {}).get("sentence"),
+}
+
 _TASKS = make_columns("tasks tasks_done=done tasks_erred=erred task_runs_completed=completed")
 
 _SECONDS: Columns = {
@@ -56,6 +64,7 @@ COMPUTATIONS = make_columns(
     "tasks_tried_again=retried tasks_cancelled=cancelled",
     _SECONDS,
     "graph_bytes annotations",
+    CAUSE,
     of=protocol.Computation,
     without="states frames spans trace_id",
 )
@@ -120,7 +129,14 @@ LOGS = make_columns(
 @signed_in
 def computations() -> ResponseReturnValue:
     """Answer with computations, the newest first."""
-    return csv_list(COMPUTATIONS, list_computations, selection(), "computations")
+    which, rule = selection(beside=(FINDING.name,)), asked_rule()
+    return csv_list(
+        COMPUTATIONS,
+        lambda scope, some: list_computations(scope, some, rule),
+        which,
+        "computations",
+        rule or "",
+    )
 
 
 @blueprint.get("/exceptions.csv")

@@ -14,8 +14,10 @@ from daskscope_service.costs.spending import by_period, total
 from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.scope import Selection, reading
 from daskscope_service.insight.attention import concerns
+from daskscope_service.insight.findings.rules import RULES
 from daskscope_service.insight.news import news
 from daskscope_service.insight.time import all_together
+from daskscope_service.queries.causes import causes_by_cost
 from daskscope_service.queries.computations import list_computations
 from daskscope_service.queries.failures import list_exceptions
 from daskscope_service.queries.overview import (
@@ -53,6 +55,7 @@ def overview() -> ResponseReturnValue:
         used = by_period(list_usage(scope, first, 2 * _WEEK, 1), 2 * _WEEK)
         last = list_computations(scope, Selection(limit=MOST_SHOWN)).items
         looks = concerns(clusters_in_question(scope), now)
+        costs = causes_by_cost(scope, now - _WEEK * _DAY)
     silent = sum(one.reasons[0].word == "silent" for one in looks)
     week, before = total(used[_WEEK:]), total(used[:_WEEK])
     return render_template(
@@ -72,4 +75,6 @@ def overview() -> ResponseReturnValue:
         computations=last,
         seconds=all_together(last),
         looks=looks,
+        costs=costs,
+        meanings={rule.name: rule.meaning for rule in RULES},
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flask import Blueprint, Response, g, render_template, request
+from flask import Blueprint, Response, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
 from daskscope_service.db.scope import Selection, encode_cursor, reading
+from daskscope_service.findings.rule_parameter import FINDING, RULE_NAMES, asked_rule
 from daskscope_service.insight.time import all_together, seconds_of
 from daskscope_service.insight.why_running import why_running
 from daskscope_service.pages.bars import state_bar, time_bar
@@ -28,6 +29,7 @@ from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.web import menus
 from daskscope_service.web import template_filters as filters
+from daskscope_service.web.forms import tidied
 from daskscope_service.web.parameters import ROWS_SHOWN, selection
 from daskscope_service.web.problems import Problem
 
@@ -116,23 +118,29 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
 @signed_in
 def all_computations() -> ResponseReturnValue:
     """Show the computations of all clusters, page by page."""
-    which = selection(rows=ROWS_SHOWN)
-    with reading() as scope:
-        page = list_computations(scope, which)
-    return _page("computations.html", cluster=None, page=page, which=which)
+    return _computation_list(None)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations")
 @signed_in
 def computations(cluster_id: str) -> ResponseReturnValue:
     """Show all computations of one cluster, page by page."""
-    which = selection(cluster=cluster_id, rows=ROWS_SHOWN)
+    return _computation_list(cluster_id)
+
+
+def _computation_list(cluster_id: str | None) -> ResponseReturnValue:
+    if tidy := tidied():
+        return redirect(tidy)
+    which = selection(cluster=cluster_id, beside=(FINDING.name,), rows=ROWS_SHOWN)
+    rule = asked_rule()
     with reading() as scope:
-        found = one_cluster(scope, cluster_id)
-        if found is None:
+        found = None if cluster_id is None else one_cluster(scope, cluster_id)
+        if cluster_id is not None and found is None:
             raise _missing("cluster", cluster_id)
-        page = list_computations(scope, which)
-    return _page("computations.html", cluster=found, page=page, which=which)
+        page = list_computations(scope, which, rule)
+    return _page(
+        "computations.html", cluster=found, page=page, which=which, rules=RULE_NAMES, rule=rule
+    )
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>")

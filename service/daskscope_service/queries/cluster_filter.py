@@ -12,6 +12,7 @@ from daskscope_service.costs.pricing import cost, up
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Page, Scope, Selection, first_page
 from daskscope_service.insight.verdict import MISSED_BEATS
+from daskscope_service.queries.causes import is_cause_of_cluster
 from daskscope_service.queries.clusters import BRIEF, completed
 
 Status = Literal["running", "stopped", "lost", "ended"]
@@ -34,6 +35,7 @@ class Filter:
     """What clusters must be besides what a :class:`Selection` says.
 
     ``name`` is a part of their name or id, in any case. ``tag`` is a tag's name, or ``name=value``.
+    ``finding`` is the rule of a finding that they have.
     ``sort`` is one of :data:`SORTS`.
     """
 
@@ -41,6 +43,7 @@ class Filter:
     name: str | None = None
     kind: str | None = None
     tag: str | None = None
+    finding: str | None = None
     sort: str = "started"
 
 
@@ -110,4 +113,6 @@ def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[Colum
         name, equals, value = which.tag.partition("=")
         value_of = cluster.c.tags[name].as_string()
         found.append(value_of == value if equals else value_of.is_not(None))
+    if which.finding is not None:
+        found.append(is_cause_of_cluster(scope, which.finding))
     return found

@@ -8,6 +8,7 @@ from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db.schema import cluster, computation, failure
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
+from daskscope_service.queries.causes import add_causes, is_cause_of_cluster
 
 #: What is there to sort by, and shown in another form.
 _TO_SORT_BY = ("thread_seconds", "thread_idle_seconds")
@@ -20,9 +21,11 @@ BRIEF = [
 ]
 
 
-def list_clusters(scope: Scope, selection: Selection) -> Page:
-    """Return clusters by the time they started."""
+def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -> Page:
+    """Return clusters by the time they started; with ``rule``, those that have its finding."""
     query = scope.select(cluster)
+    if rule is not None:
+        query = query.where(is_cause_of_cluster(scope, rule))
     if selection.user is not None:
         query = query.where(cluster.c.user == selection.user)
     if selection.cluster is not None:
@@ -60,4 +63,4 @@ def completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["duration"] = cluster_seconds(item)
         for name, counts in by_cluster.items():
             item[name] = counts.get(item["id"], 0)
-    return price_clusters(scope, items)
+    return price_clusters(scope, add_causes(scope, items, of_clusters=True))

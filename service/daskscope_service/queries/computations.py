@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Select, and_
 
-from daskscope_service.db.schema import cluster, code, computation, failure, task_group
+from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.progress import done_in, done_of
 from daskscope_service.insight.verdict import (
@@ -14,6 +14,7 @@ from daskscope_service.insight.verdict import (
     computation_seconds,
     computation_verdict,
 )
+from daskscope_service.queries.causes import add_causes, with_finding
 
 _CLUSTER_COLUMNS = (
     "name",
@@ -32,14 +33,18 @@ _CLUSTER_COLUMNS = (
 _OF_FAILURE = [column for column in failure.c if column is not failure.c.user]
 
 
-def list_computations(scope: Scope, selection: Selection) -> Page:
-    """Return computations by the time they started."""
-    query = _with_cluster(scope)
+def list_computations(scope: Scope, selection: Selection, rule: str | None = None) -> Page:
+    """Return computations by the time they started; with ``rule``, those that have its finding."""
+    query, at = _with_cluster(scope), computation.c.started_at
+    if rule is not None:
+        query, at = with_finding(query, rule), finding.c.at
     if selection.user is not None:
         query = query.where(computation.c.user == selection.user)
     if selection.cluster is not None:
         query = query.where(computation.c.cluster == selection.cluster)
-    found = page(scope, query, selection, computation.c.started_at, "id", "cluster")
+    found = page(scope, query, selection, at, "id", "cluster")
+    for item in found.items:
+        item.pop("at", None)
     return Page(_completed(scope, found.items), found.next)
 
 
@@ -116,7 +121,7 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["status"], item["sentence"] = verdict.status, verdict.sentence
         item["duration"] = seconds
         item["call"] = _calling_line(item, sources)
-    return items
+    return add_causes(scope, items)
 
 
 def _add_code(scope: Scope, frames: list[Item]) -> None:

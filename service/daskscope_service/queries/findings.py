@@ -13,6 +13,7 @@ from daskscope_service.insight.findings.finding import Finding
 from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
 from daskscope_service.insight.findings.rules import Judgement, judge
 from daskscope_service.queries import evidence
+from daskscope_service.queries.causes import NAMED
 from daskscope_service.telemetry.store import SeriesStore
 
 
@@ -47,6 +48,8 @@ def _add(
 ) -> Judgement:
     judgement = judgement or Judgement((), {}, None)  # it was removed a moment ago
     item["headline"] = say(item, judgement)
+    first = next(iter(judgement.shown), None)
+    item["cause"] = None if first is None else {name: getattr(first, name) for name in NAMED}
     currency = (item.get("prices") or {}).get("currency")
     item["findings"] = [
         as_item(one) | {
@@ -71,9 +74,17 @@ def as_item(one: Finding) -> Item:
 
 
 def list_findings(
-    scope: Scope, selection: Selection, rule: str | None = None, severity: str | None = None
+    scope: Scope,
+    selection: Selection,
+    rule: str | None = None,
+    severity: str | None = None,
+    *,
+    effects: bool = True,
 ) -> Page:
-    """Return stored findings by when their computation or cluster began, the newest first."""
+    """Return stored findings by when their computation or cluster began, the newest first.
+
+    Without ``effects``, those that another finding explains are left out.
+    """
     query = scope.select(finding, *finding.c, cluster.c.name.label("cluster_name")).join(
         cluster,
         and_(cluster.c.workspace == finding.c.workspace, cluster.c.id == finding.c.cluster),
@@ -86,6 +97,8 @@ def list_findings(
         query = query.where(finding.c.rule == rule)
     if severity is not None:
         query = query.where(finding.c.severity == severity)
+    if not effects:
+        query = query.where(finding.c.suppressed_by.is_(None))
     found = page(scope, query, selection, finding.c.at, "id", "cluster")
     for item in found.items:
         item["subject"] = "computation" if item["computation"] else "cluster"

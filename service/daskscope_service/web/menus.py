@@ -11,6 +11,7 @@ _MAIN = {
     "/": "Overview",
     "/clusters": "Clusters",
     "/computations": "Computations",
+    "/findings": "Findings",
     "/exceptions": "Exceptions",
     "/profile": "Profile",
     "/events": "Events",

@@ -29,6 +29,11 @@ class Rule:
     judge: Callable[[Evidence], Outcome]
     explains: frozenset[str] = frozenset()
 
+    @property
+    def meaning(self) -> str:
+        """What its finding says of any subject, in a sentence."""
+        return (self.judge.__doc__ or "").partition("\n")[0]
+
 
 def _rules(*listed: tuple[str, Callable[[Evidence], Outcome], Iterable[str]]) -> tuple[Rule, ...]:
     return tuple(Rule(name, judge, frozenset(explains)) for name, judge, explains in listed)

@@ -1,0 +1,78 @@
+"""What stands out in a workspace: what causes cost together, and each finding, newest first."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from flask import Blueprint, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.accounts.first_run import first_run, has_clusters
+from daskscope_service.db.scope import Page, Scope, Selection, reading
+from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
+from daskscope_service.insight.findings.finding import SEVERITIES
+from daskscope_service.insight.findings.rules import RULES
+from daskscope_service.queries.causes import causes_by_cost
+from daskscope_service.queries.findings import list_findings
+from daskscope_service.web.downloads import csv_list, make_columns
+from daskscope_service.web.forms import tidied
+from daskscope_service.web.parameters import ROWS_SHOWN, one_of, selection
+
+blueprint = Blueprint("findings_page", __name__)
+
+#: How long ago the work began at most, by the word in the address; the first where it is not said.
+WITHIN = {"week": 7 * 86400.0, "day": 86400.0, "month": 30 * 86400.0}
+
+_OURS = ("rule", "severity", "within")
+
+_CSV = make_columns(
+    "at subject cluster cluster_name computation user rule severity sentence",
+    "thread_seconds_lost=seconds share_of_thread_seconds=share cost_estimate=cost currency",
+    "confidence evidence actions saving found_at",
+)
+
+
+@blueprint.get("/findings")
+@signed_in
+def findings() -> ResponseReturnValue:
+    """Show what causes cost together, and the findings that fit."""
+    if tidy := tidied():
+        return redirect(tidy)
+    which = _asked_for()
+    with reading() as scope:
+        if not has_clusters(scope):
+            return first_run()
+        page = _found(scope, which)
+        costs = causes_by_cost(scope, which.since or 0.0, which.until)
+    return render_template(
+        "findings.html",
+        now=time.time(),
+        page=page,
+        selected=which,
+        costs=costs,
+        meanings={rule.name: rule.meaning for rule in RULES},
+        rules=RULE_NAMES,
+        severities=[(severity, severity) for severity in SEVERITIES],
+        moving=False,
+    )
+
+
+@blueprint.get("/findings.csv")
+@signed_in
+def findings_csv() -> ResponseReturnValue:
+    """Answer with the findings that fit as CSV."""
+    return csv_list(_CSV, _found, _asked_for(), "findings")
+
+
+def _found(scope: Scope, which: Selection) -> Page:
+    severity = one_of("severity", SEVERITIES) if "severity" in request.args else None
+    return list_findings(scope, which, asked_rule("rule"), severity, effects=False)
+
+
+def _asked_for() -> Selection:
+    which = selection(beside=_OURS, rows=ROWS_SHOWN)
+    if which.since is not None:
+        return which
+    return dataclasses.replace(which, since=time.time() - WITHIN[one_of("within", tuple(WITHIN))])

@@ -1,0 +1,22 @@
+"""The parameter of lists that names a rule: only what has a finding of it."""
+
+from __future__ import annotations
+
+from flask import request
+
+from daskscope_service.insight.findings.rules import RULES
+from daskscope_service.web.parameters import Parameter, one_of
+
+#: The rules that there are, in the order in which causes are named.
+RULE_NAMES = tuple(rule.name for rule in RULES)
+
+FINDING = Parameter(
+    "finding",
+    "Only items that have a finding of this rule, and not as the effect of another finding.",
+    {"enum": list(RULE_NAMES)},
+)
+
+
+def asked_rule(name: str = FINDING.name) -> str | None:
+    """Return the rule that the request's parameter names, or None where it is not given."""
+    return one_of(name, RULE_NAMES) if name in request.args else None

@@ -1,0 +1,93 @@
+"""The causes that lists name, of the stored findings; and what causes cost together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, tuple_
+
+from daskscope_service.db.schema import FINDING_COSTS, cluster, computation, finding
+from daskscope_service.db.scope import Item, Scope
+
+#: What is shown of a cause where only the first one is named.
+NAMED = ("rule", "severity", "sentence")
+
+
+def add_causes(scope: Scope, items: list[Item], *, of_clusters: bool = False) -> list[Item]:
+    """Give each of ``items``, computations or clusters, its ``cause``.
+
+    That is the finding that is named first: its ``rule``, ``severity`` and ``sentence``; or None.
+    """
+    if of_clusters:
+        subjects = [(item["id"], "") for item in items]
+    else:
+        subjects = [(item["cluster"], item["id"]) for item in items]
+    subject = (finding.c.cluster, finding.c.computation)
+    columns = [finding.c[name] for name in NAMED]
+    query = scope.select(finding, *subject, *columns).where(
+        tuple_(*subject).in_(subjects), finding.c.position == 0
+    )
+    causes = {
+        (row[0], row[1]): dict(zip(NAMED, row[2:], strict=True))
+        for row in scope.connection.execute(query)
+    }
+    for item, key in zip(items, subjects, strict=True):
+        item["cause"] = causes.get(key)
+    return items
+
+
+def with_finding(query: Select[Any], rule: str) -> Select[Any]:
+    """Return those of ``query``, computations, that have a finding of ``rule``.
+
+    Findings that another one explains do not count. The rows have ``at``, by which they are in an
+    index: when the computation began.
+    """
+    same = and_(
+        finding.c.workspace == computation.c.workspace,
+        finding.c.cluster == computation.c.cluster,
+        finding.c.computation == computation.c.id,
+    )
+    return (
+        query.add_columns(finding.c.at)
+        .join(finding, same)
+        .where(finding.c.rule == rule, finding.c.suppressed_by.is_(None))
+    )
+
+
+def is_cause_of_cluster(scope: Scope, rule: str) -> ColumnElement[bool]:
+    """Return the condition that a cluster itself has a finding of ``rule``."""
+    found = scope.select(finding, finding.c.cluster).where(
+        finding.c.rule == rule, finding.c.computation == "", finding.c.suppressed_by.is_(None)
+    )
+    return cluster.c.id.in_(found)
+
+
+def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> list[Item]:
+    """Return what the causes of work that began since then cost together, the most first.
+
+    Each has ``rule``, ``findings`` (how many), ``seconds`` of threads, and ``cost``, an estimate by
+    currency. Notices are left out, and what another cause explains.
+    """
+    columns = finding.c
+    query = scope.select(
+        finding,
+        columns.rule,
+        columns.currency,
+        func.count(),
+        func.coalesce(func.sum(columns.seconds), 0.0),
+        func.coalesce(func.sum(columns.cost), 0.0),
+    ).where(columns.at >= since, FINDING_COSTS)
+    if until is not None:
+        query = query.where(columns.at < until)
+    found: dict[str, Item] = {}
+    query = query.group_by(columns.rule, columns.currency)
+    for rule, currency, count, seconds, cost in scope.connection.execute(query):
+        nothing = {"rule": rule, "findings": 0, "seconds": 0.0, "cost": {}}
+        item = found.setdefault(rule, nothing)
+        item["findings"] += count
+        item["seconds"] += seconds
+        if currency is not None:
+            item["cost"][currency] = cost
+    return sorted(
+        found.values(), key=lambda item: (-item["seconds"], -item["findings"], item["rule"])
+    )
