@@ -69,7 +69,7 @@ from daskscope_service.shutdowns.command_queue import CommandQueue
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from daskscope_service.telemetry.influx import InfluxSeries
 from daskscope_service.telemetry.influx_logs import InfluxLogs
-from daskscope_service.telemetry.influx_rows import own_clusters
+from daskscope_service.telemetry.influx_rows import InfluxDatabase, own_clusters
 from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
 from daskscope_service.telemetry.spans import EmbeddedSpans, SpanReader
@@ -224,12 +224,10 @@ def _readers(settings: Settings, engine: Engine) -> tuple[SeriesStore, SpanReade
     if not settings.influxdb_url:
         return EmbeddedSeries(engine), EmbeddedSpans(engine), own_logs
     influxdb = InfluxQL(settings.influxdb_url, settings.influxdb_token)
-    database, own = settings.influxdb_database, own_clusters(engine)
-    return (
-        InfluxSeries(influxdb, database, own),
-        InfluxSpans(influxdb, settings.influxdb_spans_database, own),
-        from_influxdb(InfluxLogs(influxdb, database, own)),
-    )
+    own = own_clusters(engine)
+    database = InfluxDatabase(influxdb, settings.influxdb_database, own)
+    spans = InfluxDatabase(influxdb, settings.influxdb_spans_database, own)
+    return InfluxSeries(database), InfluxSpans(spans), from_influxdb(InfluxLogs(database))
 
 
 def _background(

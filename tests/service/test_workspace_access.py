@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import Engine
 
-from daskscope_service.telemetry.influx_rows import Own, may_read, own_clusters, said_by
+from daskscope import names
+from daskscope_service.telemetry.influx_rows import InfluxDatabase, Own, own_clusters
+from daskscope_service.telemetry.influxql import InfluxQL
 from tests.seed_writer import SeedWriter
 
 NOW = 1_800_000_000.0
@@ -30,18 +34,29 @@ def test_a_cluster_is_of_the_one_workspace_that_heard_of_it(own: Own) -> None:
     assert own("one", []) == frozenset()
 
 
-def test_who_names_its_workspace_is_read_there_and_nowhere_else(own: Own) -> None:
-    assert said_by(own, "one", "unheard of") == {"one"}
-    assert said_by(own, "one", "theirs") == {"one"}
-    told = {("one", "theirs"), ("two", "mine"), ("one", "unheard of")}
-    assert may_read(own, "one", told) == {("one", "theirs"), ("one", "unheard of")}
-    assert may_read(own, "default", told) == set()
+@pytest.fixture
+def database(own: Own) -> InfluxDatabase:
+    return InfluxDatabase(InfluxQL("http://127.0.0.1:1", ""), "daskscope", own)
 
 
-def test_who_names_none_is_read_where_its_heartbeats_went(own: Own) -> None:
-    assert said_by(own, "one", "mine") == {"one", "default"}
-    assert said_by(own, "one", "both") == {"one"}
-    assert said_by(own, "default", "mine") == set()
-    told = {("default", cluster) for cluster in ("mine", "both", "theirs", "unheard of", "")}
-    assert may_read(own, "one", told) == {("default", "mine")}
-    assert may_read(own, "default", told) == set()
+def test_rows_that_name_a_workspace_are_read_there_and_nowhere_else(
+    database: InfluxDatabase,
+) -> None:
+    assert database.names_of("one", "unheard of") == {"one"}
+    assert database.names_of("one", "theirs") == {"one"}
+    rows = [row("one", "theirs"), row("two", "mine"), row("one", "unheard of")]
+    assert [*database.readable("one", rows)] == [rows[0], rows[2]]
+    assert [*database.readable("default", rows)] == []
+
+
+def test_rows_that_name_none_are_read_where_their_heartbeats_went(database: InfluxDatabase) -> None:
+    assert database.names_of("one", "mine") == {"one", "default"}
+    assert database.names_of("one", "both") == {"one"}
+    assert database.names_of("default", "mine") == set()
+    rows = [row("default", cluster) for cluster in ("mine", "both", "theirs", "unheard of", "")]
+    assert [*database.readable("one", rows)] == rows[:1]
+    assert [*database.readable("default", rows)] == []
+
+
+def row(workspace: str, cluster: str) -> dict[str, Any]:
+    return {names.SERVICE_NAMESPACE: workspace, names.CLUSTER_ID: cluster}

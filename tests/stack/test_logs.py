@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from daskscope_service.telemetry.influx_logs import InfluxLogs
-from daskscope_service.telemetry.influx_rows import Own
+from daskscope_service.telemetry.influx_rows import InfluxDatabase, Own
 from daskscope_service.telemetry.influxql import InfluxQL
 from tests.service.pages import words
 from tests.service.people import sign_in_by_link
@@ -105,7 +105,7 @@ def influxdb(run: Run) -> Iterator[InfluxQL]:
 
 
 def bodies(influxdb: InfluxQL, own: Own, workspace: str, cluster: str | None = None) -> list[str]:
-    records, _ = InfluxLogs(influxdb, DATABASE, own).newest(
+    records, _ = InfluxLogs(InfluxDatabase(influxdb, DATABASE, own)).newest(
         workspace, cluster, None, None, None, 1000
     )
     return [record.body for record in records]
@@ -126,7 +126,7 @@ def test_a_cluster_without_a_workspace_is_of_that_which_heard_its_heartbeats(
 
 
 def test_pages_go_on_past_what_is_not_for_the_reader(run: Run, influxdb: InfluxQL) -> None:
-    logs = InfluxLogs(influxdb, DATABASE, owned_by("team", run))
+    logs = InfluxLogs(InfluxDatabase(influxdb, DATABASE, owned_by("team", run)))
     records, end = logs.newest("other", None, None, None, None, 5)
     assert records == []
     assert end is not None

@@ -12,6 +12,7 @@ import requests
 
 from daskscope import names
 from daskscope_service.telemetry.influx import InfluxSeries
+from daskscope_service.telemetry.influx_rows import InfluxDatabase
 from daskscope_service.telemetry.influxql import InfluxQL
 from tests.service.pages import words
 from tests.service.people import sign_in_by_link
@@ -69,7 +70,7 @@ def test_the_page_of_a_cluster_is_the_same(run: Run, reader: ServiceProcess) -> 
 @pytest.fixture
 def store(run: Run) -> Iterator[InfluxSeries]:
     influxdb = InfluxQL(run.database.url, run.database.token)
-    store = InfluxSeries(influxdb, DATABASE, owned_by("default", run))
+    store = InfluxSeries(InfluxDatabase(influxdb, DATABASE, owned_by("default", run)))
     yield store
     store.close()
 

@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from daskscope import names
+from daskscope_service.telemetry.influx_rows import InfluxDatabase
 from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
 from tests.service.pages import words
@@ -69,7 +70,7 @@ def influxdb(run: Run) -> Iterator[InfluxQL]:
 def test_only_the_workspace_that_heard_of_the_cluster_reads_its_spans(
     run: Run, influxdb: InfluxQL
 ) -> None:
-    reader = InfluxSpans(influxdb, SPANS_DATABASE, owned_by("team", run))
+    reader = InfluxSpans(InfluxDatabase(influxdb, SPANS_DATABASE, owned_by("team", run)))
     (computation, *_) = computations(run)
     found = ask(run.service, f"clusters/{run.cluster}/computations/{computation}/trace")
     trace = found["trace_id"]
@@ -88,7 +89,7 @@ def test_only_the_workspace_that_heard_of_the_cluster_reads_its_spans(
 
 
 def test_what_is_too_much_is_cut_and_said(run: Run, influxdb: InfluxQL) -> None:
-    reader = InfluxSpans(influxdb, SPANS_DATABASE, owned_by("default", run))
+    reader = InfluxSpans(InfluxDatabase(influxdb, SPANS_DATABASE, owned_by("default", run)))
     found = ask(run.service, f"computations?cluster={run.cluster}")["items"]
     computation = max(found, key=lambda item: item["tasks"])["id"]
     path = f"clusters/{run.cluster}/computations/{computation}/trace"

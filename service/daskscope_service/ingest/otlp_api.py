@@ -1,4 +1,4 @@
-"""``POST /v1/metrics|traces|logs``: OTLP over HTTP, kept in the service's own database."""
+"""``POST /v1/metrics|traces|logs``: OTLP over HTTP, into the service's own database."""
 
 from __future__ import annotations
 
@@ -52,13 +52,9 @@ class _Store(Protocol[Contra]):
 @describes(_OPERATION)
 def post_metrics() -> Response:
     """Store the points of a request for good."""
-    store = services().metric_store
-    outcome = _keep(ExportMetricsServiceRequest(), store, "metrics")
     answer = ExportMetricsServiceResponse()
-    if outcome.rejected:
-        answer.partial_success.rejected_data_points = outcome.rejected
-        answer.partial_success.error_message = outcome.reason
-    return _answer(answer)
+    message, store = ExportMetricsServiceRequest(), services().metric_store
+    return _stored(message, store, "metrics", answer, "rejected_data_points")
 
 
 @blueprint.post("/traces")
@@ -66,13 +62,9 @@ def post_metrics() -> Response:
 @describes(_OPERATION)
 def post_traces() -> Response:
     """Store the spans of a request for good."""
-    store = services().span_store
-    outcome = _keep(ExportTraceServiceRequest(), store, "traces")
     answer = ExportTraceServiceResponse()
-    if outcome.rejected:
-        answer.partial_success.rejected_spans = outcome.rejected
-        answer.partial_success.error_message = outcome.reason
-    return _answer(answer)
+    message, store = ExportTraceServiceRequest(), services().span_store
+    return _stored(message, store, "traces", answer, "rejected_spans")
 
 
 @blueprint.post("/logs")
@@ -80,16 +72,23 @@ def post_traces() -> Response:
 @describes(_OPERATION)
 def post_logs() -> Response:
     """Store the log records of a request for good."""
-    store = services().log_store
-    outcome = _keep(ExportLogsServiceRequest(), store, "logs")
     answer = ExportLogsServiceResponse()
+    message, store = ExportLogsServiceRequest(), services().log_store
+    return _stored(message, store, "logs", answer, "rejected_log_records")
+
+
+def _stored(message: M, store: _Store[M], signal: str, answer: Any, rejected: str) -> Response:
+    """Store a request, and count in the field ``rejected`` of ``answer`` what was not stored."""
+    outcome = _store(message, store, signal)
     if outcome.rejected:
-        answer.partial_success.rejected_log_records = outcome.rejected
+        setattr(answer.partial_success, rejected, outcome.rejected)
         answer.partial_success.error_message = outcome.reason
-    return _answer(answer)
+    if request.mimetype == JSON:
+        return Response(MessageToJson(answer, indent=None), content_type=JSON)
+    return Response(answer.SerializeToString(), content_type=_PROTOBUF)
 
 
-def _keep(message: M, store: _Store[M], signal: str) -> Outcome:
+def _store(message: M, store: _Store[M], signal: str) -> Outcome:
     if request.mimetype not in (_PROTOBUF, JSON):
         raise Problem(
             415,
@@ -118,9 +117,3 @@ def _parse(content: bytes, message: Message) -> None:
     except DecodeError as error:
         name = message.DESCRIPTOR.full_name
         raise Problem(400, f"The body is not a {name}: {error}.") from None
-
-
-def _answer(message: Message) -> Response:
-    if request.mimetype == JSON:
-        return Response(MessageToJson(message, indent=None), content_type=JSON)
-    return Response(message.SerializeToString(), content_type=_PROTOBUF)

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from daskscope import names
-from daskscope_service.telemetry.influx_rows import OF_SENDER, Own, said_by
-from daskscope_service.telemetry.influxql import InfluxQL, any_of, name, text
+from daskscope_service.telemetry.influx_rows import OF_SENDER, InfluxDatabase
+from daskscope_service.telemetry.influxql import any_of, name, text
 from daskscope_service.telemetry.store import MOST_LINES, Line, widened
 
 #: Fields that are no line.
@@ -25,26 +25,14 @@ _OWN = {metric.name: metric for metric in names.METRICS}
 
 
 class InfluxSeries:
-    """The :class:`~daskscope_service.telemetry.store.SeriesStore` of an InfluxDB.
+    """The :class:`~daskscope_service.telemetry.store.SeriesStore` of an InfluxDB."""
 
-    Parameters
-    ----------
-    influxdb
-        Who is asked. It is closed with this.
-    database
-        The database, or of InfluxDB 2 the bucket.
-    own
-        What says whose a cluster is.
-    """
-
-    def __init__(self, influxdb: InfluxQL, database: str, own: Own) -> None:
-        self._influxdb = influxdb
+    def __init__(self, database: InfluxDatabase) -> None:
         self._database = database
-        self._own = own
 
     def close(self) -> None:
         """Close the connections."""
-        self._influxdb.close()
+        self._database.influxdb.close()
 
     def query(
         self,
@@ -56,7 +44,7 @@ class InfluxSeries:
         step: float,
     ) -> dict[str, list[Line]]:
         """Return the lines of each metric; see :meth:`SeriesStore.query`."""
-        called = said_by(self._own, workspace, cluster)
+        called = self._database.names_of(workspace, cluster)
         if not called:
             return {metric: [] for metric in metrics}
         who = (
@@ -71,8 +59,8 @@ class InfluxSeries:
         measurement = f"FROM {name(metric)}"
         fields, tags = (
             [str(row[0]) for series in found for row in series["values"]]
-            for found in self._influxdb.ask(
-                self._database,
+            for found in self._database.influxdb.ask(
+                self._database.name,
                 f"SHOW FIELD KEYS {measurement}",
                 f"SHOW TAG KEYS {measurement} WHERE {who}",
             )
@@ -84,8 +72,8 @@ class InfluxSeries:
         begin, end = int(since * 1000), int(until * 1000)
         grouped = ", ".join((f"time({widened(since, until, step)}ms)", *map(name, tags)))
         most = math.ceil(MOST_LINES / len(fields))
-        (found,) = self._influxdb.ask(
-            self._database,
+        (found,) = self._database.influxdb.ask(
+            self._database.name,
             f"SELECT {', '.join(map(_value, fields))} {measurement} "
             f"WHERE {who} AND time >= {begin}ms AND time < {end}ms "
             f"GROUP BY {grouped} fill(none) SLIMIT {most}",

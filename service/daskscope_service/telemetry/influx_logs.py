@@ -19,13 +19,10 @@ from daskscope import names
 from daskscope_service.telemetry.influx_rows import (
     OF_SENDER,
     UNNAMED,
-    Own,
+    InfluxDatabase,
     attributes_of,
-    may_read,
-    said_by,
-    sender,
 )
-from daskscope_service.telemetry.influxql import InfluxQL, any_of, name, text
+from daskscope_service.telemetry.influxql import any_of, name, text
 
 #: What of a row is no attribute.
 _BESIDE = OF_SENDER | {
@@ -61,22 +58,10 @@ class Record:
 
 
 class InfluxLogs:
-    """Log records of an InfluxDB.
+    """Log records of an InfluxDB."""
 
-    Parameters
-    ----------
-    influxdb
-        Who is asked.
-    database
-        The database, or of InfluxDB 2 the bucket.
-    own
-        What says whose a cluster is.
-    """
-
-    def __init__(self, influxdb: InfluxQL, database: str, own: Own) -> None:
-        self._influxdb = influxdb
+    def __init__(self, database: InfluxDatabase) -> None:
         self._database = database
-        self._own = own
 
     def newest(
         self,
@@ -98,10 +83,12 @@ class InfluxLogs:
         Unavailable
             InfluxDB does not answer.
         """
-        said = {workspace, UNNAMED} if cluster is None else said_by(self._own, workspace, cluster)
-        if not said:
+        named: Collection[str] = {workspace, UNNAMED}
+        if cluster is not None:
+            named = self._database.names_of(workspace, cluster)
+        if not named:
             return [], None
-        who = any_of(names.SERVICE_NAMESPACE, said)
+        who = any_of(names.SERVICE_NAMESPACE, named)
         if cluster is not None:
             who += f" AND {name(names.CLUSTER_ID)} = {text(cluster)}"
         begin = None if since is None else _ns(since)
@@ -115,7 +102,7 @@ class InfluxLogs:
         rows += self._before(who, begin, end, most + 1 - len(rows))
         rows.sort(key=lambda row: (row["time"], _digest(row)), reverse=True)
         shown = rows[:most]
-        records = self._readable(workspace, shown)
+        records = [_record(row) for row in self._database.readable(workspace, shown)]
         if len(rows) <= most:
             return records, None
         return records, (shown[-1]["time"] / 1e9, _id(shown[-1]))
@@ -141,11 +128,7 @@ class InfluxLogs:
         return self._rows(f"{who} AND time = {moment}")
 
     def _rows(self, where: str) -> list[dict[str, Any]]:
-        return self._influxdb.rows(self._database, f"SELECT * {_LOGS} WHERE {where}")
-
-    def _readable(self, workspace: str, rows: Collection[dict[str, Any]]) -> list[Record]:
-        readable = may_read(self._own, workspace, set(map(sender, rows)))
-        return [_record(row) for row in rows if sender(row) in readable]
+        return self._database.rows(f"SELECT * {_LOGS} WHERE {where}")
 
 
 def _record(row: Mapping[str, Any]) -> Record:

@@ -8,14 +8,16 @@ whatever its token's workspace; its heartbeats, which came with a token, say whe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Engine
 
 from daskscope import names
 from daskscope_service.db.rows import only_in
-from daskscope_service.db.schema import cluster
+from daskscope_service.db.schema import cluster as table
+from daskscope_service.telemetry.influxql import InfluxQL
 
 #: Tags that name who sent something: the same for all of a cluster.
 OF_SENDER = frozenset((*names.RESOURCE_ATTRIBUTES, "otel.library.name", "otel.library.version"))
@@ -37,32 +39,40 @@ def attributes_of(row: Mapping[str, Any], beside: Collection[str]) -> dict[str, 
     return own | {key: value for key, value in row.items() if key not in beside}
 
 
-def sender(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what sent a span or a log record: what it calls its workspace, and the cluster."""
-    return row[names.SERVICE_NAMESPACE], row.get(names.CLUSTER_ID, "")
-
-
 def own_clusters(engine: Engine) -> Own:
-    """Return what asks the service's own tables."""
+    """Return a function that looks clusters up in the service's own tables."""
 
     def own(workspace: str, ids: Collection[str]) -> frozenset[str]:
         with engine.connect() as connection:
-            return frozenset(connection.execute(only_in(workspace, cluster, ids)).scalars())
+            return frozenset(connection.execute(only_in(workspace, table, ids)).scalars())
 
     return own
 
 
-def said_by(own: Own, workspace: str, cluster_id: str) -> frozenset[str]:
-    """Return what a cluster may call its workspace for this one to read it; nothing: it may not."""
-    named = {workspace} - {UNNAMED}
-    return frozenset(named | {UNNAMED} if own(workspace, [cluster_id]) else named)
+@dataclass(frozen=True, slots=True)
+class InfluxDatabase:
+    """One database of an InfluxDB (in InfluxDB 2, a bucket). ``own`` says whose a cluster is."""
 
+    influxdb: InfluxQL
+    name: str
+    own: Own
 
-def may_read(own: Own, workspace: str, named: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return which of these a workspace may read: pairs of what it is called, and the cluster."""
-    unnamed = own(workspace, {cluster_id for said, cluster_id in named if said == UNNAMED})
-    return {
-        (said, cluster_id)
-        for said, cluster_id in named
-        if (cluster_id in unnamed if said == UNNAMED else said == workspace)
-    }
+    def rows(self, statement: str) -> list[dict[str, Any]]:
+        """Return what :meth:`.InfluxQL.rows` does."""
+        return self.influxdb.rows(self.name, statement)
+
+    def names_of(self, workspace: str, cluster_id: str) -> frozenset[str]:
+        """Return under which workspace names ``workspace`` may read a cluster's data; or none."""
+        named = {workspace} - {UNNAMED}
+        is_own = self.own(workspace, [cluster_id])
+        return frozenset(named | {UNNAMED} if is_own else named)
+
+    def readable(
+        self, workspace: str, rows: Collection[dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Return the rows of spans or log records that ``workspace`` may read."""
+        senders = [(row[names.SERVICE_NAMESPACE], row.get(names.CLUSTER_ID, "")) for row in rows]
+        unnamed = self.own(workspace, {cluster for name, cluster in senders if name == UNNAMED})
+        for row, (name, cluster) in zip(rows, senders, strict=True):
+            if cluster in unnamed if name == UNNAMED else name == workspace:
+                yield row

@@ -10,12 +10,10 @@ from daskscope import names
 from daskscope_service.telemetry.influx_rows import (
     OF_SENDER,
     UNNAMED,
-    Own,
+    InfluxDatabase,
     attributes_of,
-    may_read,
-    sender,
 )
-from daskscope_service.telemetry.influxql import InfluxQL, any_of, text
+from daskscope_service.telemetry.influxql import any_of, text
 from daskscope_service.telemetry.spans import MOST_SPANS, Span, Trace, span_id_of
 
 #: Spans that are looked at: those of a computation, from which the weightiest are chosen.
@@ -32,22 +30,10 @@ _SPANS = 'FROM "spans"'
 
 
 class InfluxSpans:
-    """The :class:`~daskscope_service.telemetry.spans.SpanReader` of an InfluxDB.
+    """The :class:`~daskscope_service.telemetry.spans.SpanReader` of an InfluxDB."""
 
-    Parameters
-    ----------
-    influxdb
-        Who is asked.
-    database
-        The database, or of InfluxDB 2 the bucket.
-    own
-        What says whose a cluster is.
-    """
-
-    def __init__(self, influxdb: InfluxQL, database: str, own: Own) -> None:
-        self._influxdb = influxdb
+    def __init__(self, database: InfluxDatabase) -> None:
         self._database = database
-        self._own = own
 
     def of_computation(
         self, workspace: str, trace_id: str, computation_id: str, most: int = MOST_SPANS
@@ -56,14 +42,12 @@ class InfluxSpans:
         if not re.fullmatch("[0-9A-Za-z-]+", computation_id):
             return Trace()  # the plugin makes no such id
         # A caller's trace may hold many computations; each span has the id of its own.
-        rows = self._influxdb.rows(
-            self._database,
+        rows = self._database.rows(
             f"SELECT * {_SPANS} WHERE trace_id = {text(trace_id)} "
             f"AND {any_of(names.SERVICE_NAMESPACE, {workspace, UNNAMED})} "
             f'AND "attributes" =~ /{computation_id}/ LIMIT {_MOST_READ}',
         )
-        readable = may_read(self._own, workspace, set(map(sender, rows)))
-        spans = [_span(row) for row in rows if sender(row) in readable]
+        spans = [_span(row) for row in self._database.readable(workspace, rows)]
         root = span_id_of(computation_id)
         groups = {span.span_id for span in spans if span.parent_span_id == root}
         upper = [span for span in spans if span.span_id == root or span.span_id in groups]
