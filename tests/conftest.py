@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import dask
+import distributed.utils
 import pytest
 
 from tests import durations, light_passwords
@@ -16,6 +18,8 @@ from tests.groups import group_of
 # A nanny starts its worker as a copy of a process that has imported Dask, which takes a second of a
 # core less. What it gets of the environment is what there was when the first one started.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+distributed.utils._forkserver_preload_set = True  # else Dask sets its own list of modules
+multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.worker_imports"])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
