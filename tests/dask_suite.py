@@ -24,10 +24,22 @@ from tests.exporter.recorder import Recorder
 #: Seconds that Dask's tests of one file may take.
 DEADLINE = 3_600
 
+_SOCKETS = (
+    "it counts open files while the scheduler lives, and the plugin's connections to the service, "
+    "three after five workers came and went, are among them; they close with the scheduler"
+)
+_LEFT_OPEN = (
+    "it leaves its scheduler without closing it, so that nobody closes its plugins, and the thread "
+    "of a plugin counts as leaked"
+)
+
 #: Tests that see a plugin, whatever it is like, and by what. They run, and are reported.
 SEEN = {
-    "test_file_descriptors_dont_leak": "it counts open files while the scheduler lives, and the "
-    "plugin's connection to the service is one; it closes with the scheduler",
+    "test_file_descriptors_dont_leak": _SOCKETS,
+    "test_num_fds": _SOCKETS,
+    "test_worker_fds": _SOCKETS,
+    "test_scheduler_file": _LEFT_OPEN,
+    "test_shutdown_scheduler_disabled": _LEFT_OPEN,
 }
 
 #: The tests of a run, by their names: what became of each.
