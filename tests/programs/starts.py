@@ -78,7 +78,7 @@ endpoint = os.environ["ENDPOINT"]
 os.environ.update(DASK_DASKSCOPE__TOKEN="dsk_programs", DASK_DASKSCOPE__ENDPOINT=endpoint)
 os.environ["DASK_DISTRIBUTED__LOGGING__DISTRIBUTED"] = "warning"
 preload = ["--preload", "daskscope"] if endpoint else []
-file = ["--scheduler-file", "scheduler.json", "--no-dashboard"]
+file = ["--scheduler-file", "scheduler.json", "--dashboard-address", ":0"]
 scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0", *file, *preload)
 worker = start("worker", *file, "--nthreads", "2", "--no-nanny")
 with Client(scheduler_file="scheduler.json", timeout=90) as client:

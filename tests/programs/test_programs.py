@@ -49,10 +49,11 @@ _VARYING = (
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+"), "TIME"),
 )
-# What Dask itself says at one run and not at another, and the one warning that is ours to give.
+# What Dask itself says at one run and not at another, and the one warning of each kind that is ours
+# to give: that the service, or the folder of the spool, cannot be had.
 _MAY_DIFFER = re.compile(
-    r"^(TIME - distributed\.|daskscope: cannot reach the service|Future exception was never"
-    r"|future: <|Task exception was never)"
+    r"^(TIME - distributed\.|daskscope: cannot (reach the service|(read|write) the spool)"
+    r"|Future exception was never|future: <|Task exception was never)"
 )
 # Dask's own complaint while no file can be opened, if it looks at its memory just then.
 _NO_FILES = re.compile(
