@@ -101,7 +101,7 @@ def test_since_takes_a_text_a_timedelta_and_a_datetime(gone: str) -> None:
 
 
 def test_lists_longer_than_a_page_come_whole(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskscope.api.PAGE", 1)
+    monkeypatch.setattr("daskscope.service_client.PAGE", 1)
     assert len(daskscope.list_computations(gone)) == 2
 
 

@@ -2,22 +2,13 @@
 
 Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
 ``pandas.DataFrame(list_clusters())`` is ready to use. What was not measured is None.
-
-Over 400 lines: half of them are the docstrings that users read, of questions that are all asked in
-one way.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, cast
 from urllib.parse import quote
-
-import requests
-from dask.utils import parse_timedelta
 
 from daskscope.api_types import (
     Cluster,
@@ -28,36 +19,9 @@ from daskscope.api_types import (
     ListedFinding,
     ShutdownCommand,
 )
-from daskscope.config import settings
-from daskscope.containment import contain
-from daskscope.delivery import http_errors
-from daskscope.delivery.http import Session, proxy_in_clear, watched
-from daskscope.errors import (
-    AccessDenied,
-    ConfigurationError,
-    NotFound,
-    ServiceError,
-    ServiceTooOld,
-    ServiceUnreachable,
-)
-from daskscope.version import __version__
-
-#: How far back: "7 days", a timedelta, a datetime or a date (as text too), or None for all that is
-#: kept. A time without a zone is local, and a date its midnight. Those of pandas and NumPy will do.
-Since = str | timedelta | datetime | date | None
-
-#: Seconds: to connect, and to wait for an answer.
-TIMEOUT = (5.0, 60.0)
-#: Seconds after which an answer that arrives too slowly is given up.
-OVERDUE = 300.0
-#: The longest answer that is read, in bytes: a report of a cluster may be large.
-MAX_ANSWER = 256 << 20
-
-#: Rows asked for at once.
-PAGE = 500
-
-#: What a problem document has as its reason where the service does not know what we ask.
-_NOT_KNOWN = ("no such address", "unknown parameter")
+from daskscope.errors import ConfigurationError, NotFound
+from daskscope.service_client import service_client
+from daskscope.since import Since, moment_of
 
 
 def list_clusters(
@@ -169,7 +133,7 @@ def why(id: str) -> Explanation:
     what that saves. Raises as :func:`list_clusters`, and NotFound where there is no such id.
     """
     _check_text("id", id)
-    with _service() as service:
+    with service_client() as service:
         answer = service.answer("GET", f"findings/{quote(id, safe='')}")
         if not isinstance(answer.get("findings"), list):
             raise service.no_service()
@@ -201,7 +165,7 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
     if not isinstance(even_if_busy, bool):
         raise ConfigurationError(f"even_if_busy is {even_if_busy!r}; it must be True or False")
     body = {"cluster": cluster_id, "reason": reason, "even_if_busy": even_if_busy}
-    with _service() as service:
+    with service_client() as service:
         answer = service.answer("POST", "commands", json=body)
         if "id" not in answer:
             raise service.no_service()
@@ -219,138 +183,23 @@ def make_report(cluster_id: str, computation_id: str | None = None, *, code: boo
     if computation_id is not None:
         _check_text("computation_id", computation_id)
         path += f"/computations/{quote(computation_id, safe='')}"
-    with _service() as service:
+    with service_client() as service:
         parameters = {"code": "true" if code else "false"}
         return service.ask("GET", f"{path}/report", params=parameters).text
-
-
-@contextmanager
-def _service() -> Iterator[_Service]:
-    chosen = settings()
-    if chosen.token is None:
-        raise ConfigurationError(
-            "no token is set: set daskscope.token in Dask's configuration or "
-            "DASK_DASKSCOPE__TOKEN; `daskscope token create` makes a token"
-        )
-    with watched(Session(OVERDUE, MAX_ANSWER)) as session:
-        session.headers["Authorization"] = f"Bearer {chosen.token}"
-        session.headers["User-Agent"] = f"daskscope/{__version__}"
-        yield _Service(session, chosen.endpoint)
-
-
-class _Service:
-    """The service at ``endpoint``, asked through ``session``."""
-
-    def __init__(self, session: Session, endpoint: str) -> None:
-        self._session = session
-        self._endpoint = endpoint
-
-    def items(
-        self, path: str, parameters: dict[str, str], limit: int | None
-    ) -> list[dict[str, Any]]:
-        """Return the items of a list, page by page."""
-        found: list[dict[str, Any]] = []
-        cursors = set()
-        while True:
-            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
-            page = self.answer("GET", path, params=parameters | {"limit": str(wanted)})
-            items, cursor = page.get("items"), page.get("next")
-            if not isinstance(items, list) or not isinstance(cursor, str | None):
-                raise self.no_service()
-            found += map(self.with_datetimes, items)
-            if not cursor or (limit is not None and len(found) >= limit):
-                return found[:limit]
-            if not items or cursor in cursors:
-                raise self.no_service()  # which would go on without end
-            cursors.add(cursor)
-            parameters = parameters | {"cursor": cursor}
-
-    def answer(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
-        """Return the JSON object that is answered."""
-        return _document(self.ask(method, path, **sent))
-
-    def ask(self, method: str, path: str, **sent: Any) -> requests.Response:
-        """Return an answer that says that all is well."""
-        url = f"{self._endpoint}/api/v1/{path}"
-        try:
-            response = self._session.request(method, url, timeout=TIMEOUT, **sent)
-        except Exception as error:  # whatever it is, there is no answer
-            contain(error)
-            kind, why = http_errors.why(error)
-            if kind in ("header", "file"):
-                raise ConfigurationError(why) from error
-            raise ServiceUnreachable(
-                f"cannot reach the service at {self._endpoint}: {why}"
-            ) from error
-        status = response.status_code
-        if response.is_redirect:
-            raise ServiceError(
-                f"{self._endpoint} redirects to another address; set daskscope.endpoint to "
-                "the address of the service",
-                status,
-            )
-        if response.ok:
-            return response
-        problem = _document(response)
-        detail = problem.get("detail") or problem.get("title") or response.reason
-        detail = str(detail or "no reason given")[:1000]
-        if problem.get("reason") in _NOT_KNOWN:
-            raise ServiceTooOld(
-                f"the service does not know {url} or one of its parameters: its version is "
-                f"older than this daskscope; upgrade the service ({detail})",
-                status,
-            )
-        kinds: dict[int, type[ServiceError]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound}
-        kind_of_error = kinds.get(status, ServiceError)
-        if kind_of_error is NotFound and not problem:
-            raise ServiceError(f"{url} does not exist; check daskscope.endpoint", 404)
-        proxy = None if problem else proxy_in_clear(url)
-        through = "" if proxy is None else f", or the proxy {proxy} in front of it"
-        raise kind_of_error(f"{detail} (HTTP {status} from {url}{through})", status)
-
-    def with_datetimes(self, item: Any) -> dict[str, Any]:
-        """Return an item with datetimes for texts."""
-        if not isinstance(item, dict):
-            raise self.no_service()
-        try:
-            # Its own fields alone: a tag may be called so too.
-            return {
-                name: datetime.fromisoformat(value)
-                if isinstance(value, str) and (name == "at" or name.endswith("_at"))
-                else value
-                for name, value in item.items()
-            }
-        except ValueError as error:
-            raise self.no_service() from error
-
-    def no_service(self) -> ServiceError:
-        """Return what to raise for an answer that none would give."""
-        return ServiceError(
-            f"{self._endpoint} answers, but is not a daskscope service; check daskscope.endpoint",
-            200,
-        )
 
 
 def _items(
     path: str, limit: int | None, *, since: Since, **filters: str | None
 ) -> list[dict[str, Any]]:
     most = _checked_limit(limit)
-    moment = _moment(since)
+    moment = moment_of(since)
     parameters = {name: value for name, value in filters.items() if value is not None}
     for name, value in parameters.items():
         _check_text("cluster_id" if name == "cluster" else name, value)
     if moment is not None:
         parameters["since"] = moment.isoformat()
-    with _service() as service:
+    with service_client() as service:
         return service.items(path, parameters, most)
-
-
-def _document(response: requests.Response) -> dict[str, Any]:
-    try:
-        answer = response.json()
-    except (ValueError, RecursionError):
-        answer = None
-    return answer if isinstance(answer, dict) else {}
 
 
 def _check_text(name: str, value: Any) -> None:
@@ -370,65 +219,3 @@ def _checked_limit(limit: Any) -> int | None:
             f"limit is {limit!r}; it must be a whole number of at least 1, or None for no limit"
         )
     return number
-
-
-def _moment(since: Any) -> datetime | None:
-    """Return a time with its zone, or None for all there is."""
-    if since is None:
-        return None
-    found = _read(since) if isinstance(since, str) else _plain(since)
-    if isinstance(found, timedelta) and found >= timedelta(0):
-        try:
-            return datetime.now(UTC) - found
-        except OverflowError:  # before all calendars
-            return None
-    if not isinstance(found, datetime):
-        raise ConfigurationError(
-            f'since is {since!r}; it must be a duration such as "7 days", a timedelta, a date, or '
-            'a datetime, such as "2026-01-31 12:00"'
-        )
-    if found.tzinfo is not None:
-        return found
-    try:
-        return found.astimezone()
-    except (ValueError, OverflowError):  # at either end of all calendars
-        return found.replace(tzinfo=UTC)
-
-
-def _plain(since: Any) -> timedelta | datetime | None:
-    """Return what says when as a type of Python's own, or None where it does not say so.
-
-    Those of pandas are Python's and have finer fields, which the service does not know.
-    """
-    kind = type(since)
-    if kind.__module__ == "numpy" and kind.__name__ in ("datetime64", "timedelta64"):
-        if "[" not in str(since.dtype):
-            return None  # a number of no unit
-        since = since.astype(f"{kind.__name__}[us]").item()
-    if isinstance(since, timedelta):
-        return timedelta(since.days, since.seconds, since.microseconds)
-    if isinstance(since, datetime):
-        is_time = since == since  # unlike pandas' NaT
-        return datetime.combine(since.date(), since.timetz()) if is_time else None
-    return datetime.combine(since, time()) if isinstance(since, date) else None
-
-
-def _read(text: str) -> timedelta | datetime | None:
-    readings: tuple[Callable[[str], timedelta | datetime], ...] = (
-        _read_duration,
-        datetime.fromisoformat,
-    )
-    for read in readings:
-        try:
-            return read(text)
-        except (ValueError, LookupError, TypeError, OverflowError):
-            continue
-    return None
-
-
-def _read_duration(text: str) -> timedelta:
-    try:
-        float(text)
-    except ValueError:
-        return timedelta(seconds=float(parse_timedelta(text)))
-    raise ValueError("of no unit: it may be meant as a date")

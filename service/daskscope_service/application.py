@@ -16,7 +16,7 @@ from daskscope_service.accounts.api import login, tokens, workspaces
 from daskscope_service.accounts.pages import account, activation, members, openid, workspace
 from daskscope_service.accounts.pages import audit as audit_page
 from daskscope_service.accounts.pages import tokens as tokens_page
-from daskscope_service.accounts.tokens import Memory
+from daskscope_service.accounts.token_cache import TokenCache
 from daskscope_service.api import health, metrics, openapi, reads, traces
 from daskscope_service.costs import budget_api as budget
 from daskscope_service.costs import prices_api as prices
@@ -190,7 +190,7 @@ def _start(
     instruments = ServiceMetrics()
     instruments.registry.register(metrics.DatabaseCollector(engine))
     writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)
-    memory = Memory(engine)
+    token_cache = TokenCache(engine)
     quotas = Quotas(engine, settings, instruments)
     beats = BeatStore(engine, writer, quotas)
     answers = heartbeats.Answers(
@@ -203,12 +203,12 @@ def _start(
         writer=writer,
         quotas=quotas,
         instruments=instruments,
-        tokens=memory,
+        tokens=token_cache,
         openid=openid.make_provider(settings),
         # A test takes a request's thread for as long as its target likes: never most of them.
         trials=Trials(sender, max(1, settings.threads // 4)),
         heartbeats=answers,
-        fast_path=HeartbeatFastPath(forwarded, memory, answers, instruments, headers),
+        fast_path=HeartbeatFastPath(forwarded, token_cache, answers, instruments, headers),
         metric_store=MetricStore(engine, writer, quotas),
         span_store=SpanStore(engine, writer),
         log_store=LogStore(engine, writer),

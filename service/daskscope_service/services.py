@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # it names parts of every layer, and uses none
     from sqlalchemy import Engine
 
     from daskscope_service.accounts.openid import Provider
-    from daskscope_service.accounts.tokens import Memory
+    from daskscope_service.accounts.token_cache import TokenCache
     from daskscope_service.ingest.fast_path import HeartbeatFastPath
     from daskscope_service.ingest.heartbeat_api import Answers
     from daskscope_service.ingest.otlp import LogStore, SpanStore
@@ -47,7 +47,7 @@ class Services:
     writer: Writer
     quotas: Quotas
     instruments: ServiceMetrics
-    tokens: Memory
+    tokens: TokenCache
     openid: Provider | None
     trials: Trials
     heartbeats: Answers

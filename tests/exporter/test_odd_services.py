@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 import daskscope
-from daskscope import ConfigurationError, ServiceError, ServiceUnreachable, api
+from daskscope import ConfigurationError, ServiceError, ServiceUnreachable, service_client
 from daskscope.api import make_report
 from tests.exporter.conftest import TOKEN
 from tests.service_process import free_port
@@ -128,7 +128,7 @@ def test_a_refusal_that_cannot_be_decoded_is_a_refusal(service: OddService, stat
 def test_an_answer_that_drips_in_is_given_up(
     service: OddService, monkeypatch: pytest.MonkeyPatch, with_length: bool
 ) -> None:
-    monkeypatch.setattr(api, "OVERDUE", 0.3)
+    monkeypatch.setattr(service_client, "OVERDUE", 0.3)
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -149,7 +149,7 @@ def test_an_answer_that_drips_in_is_given_up(
 def test_an_answer_without_end_is_given_up(
     service: OddService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "MAX_ANSWER", 1 << 20)
+    monkeypatch.setattr(service_client, "MAX_ANSWER", 1 << 20)
     service.answer = answers(200, b" " * (2 << 20))
     with pytest.raises(ServiceUnreachable, match="cannot be read"):
         daskscope.list_clusters()

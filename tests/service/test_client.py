@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import daskscope
-from daskscope import api, api_types
+from daskscope import api, api_types, service_client
 from daskscope_service.accounts import tokens
 from tests.service.beats import (
     full_beat,
@@ -92,7 +92,7 @@ def test_tags_that_are_called_like_times_stay_as_they_are() -> None:
 
 
 def test_lists_are_chosen_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "PAGE", 2)
+    monkeypatch.setattr(service_client, "PAGE", 2)
     assert [row["id"] for row in daskscope.list_clusters()] == [CLUSTER]
     assert [row["id"] for row in daskscope.list_clusters(None)] == [CLUSTER, OTHER]
     assert [row["id"] for row in daskscope.list_clusters("9999999 days")] == [CLUSTER, OTHER]

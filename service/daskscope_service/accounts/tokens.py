@@ -3,8 +3,6 @@
 A token reads ``dsk_<id>_<secret>``. The id is shown in lists and logs, the secret only once, when
 the token is made. A token belongs to one workspace, and to the user who made it, if one did: it is
 revoked when the user may no longer do what it can.
-
-Over 400 lines: all code that creates, checks or revokes tokens is here, to be reviewed together.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import (
@@ -67,10 +65,7 @@ _ID_LENGTH = 10
 _FORMAT = re.compile(rf"dsk_([{_ID_ALPHABET}]{{{_ID_LENGTH}}})_([0-9a-f]{{{LENGTH}}})")
 
 #: ``last_used_at`` is written at most this often, in seconds: a write per request costs too much.
-_USE_NOTED_EVERY = 60.0
-
-#: Tokens that are remembered; beyond it, all are looked up again.
-_REMEMBERED = 10_000
+USE_NOTED_EVERY = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,51 +199,6 @@ def find(engine: Engine, text: str) -> Token | None:
     return _token(row[1:])
 
 
-class Memory:
-    """The tokens that were shown a moment ago. May be used from any thread.
-
-    They may have been revoked since: whoever acts on one has :func:`in_force` asked as well, which
-    can be done once for many.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._found: dict[bytes, tuple[float, Token]] = {}
-
-    def find(self, text: str, now: float) -> Token | None:
-        """Return what the function :func:`find` does, or did less than a minute ago."""
-        token = self.recall(text, now)
-        if token is not None:
-            return token
-        token = find(self._engine, text)
-        if token is not None:
-            if len(self._found) >= _REMEMBERED:
-                self._found.clear()
-            # Its use is noted now, and not again for as long as it is remembered.
-            remembered = replace(token, last_used_at=now)
-            self._found[hash_of(text)] = (now + _USE_NOTED_EVERY, remembered)
-        return token
-
-    def recall(self, text: str, now: float) -> Token | None:
-        """Return the token if it was found less than a minute ago, without asking the database."""
-        found = self._found.get(hash_of(text))
-        return found[1] if found is not None and now < found[0] else None
-
-    def may_send(self, authorization: str) -> bool:
-        """Tell whether this value of ``Authorization`` holds a token that may send data."""
-        scheme, _, text = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        now = time.time()
-        token = self.find(text.strip(), now)
-        return token is not None and token.state(now) == "active" and "ingest" in token.scopes
-
-    def in_force(self, token: Token) -> bool:
-        """Ask the database whether the token is there still, and was not revoked."""
-        with self._engine.connect() as connection:
-            return in_force(connection, [token.id])
-
-
 def in_force(connection: Connection, identifiers: Collection[str]) -> bool:
     """Tell whether all tokens of these ids are there, and none of them was revoked."""
     lookup = _in_force(connection.dialect)
@@ -257,7 +207,7 @@ def in_force(connection: Connection, identifiers: Collection[str]) -> bool:
 
 def note_use(engine: Engine, token: Token, now: float) -> None:
     """Write down that ``token`` was used at ``now``, unless that was done a moment ago."""
-    due = now - _USE_NOTED_EVERY
+    due = now - USE_NOTED_EVERY
     if token.last_used_at is not None and token.last_used_at > due:
         return
     try:

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from daskscope_service.accounts.tokens import Memory, Token
+from daskscope_service.accounts.token_cache import TokenCache
+from daskscope_service.accounts.tokens import Token
 from daskscope_service.ingest.heartbeat_api import PATH, Answers
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.web import problems, request_log
@@ -38,7 +39,7 @@ class HeartbeatFastPath:
     def __init__(
         self,
         forwarded: Forwarded,
-        memory: Memory,
+        memory: TokenCache,
         answers: Answers,
         instruments: ServiceMetrics,
         headers: Sequence[tuple[str, str]],

@@ -1,0 +1,159 @@
+"""Asks the service's HTTP API, and turns what goes wrong into our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import requests
+
+from daskscope.config import settings
+from daskscope.containment import contain
+from daskscope.delivery import http_errors
+from daskscope.delivery.http import Session, proxy_in_clear, watched
+from daskscope.errors import (
+    AccessDenied,
+    ConfigurationError,
+    NotFound,
+    ServiceError,
+    ServiceTooOld,
+    ServiceUnreachable,
+)
+from daskscope.version import __version__
+
+#: Seconds: to connect, and to wait for an answer.
+TIMEOUT = (5.0, 60.0)
+#: Seconds after which an answer that arrives too slowly is given up.
+OVERDUE = 300.0
+#: The longest answer that is read, in bytes: a report of a cluster may be large.
+MAX_ANSWER = 256 << 20
+
+#: Rows asked for at once.
+PAGE = 500
+
+#: What a problem document has as its reason where the service does not know what we ask.
+_NOT_KNOWN = ("no such address", "unknown parameter")
+
+
+@contextmanager
+def service_client() -> Iterator[ServiceClient]:
+    """The service of this client's settings.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no token.
+    """
+    chosen = settings()
+    if chosen.token is None:
+        raise ConfigurationError(
+            "no token is set: set daskscope.token in Dask's configuration or "
+            "DASK_DASKSCOPE__TOKEN; `daskscope token create` makes a token"
+        )
+    with watched(Session(OVERDUE, MAX_ANSWER)) as session:
+        session.headers["Authorization"] = f"Bearer {chosen.token}"
+        session.headers["User-Agent"] = f"daskscope/{__version__}"
+        yield ServiceClient(session, chosen.endpoint)
+
+
+class ServiceClient:
+    """The service at ``endpoint``, asked through ``session``."""
+
+    def __init__(self, session: Session, endpoint: str) -> None:
+        self._session = session
+        self._endpoint = endpoint
+
+    def items(
+        self, path: str, parameters: dict[str, str], limit: int | None
+    ) -> list[dict[str, Any]]:
+        """Return the items of a list, page by page."""
+        found: list[dict[str, Any]] = []
+        cursors = set()
+        while True:
+            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = self.answer("GET", path, params=parameters | {"limit": str(wanted)})
+            items, cursor = page.get("items"), page.get("next")
+            if not isinstance(items, list) or not isinstance(cursor, str | None):
+                raise self.no_service()
+            found += map(self.with_datetimes, items)
+            if not cursor or (limit is not None and len(found) >= limit):
+                return found[:limit]
+            if not items or cursor in cursors:
+                raise self.no_service()  # which would go on without end
+            cursors.add(cursor)
+            parameters = parameters | {"cursor": cursor}
+
+    def answer(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
+        """Return the JSON object that is answered."""
+        return _document(self.ask(method, path, **sent))
+
+    def ask(self, method: str, path: str, **sent: Any) -> requests.Response:
+        """Return an answer that says that all is well."""
+        url = f"{self._endpoint}/api/v1/{path}"
+        try:
+            response = self._session.request(method, url, timeout=TIMEOUT, **sent)
+        except Exception as error:  # whatever it is, there is no answer
+            contain(error)
+            kind, why = http_errors.why(error)
+            if kind in ("header", "file"):
+                raise ConfigurationError(why) from error
+            raise ServiceUnreachable(
+                f"cannot reach the service at {self._endpoint}: {why}"
+            ) from error
+        status = response.status_code
+        if response.is_redirect:
+            raise ServiceError(
+                f"{self._endpoint} redirects to another address; set daskscope.endpoint to "
+                "the address of the service",
+                status,
+            )
+        if response.ok:
+            return response
+        problem = _document(response)
+        detail = problem.get("detail") or problem.get("title") or response.reason
+        detail = str(detail or "no reason given")[:1000]
+        if problem.get("reason") in _NOT_KNOWN:
+            raise ServiceTooOld(
+                f"the service does not know {url} or one of its parameters: its version is "
+                f"older than this daskscope; upgrade the service ({detail})",
+                status,
+            )
+        kinds: dict[int, type[ServiceError]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound}
+        kind_of_error = kinds.get(status, ServiceError)
+        if kind_of_error is NotFound and not problem:
+            raise ServiceError(f"{url} does not exist; check daskscope.endpoint", 404)
+        proxy = None if problem else proxy_in_clear(url)
+        through = "" if proxy is None else f", or the proxy {proxy} in front of it"
+        raise kind_of_error(f"{detail} (HTTP {status} from {url}{through})", status)
+
+    def with_datetimes(self, item: Any) -> dict[str, Any]:
+        """Return an item with datetimes for texts."""
+        if not isinstance(item, dict):
+            raise self.no_service()
+        try:
+            # Its own fields alone: a tag may be called so too.
+            return {
+                name: datetime.fromisoformat(value)
+                if isinstance(value, str) and (name == "at" or name.endswith("_at"))
+                else value
+                for name, value in item.items()
+            }
+        except ValueError as error:
+            raise self.no_service() from error
+
+    def no_service(self) -> ServiceError:
+        """Return what to raise for an answer that none would give."""
+        return ServiceError(
+            f"{self._endpoint} answers, but is not a daskscope service; check daskscope.endpoint",
+            200,
+        )
+
+
+def _document(response: requests.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except (ValueError, RecursionError):
+        answer = None
+    return answer if isinstance(answer, dict) else {}

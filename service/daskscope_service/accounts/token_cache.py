@@ -1,0 +1,60 @@
+"""Tokens that were looked up a moment ago: a heartbeat should not cost a query for its token."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from daskscope_service.accounts import tokens
+from daskscope_service.accounts.secret import hash_of
+from daskscope_service.accounts.tokens import Token
+
+#: Tokens that are remembered; beyond it, all are looked up again.
+_REMEMBERED = 10_000
+
+
+class TokenCache:
+    """The tokens of requests of the last minute. May be used from any thread.
+
+    A token may have been revoked since: before acting on one, check :meth:`in_force`, or
+    :func:`.tokens.in_force` for many at once.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._tokens: dict[bytes, tuple[float, Token]] = {}
+
+    def find(self, text: str, now: float) -> Token | None:
+        """Return what :func:`.tokens.find` does, or did less than a minute ago."""
+        token = self.recall(text, now)
+        if token is not None:
+            return token
+        token = tokens.find(self._engine, text)
+        if token is not None:
+            if len(self._tokens) >= _REMEMBERED:
+                self._tokens.clear()
+            # Its use is noted now, and not again for as long as it is remembered.
+            remembered = replace(token, last_used_at=now)
+            self._tokens[hash_of(text)] = (now + tokens.USE_NOTED_EVERY, remembered)
+        return token
+
+    def recall(self, text: str, now: float) -> Token | None:
+        """Return the token if it was found less than a minute ago, without asking the database."""
+        cached = self._tokens.get(hash_of(text))
+        return cached[1] if cached is not None and now < cached[0] else None
+
+    def may_send(self, authorization: str) -> bool:
+        """Tell whether this value of ``Authorization`` holds a token that may send data."""
+        scheme, _, text = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        now = time.time()
+        token = self.find(text.strip(), now)
+        return token is not None and token.state(now) == "active" and "ingest" in token.scopes
+
+    def in_force(self, token: Token) -> bool:
+        """Ask the database whether the token is there still, and was not revoked."""
+        with self._engine.connect() as connection:
+            return tokens.in_force(connection, [token.id])
