@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -430,6 +432,39 @@ def test_where_there_are_many_workers_they_take_turns(
         assert window.all_threads == 2
         asked += window.threads
     assert sorted(asked) == sorted(client.scheduler_info()["workers"])
+
+
+_NO_FILES = """
+import asyncio, gc, resource
+from collections import Counter
+from distributed import Scheduler
+from daskscope.observe.workers.profile import Profiles, Window
+async def make():
+    return Profiles(Scheduler(), first=1.0, interval=1.0, drops=Counter())
+profiles = asyncio.run(make())
+window = Window(0.0, 1.0, {}, 0, 0.0, False)
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
+try:
+    profiles.read(window)
+except OSError as error:
+    why = error.strerror
+gc.collect()
+resource.setrlimit(resource.RLIMIT_NOFILE, most)
+print(why, window.was_read.is_set())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+def test_where_no_file_can_be_opened_there_is_no_window_and_not_a_word() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "always", "-c", _NO_FILES],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "Too many open files True\n"
+    assert ended.stderr == ""
 
 
 # --- the tree -------------------------------------------------------------------------------------

@@ -77,6 +77,23 @@ class Window:
     was_read: threading.Event = field(default_factory=threading.Event)
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that is silent where it could not be made, because no more files can be opened.
+
+    asyncio's own prints a traceback then, as it is deleted.
+    """
+
+    _is_made = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_made = True
+
+    def __del__(self) -> None:
+        if self._is_made:
+            super().__del__()
+
+
 class Profiles:
     """Begins windows and hands out rows on the event loop; reads windows in a thread."""
 
@@ -177,8 +194,12 @@ class Profiles:
     def read(self, window: Window) -> None:
         """Ask the workers, and keep a row if any was at work."""
         try:
-            with suppress(asyncio.CancelledError):
-                asyncio.run(self._read_unless_stopped(window))
+            with (
+                asyncio.Runner(loop_factory=_Loop) as runner,
+                suppress(asyncio.CancelledError),
+            ):
+                runner.get_loop()  # or there is a coroutine that nobody awaits
+                runner.run(self._read_unless_stopped(window))
         finally:
             window.was_read.set()
 
