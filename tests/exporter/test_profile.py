@@ -435,10 +435,11 @@ def test_where_there_are_many_workers_they_take_turns(
 
 
 _NO_FILES = """
-import asyncio, gc, resource
+import asyncio, gc, logging, resource
 from collections import Counter
 from distributed import Scheduler
 from daskscope.observe.workers.profile import Profiles, Window
+logging.disable(logging.INFO)  # Dask says that it starts
 async def make():
     return Profiles(Scheduler(), first=1.0, interval=1.0, drops=Counter())
 profiles = asyncio.run(make())
