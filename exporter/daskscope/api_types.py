@@ -539,7 +539,14 @@ class NotificationTarget(TypedDict):
     name: str
     service: str
     kinds: list[
-        Literal["idle", "computation failed", "worker lost", "cluster silent", "budget passed"]
+        Literal[
+            "idle",
+            "computation failed",
+            "worker lost",
+            "cluster silent",
+            "budget passed",
+            "finding",
+        ]
     ]
     changed_at: datetime
     changed_by: str

@@ -8,6 +8,7 @@ from typing import Any
 
 import requests
 
+from daskscope.names import DURATION_BOUNDS
 from daskscope.protocol import (
     PROTOCOL,
     Activity,
@@ -92,6 +93,23 @@ def make_computation(id: str = "c1", **fields: Any) -> Computation:
         "spans": ("default",),
     }
     return Computation(**(defaults | fields))
+
+
+def make_tiny_tasks(id: str, started_at: float, stopped_at: float) -> dict[str, Any]:
+    """Return the parts of a beat about a computation of 15,000 tasks of 40 µs each."""
+    tiny: dict[str, Any] = {
+        "tasks": 15_000,
+        "completed": 15_000,
+        "erred": 0,
+        "states": {"memory": 15_000},
+        "seconds": {"compute": 0.606},
+    }
+    durations = (14_975, 25, *(0,) * (len(DURATION_BOUNDS) - 1))
+    when = {"started_at": started_at, "stopped_at": stopped_at}
+    return {
+        "computations": (make_computation(id, status="finished", **when, **tiny),),
+        "task_groups": (make_task_group(id, "inc", prefix="inc", durations=durations, **tiny),),
+    }
 
 
 def make_task_group(computation: str = "c1", name: str = "sum-1", **fields: Any) -> TaskGroup:

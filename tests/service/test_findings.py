@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from sqlalchemy import select, update
 
 import daskscope
-from daskscope.names import DURATION_BOUNDS
 from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -33,6 +32,7 @@ from tests.service.beats import (
     make_failure,
     make_status,
     make_task_group,
+    make_tiny_tasks,
     make_worker_loss,
     post,
 )
@@ -87,14 +87,7 @@ class Reader:
 @pytest.fixture(scope="module")
 def reader(shared_service: ServiceProcess) -> Reader:
     reader = Reader(shared_service)
-    durations = (14_975, 25, *(0,) * (len(DURATION_BOUNDS) - 1))
-    tiny: dict[str, Any] = {
-        "tasks": 15_000,
-        "completed": 15_000,
-        "erred": 0,
-        "states": {"memory": 15_000},
-        "seconds": {"compute": 0.606},
-    }
+    tiny = make_tiny_tasks("tiny", NOW - 500, NOW - 483.6)
     died: dict[str, Any] = {
         "tasks": 2,
         "completed": 0,
@@ -106,11 +99,11 @@ def reader(shared_service: ServiceProcess) -> Reader:
         make_cluster(CLUSTER, started_at=NOW - 600),
         status=STATUS,
         computations=(
-            make_computation("tiny", **seconds_ago(500, 483.6), **tiny),
+            *tiny["computations"],
             make_computation("died", **seconds_ago(300, 280) | {"status": "erred"}, **died),
         ),
         task_groups=(
-            make_task_group("tiny", "inc", prefix="inc", durations=durations, **tiny),
+            *tiny["task_groups"],
             make_task_group("died", "grow", prefix="grow", **died),
         ),
         failures=(make_failure(computation="died", type="KilledWorker", count=2),),

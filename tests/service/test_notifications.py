@@ -24,6 +24,7 @@ from tests.service.beats import (
     make_cluster,
     make_computation,
     make_status,
+    make_tiny_tasks,
     make_worker_loss,
 )
 from tests.service.people import browser_of, make_user
@@ -142,6 +143,26 @@ def test_what_happens_together_is_told_together_with_links_and_once(
     let_time_pass(workspace)
     assert rounds(workspace) == 0
     assert len(webhook.told) == 1
+
+
+def test_a_cause_that_costs_is_reported_once_a_day(
+    workspace: Workspace, owner: requests.Session, webhook: Webhook
+) -> None:
+    add(workspace, owner, webhook.address)
+    status = make_status(threads=4, peak_threads=4)
+    now = time.time()
+    workspace.beat(status=status, **make_tiny_tasks("c1", now - 500, now - 483.6))
+    workspace.beat(status=status, **make_tiny_tasks("c2", now - 400, now - 383.6))
+    said = webhook.wait(1)
+    assert said["title"] == f"daskscope, {workspace.name}: finding"
+    assert said["message"].startswith(
+        "A computation of ada on nightly: its 15,000 tasks took 40 µs each, and Dask needs"
+    )
+    url = f"{workspace.service.url}/clusters/{workspace.cluster.id}"
+    assert said["message"].endswith(f"{url}/computations/c1#finding-tiny-tasks")
+    wait_until(lambda: shown(workspace)["sent_at"])
+    let_time_pass(workspace)
+    assert rounds(workspace) == 0
 
 
 def test_between_two_messages_is_a_pause_and_one_process_sends_what_has_come(

@@ -1,21 +1,31 @@
-"""What no beat reports: clusters that are not heard any more, and money that is spent."""
+"""What no beat reports: clusters that are not heard any more, money that is spent, findings."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, func, not_, or_
+from sqlalchemy import Connection, Engine, and_, func, not_, or_
 
 from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import budget, cluster, notice
+from daskscope_service.db.schema import FINDING_COSTS, budget, cluster, finding, notice
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight.verdict import cluster_verdict
 from daskscope_service.notifications import wording as words
+
+#: Seconds since work began, and since a cause of it was found, after which it is no news.
+_BEGAN_WITHIN, _FOUND_WITHIN = 86400.0, 600.0
+#: Findings that are looked at in one round.
+_MOST_FINDINGS = 200
+#: Rules whose findings are of what notifications of another kind report.
+_REPORTED_OTHERWISE = (
+    *("silent", "failed", "upstream-failed", "cancelled", "out-of-memory", "idle-cluster"),
+)
 
 #: Seconds of silence after which no one wants to hear of it any more.
 _SILENT_WITHIN = 86400.0
@@ -27,7 +37,7 @@ def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) 
     ``listens``: the service has run long enough to know which clusters are silent.
     """
     with engine.connect() as connection:
-        found = _over_budget(connection, workspace)
+        found = [*_over_budget(connection, workspace), *_findings(connection, workspace)]
         if listens:
             found += _silent(connection, workspace, silent_after)
         if not found:
@@ -72,6 +82,46 @@ def _silent(connection: Connection, workspace: str, silent_after: float) -> list
         for row in connection.execute(query).mappings()
         if cluster_verdict({**row}, now, silent_after).status == "lost"
     ]
+
+
+def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
+    now = time.time()
+    columns = ("cluster", "computation", "rule", "severity", "user", "at", "sentence")
+    query = (
+        select_in(workspace, finding, *(finding.c[name] for name in columns))
+        .join(
+            cluster,
+            and_(cluster.c.workspace == finding.c.workspace, cluster.c.id == finding.c.cluster),
+        )
+        .add_columns(cluster.c.name, finding.c.cost, finding.c.currency)
+        .where(
+            finding.c.at > now - _BEGAN_WITHIN,
+            FINDING_COSTS,
+            finding.c.found_at > now - _FOUND_WITHIN,
+            finding.c.rule.not_in(_REPORTED_OTHERWISE),
+        )
+        .order_by(finding.c.at, finding.c.cluster, finding.c.id)
+        .limit(_MOST_FINDINGS)
+    )
+    found: dict[str, dict[str, Any]] = {}
+    for row in connection.execute(query).mappings():
+        # Work that is done over and over has its findings over and over: one of a day is enough.
+        day = datetime.fromtimestamp(row["at"], UTC).date()
+        id = f"finding:{row['rule']}:{row['severity']}:{row['user']}:{day}"
+        path = f"/clusters/{quote(row['cluster'], safe='')}"
+        if row["computation"]:
+            path += f"/computations/{quote(row['computation'], safe='')}"
+        found.setdefault(
+            id,
+            {
+                "id": id,
+                "kind": "finding",
+                "cluster": row["cluster"],
+                "sentence": words.finding({**row}),
+                "path": f"{path}#finding-{row['rule']}",
+            },
+        )
+    return list(found.values())
 
 
 def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]:

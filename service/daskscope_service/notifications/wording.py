@@ -10,7 +10,9 @@ from daskscope.one_line import one_line
 from daskscope.protocol import tasks_done
 from daskscope_service.insight.wording import duration, money, number, plural
 
-Kind = Literal["idle", "computation failed", "worker lost", "cluster silent", "budget passed"]
+Kind = Literal[
+    "idle", "computation failed", "worker lost", "cluster silent", "budget passed", "finding"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 #: Lines of one message; the others are counted.
@@ -57,6 +59,16 @@ def cluster_silent(cluster: Mapping[str, Any], silence: float) -> str:
         f"{cluster['name']} of {cluster['user']} fell silent {duration(silence)} ago, without "
         "saying that it stopped."
     )
+
+
+def finding(row: Mapping[str, Any]) -> str:
+    """Return the sentence about a cause that costs: a row of a finding, with its cluster's name."""
+    cost = (
+        "" if not row["cost"] else f" It cost {money(row['cost'], row['currency'])}, an estimate."
+    )
+    subject = "A computation" if row["computation"] else "The cluster"
+    said = row["sentence"]
+    return f"{subject} of {row['user']} on {row['name']}: {said[:1].lower()}{said[1:]}{cost}"
 
 
 def budget_passed(spent: float, amount: float, currency: str, month: str) -> str:
