@@ -1,4 +1,4 @@
-"""Who may put the plugin into a scheduler, or replace it, and what a client that asks gets to know.
+"""Decides who may put the plugin into a scheduler or replace it, and answers a client that asks.
 
 The first client whose settings say where to report gets the plugin, and its settings stay. Another
 one replaces it only to correct a mistake: see :func:`_replaces`. What a later client refuses is

@@ -1,4 +1,4 @@
-"""Questions to the service, what the pages show, as lists of plain dicts; and what it can do.
+"""What users ask the service from Python: lists as plain dicts, ``why()``, ``close()``, reports.
 
 Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
 ``pandas.DataFrame(list_clusters())`` is ready to use. What was not measured is None.

@@ -644,7 +644,7 @@ class Workspace(TypedDict):
 
 
 class Member(TypedDict):
-    """Someone in a workspace. ``user`` is their id; ``active`` tells that they may sign in."""
+    """Someone in a workspace. ``user`` is their id; ``active`` says that they may sign in."""
 
     user: str
     name: str

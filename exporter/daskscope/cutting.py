@@ -1,4 +1,4 @@
-"""Long texts, cut so that what matters of them stays.
+"""Cuts long texts in the middle, so that their beginning and end stay.
 
 This file is also sent to the workers, as text, before ``daskscope.worker_logs``: it needs nothing
 but a Python as old as distributed takes.

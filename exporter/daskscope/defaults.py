@@ -1,4 +1,4 @@
-"""The settings that there are, with their defaults, beside what users wrote below ``daskscope:``.
+"""The settings and their defaults, and what users wrote below ``daskscope:``.
 
 ``daskscope.yaml`` beside this file lists every setting with its default and its meaning.
 """

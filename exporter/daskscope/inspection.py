@@ -1,4 +1,4 @@
-"""``explain()``: what is sent from a cluster."""
+"""``explain()``: shows what a cluster sends."""
 
 from __future__ import annotations
 

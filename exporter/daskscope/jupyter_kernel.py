@@ -1,4 +1,4 @@
-"""What is done before an IPython kernel ends that has a cluster in its process.
+"""Calls a function before an IPython kernel ends that has a cluster in its process.
 
 ipykernel ends its children before itself; Dask's nannies start the workers again, so that it never
 comes to its end and is killed: nothing that is registered with :mod:`atexit` is called.

@@ -1,4 +1,4 @@
-"""``daskscope login``: gets a token from the service, in the name of whoever allows it there.
+"""``daskscope login``: gets a token from the service, in the name of the user who allows it.
 
 The device authorization grant of OAuth (RFC 8628): the user opens a page of the service, in any
 browser, and allows it, while this program polls.

@@ -1,4 +1,4 @@
-"""Messages of Dask's event log, as what JSON can hold and what may leave.
+"""Turns messages of Dask's event log into JSON values without what may not be sent.
 
 Most of Dask's own messages name keys of tasks, somewhere: in lists, as names in mappings, inside of
 the story of a task, in the text of an exception. A key is the user's own business, so of Dask's own

@@ -1,4 +1,4 @@
-"""What people and programs wrote, for a place that has one line: a log, a table, a message."""
+"""Text of users and programs on one line, for logs, tables and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace context on its way: from the caller into the graph, and from the scheduler to the tasks."""
+"""Brings trace context from the caller into the graph, and from the scheduler to the tasks."""
 
 from __future__ import annotations
 

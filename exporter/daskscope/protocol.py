@@ -39,7 +39,7 @@ MAX_NAME = 300
 #: The most characters that one text (message, traceback, code, event) may have on the wire.
 MAX_TEXT = 20_000
 
-#: The most characters of what tells rows of a cluster apart, and of a cluster's own id.
+#: The most characters of the keys of a cluster's rows, and of a cluster's own id.
 MAX_ID = 100
 MAX_CLUSTER_ID = 200
 
@@ -90,7 +90,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Part of what tells rows of a kind apart: of the same key, a later one replaces an earlier."""
+    """Part of the key of a row: a later row replaces an earlier one of the same key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Status:
     ``worker_seconds`` are thread-seconds by state since the plugin started: ``idle`` while no task
     was assigned to the thread, ``paused`` while its worker took none for lack of memory, ``busy``
     all else. ``tasks`` counts the tasks that the scheduler holds, by Dask's state; a state that is
-    left out was not counted, as it takes too long where Dask tells thousands of prefixes apart.
+    left out was not counted, because that takes too long if Dask has thousands of prefixes.
     ``idle_seconds`` is None while the cluster is at work. The peaks are the highest values seen at
     any beat; ``peak_memory_used`` also counts what a nanny saw of a worker that it ended, and
     ``peak_worker_memory`` is the most that the process of any one worker ever had, as its operating

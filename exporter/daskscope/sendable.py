@@ -1,4 +1,4 @@
-"""What can be sent: texts that are UTF-8, and numbers that JSON carries between any two languages.
+"""Values that can be sent: texts in UTF-8, and numbers that JSON holds in any language.
 
 A lone surrogate is what Python makes of a file's name, or a user's, that is no UTF-8: neither JSON
 nor OTLP can hold one, and it may be in what a function is called, a worker, the cluster. Sums of

@@ -1,7 +1,7 @@
-"""What a plugin has while it observes: the observer on the event loop, and the threads off it.
+"""What a plugin has while it observes: the observer on the event loop, and its threads.
 
-A beat is a snapshot taken in steps, so that the loop breathes; and each snapshot goes to a thread
-that drops what may not leave, and from there to those that report and emit it.
+A beat is a snapshot. It is taken in steps, so that the event loop handles other work between them.
+A thread drops what may not leave, and hands the snapshot to the threads that report and emit it.
 
 Over 400 lines: a beat's way through the threads and their end depend on one order.
 """
@@ -158,7 +158,7 @@ class ObservationSession:
             self._tell("start")
 
     async def close(self) -> None:
-        """Tell what has changed and that the scheduler has closed; end within the deadline."""
+        """Report what has changed and that the scheduler closed; end within the deadline."""
         ends = time.monotonic() + CLOSE_DEADLINE
         self._timer.stop()
         with self._contained:
@@ -185,7 +185,7 @@ class ObservationSession:
                 closing.result(GOODBYE_DEADLINE)
 
     def leave(self) -> None:
-        """Tell what has changed, and end in the background: another observes the scheduler now."""
+        """Report what has changed, and end in the background: another session observes now."""
         self._end("beat")
 
     async def explain(self) -> Explanation:
@@ -217,7 +217,7 @@ class ObservationSession:
         )
 
     def tell_more_soon(self) -> None:
-        """Tell what has changed before the next beat: a part of it, so that the loop breathes."""
+        """Report a part of what has changed, before the next beat and without blocking the loop."""
         if self._more is None:
             send = self._contained.around(self._send_more, otherwise=None)
             self._more = self._loop.call_later(PAUSE, send)

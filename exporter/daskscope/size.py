@@ -1,4 +1,4 @@
-"""How large values are, for what is bounded in bytes."""
+"""How large values are, for bounds in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's side of trace context: inside a task the context is active that it came with.
+"""The worker's side of trace context: activates a task's context while the task runs.
 
 This file is also sent to the workers, as text, and run there (:func:`carried`): they may lack
 daskscope, and have another Python than the scheduler. So it needs nothing of ours but

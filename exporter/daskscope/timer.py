@@ -1,4 +1,4 @@
-"""Calling back at an interval, and waiting up to a deadline, by a clock that does not jump."""
+"""Calls at an interval, and waits with a deadline, by a clock that does not jump."""
 
 from __future__ import annotations
 

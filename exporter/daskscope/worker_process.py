@@ -1,4 +1,4 @@
-"""What a worker's process is at, as it says itself: what Dask's own metrics of a worker lack.
+"""A metric about a worker's process that Dask's own metrics lack; runs on the worker.
 
 This file is also sent to the workers, as text, and run there (``daskscope.observe.workers.cpu``):
 they may lack daskscope, and have another Python than the scheduler. So it needs nothing but the

@@ -1,4 +1,4 @@
-"""Work that is done at an interval, in a thread; for each workspace; by one process at a time.
+"""Periodic tasks in threads: for each workspace, or in one process at a time.
 
 Several processes may share a database. A task whose rounds are long has a lease, so that one
 process at a time does a round. The lease is a row: a process that dies with it is replaced once it

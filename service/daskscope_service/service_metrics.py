@@ -1,4 +1,4 @@
-"""What the service counts of itself, for ``/metrics``. It counts from when this process started.
+"""The service's metrics of itself, for ``/metrics``, since this process started.
 
 Labels are bounded: routes are named by their pattern, never by an id in an address.
 """

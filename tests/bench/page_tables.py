@@ -89,7 +89,7 @@ def shown(what: str) -> str:
 
 
 def is_file(what: str) -> bool:
-    """Tell whether it is a file to take away, which has all of a list: there is no goal for it."""
+    """Whether it is a file to take away, which has all of a list: there is no goal for it."""
     return what.partition(",")[0].endswith((".csv", ".html"))
 
 

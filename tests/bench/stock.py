@@ -77,7 +77,7 @@ class Stock:
         return len(LINES) * ((self.clusters - 1) * POINTS + sum(self.of_first))
 
     def goes_on(self, number: int) -> bool:
-        """Tell whether the cluster runs until now, or has fallen silent."""
+        """Return whether the cluster runs until now, or has fallen silent."""
         return number == 0 or number % self.standing == 1
 
 

@@ -71,7 +71,7 @@ def sign_in_by_link(
 
 
 def is_in(service: ServiceProcess, browser: requests.Session) -> bool:
-    """Tell whether the browser is signed in: at the pages and at the API alike."""
+    """Return whether the browser is signed in: at the pages and at the API alike."""
     page = browser.get(f"{service.url}/exceptions", allow_redirects=False, timeout=30)
     answer = browser.get(f"{service.url}/api/v1/clusters", timeout=30)
     assert (page.status_code, answer.status_code) in ((200, 200), (303, 401))

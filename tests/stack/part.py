@@ -103,7 +103,7 @@ class Part:
 
 
 def answers(url: str) -> bool:
-    """Tell whether a GET of ``url`` succeeds."""
+    """Return whether a GET of ``url`` succeeds."""
     try:
         return requests.get(url, timeout=5).ok
     except requests.RequestException:

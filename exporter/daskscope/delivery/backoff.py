@@ -1,4 +1,4 @@
-"""When to send again after a failure."""
+"""How long to wait after a failure before sending again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP requests that end, whatever the other side does.
+"""HTTP requests that end within a time and a size, whatever the server does.
 
 ``requests`` waits for each byte in turn: an answer that drips in, or never stops, holds its thread
 for as long as it likes. A :class:`Session` takes no more than a bounded answer, and what takes too

@@ -1,4 +1,4 @@
-"""Why a service gives no answer, in words that say what to do."""
+"""Says why a service gave no answer, and what to do."""
 
 from __future__ import annotations
 

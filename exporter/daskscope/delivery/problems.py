@@ -1,4 +1,4 @@
-"""What keeps a beat from being delivered, in words that say what to do."""
+"""Says why a heartbeat was not delivered, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service has not acknowledged yet.
+"""The queue of rows that the service has not acknowledged yet.
 
 Rows are absolute and have keys, so that a later one takes an earlier one's place: however long the
 service is away, what waits is bounded by what there is, not by how often it was reported; and by a

@@ -1,4 +1,4 @@
-"""Heartbeats: sent until they are acknowledged, with one warning when they are not."""
+"""Sends heartbeats until they are acknowledged, and warns once when they are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps in the spool what is not delivered, in a thread of its own: a disk may hang.
+"""Writes undelivered data to the spool, in a thread of its own, because a disk may hang.
 
 The spool may lie across a network. Whoever wants something of it hands a job over and goes on; only
 for the next beat of the spool is there a short wait, and none while the disk hangs. Of each kind

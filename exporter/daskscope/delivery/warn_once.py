@@ -1,4 +1,4 @@
-"""Warnings that do not repeat: what fails, fails again until someone mends it."""
+"""Warnings that do not repeat: a cause of failure stays until someone removes it."""
 
 from __future__ import annotations
 

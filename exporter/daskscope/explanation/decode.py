@@ -1,4 +1,4 @@
-"""What is in the bodies of requests, for people: all of it, under the names that it has there.
+"""Decodes the bodies of requests for people: everything in them, under its own name.
 
 Only its form is another: attributes are a mapping, identifiers hexadecimal, and times are UTC. A
 metric's kind and value have fields of these names. Left out is the time from which a sum or a

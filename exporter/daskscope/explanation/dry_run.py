@@ -1,4 +1,4 @@
-"""Sends a snapshot to nowhere, the way that every other goes, to see what would be sent of it.
+"""Processes a snapshot up to the point of sending, to see what would be sent.
 
 It goes through ``privacy`` to a beat and to OpenTelemetry's exporters, up to a transport that keeps
 what it is given.

@@ -1,4 +1,4 @@
-"""What was observed last, kept in the scheduler's process for whoever asks what is sent of it."""
+"""The latest rows of each kind, kept in the scheduler's process for ``explain()``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be sent from a cluster, switch by switch: not described, but made.
+"""Shows what a cluster would send, switch by switch, by making it.
 
 One snapshot is sent to nowhere with the settings in force, and again with each switch turned off:
 what differs is what the switch sends.

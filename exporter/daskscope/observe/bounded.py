@@ -1,4 +1,4 @@
-"""Counts by name that stay few: beyond a bound, names share one slot, and that is counted."""
+"""Counts by a bounded number of names: further names share one slot, and are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for tasks that may be sent: made of what Dask and the user's functions are called.
+"""Names of tasks that may be sent, made from names of Dask and of users' functions.
 
 A task's key may be the user's own, and what is in it is the user's business: it never leaves the
 process, nor does a part of it. Keys that Dask makes bear a token. What stands before it is Dask's
@@ -61,7 +61,7 @@ _TOKEN = re.compile(
 
 
 class Naming:
-    """Tells what tasks, groups and prefixes may be called. Not thread-safe.
+    """Names tasks, groups and prefixes without what may not be sent. Not thread-safe.
 
     The one place that decides which names the metrics keep apart, so that they all agree.
     """

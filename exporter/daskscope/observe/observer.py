@@ -1,4 +1,4 @@
-"""Count everything behind the plugin's hooks, and take snapshots of the counts.
+"""Connects all counters to the plugin's hooks, and takes snapshots of them.
 
 Over 400 lines: it connects all counters, and their order within a hook matters.
 """
@@ -313,7 +313,7 @@ class Observer:
     def _secedes(self, message: Mapping[str, Any]) -> None:
         task = self._scheduler.tasks.get(message["key"])
         worker = None if task is None else task.processing_on
-        # As Dask tells messages that come late.
+        # As Dask recognises messages that arrive late.
         if task is None or worker is None or worker.address != message["worker"]:
             return
         if message.get("run_id", task.run_id) == task.run_id:

@@ -1,4 +1,4 @@
-"""Words that Dask itself makes names of operations from, beside what functions are called.
+"""Words from which Dask itself makes names of operations.
 
 Of those that Dask does not have yet nothing is lost but the better name: such tasks go by their
 function, see :mod:`~daskscope.observe.naming`.

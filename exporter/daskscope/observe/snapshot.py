@@ -1,4 +1,4 @@
-"""The snapshot: one immutable value per interval, of all that was observed, and its size."""
+"""The snapshot: one immutable value per interval with everything observed; and its size."""
 
 from __future__ import annotations
 

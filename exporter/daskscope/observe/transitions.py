@@ -1,4 +1,4 @@
-"""Transitions of tasks: noted on the scheduler's event loop, counted by whoever has the time.
+"""Transitions of tasks: noted on the event loop, counted in a thread or when it is quiet.
 
 There are some six per task, and whatever is done with each is done while the cluster waits. So the
 loop only notes them, and a thread counts a thousand at a time, and what is left when the loop gets
@@ -85,7 +85,7 @@ class Transitions:
         run, end, drops = self._runs.extend, self._ends.extend, self._drops
 
         def turn(key: Key, start: str, finish: str, details: Details) -> str:
-            """Tell of a task that did not finish. Return what it was before."""
+            """Report a task that did not finish. Return its state before."""
             if finish == "erred":
                 start = guarded(drops, start, lambda: erred(tasks[key], start, details))
             elif finish == "released":

@@ -1,4 +1,4 @@
-"""Increments instead of totals, for those who want them so (``DELTA``)."""
+"""Increments instead of totals, for backends that expect them (``DELTA``)."""
 
 from __future__ import annotations
 

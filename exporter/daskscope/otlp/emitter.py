@@ -1,4 +1,4 @@
-"""Emit one snapshot after the other through OpenTelemetry."""
+"""Emits one snapshot after the other through OpenTelemetry."""
 
 from __future__ import annotations
 

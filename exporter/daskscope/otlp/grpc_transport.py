@@ -1,4 +1,4 @@
-"""How a batch is sent over gRPC. Imported only where gRPC is used: it may not be installed."""
+"""Sends a batch over gRPC. Imported only if gRPC is used, because it may not be installed."""
 
 from __future__ import annotations
 

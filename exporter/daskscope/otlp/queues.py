@@ -1,4 +1,4 @@
-"""OTLP exporters of the three signals, and the queues before them, as the SDK wants them.
+"""OTLP exporters of the three signals, and the bounded queues in front of them.
 
 The SDK bounds its queues in items, and logs each one that it drops. Here they are bounded in bytes,
 too, and what is dropped is counted.

@@ -1,4 +1,4 @@
-"""Getting a batch through to where OTLP goes: when to try again, and when to give up.
+"""Decides when to send a batch again, and when to give it up.
 
 The SDK is silenced, and sends once each time. What does not pass is tried again for some seconds,
 as the SDK would. What outlasts that is kept and tried again, is counted if it is lost, and warned

@@ -1,4 +1,4 @@
-"""All that daskscope uses of OpenTelemetry that is private there, and may change with a release.
+"""All uses of private parts of OpenTelemetry, which may change with any release.
 
 The logs API, whose modules begin with an underscore; attributes of exporters; where modules look
 for variables; and the log records of the SDK about our own requests. No other module uses private

@@ -1,4 +1,4 @@
-"""How a batch is sent over HTTP, and what it came to: whether to send it again, what is wrong.
+"""Sends a batch over HTTP, and says whether to send it again and what was wrong.
 
 Over gRPC it is sent by :mod:`.grpc_transport`, and comes to the same.
 """

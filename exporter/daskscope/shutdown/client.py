@@ -1,4 +1,4 @@
-"""The client's half of a shutdown, where the cluster's manager is in the client's process."""
+"""Closes a cluster from its client, if the cluster's manager is in the client's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cluster is closed, whoever started it."""
+"""Closes a cluster, in the way in which it was started."""
 
 from __future__ import annotations
 

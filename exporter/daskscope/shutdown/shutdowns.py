@@ -1,4 +1,4 @@
-"""Shutdowns that were asked for, and where they stand."""
+"""Shutdowns that were requested, and their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: decides before a view runs, and refuses by default.
+"""Decides before a view runs whether the user or token may do it; refuses by default.
 
 API views say :func:`require`, pages say :func:`signed_in`; views that change something in a
 workspace say :func:`require_role` and :func:`acting_as`, and make the change in :func:`changing`.
@@ -172,7 +172,7 @@ def acting_as(
 
 
 def may_act(who: Session | Caller, least: Role) -> bool:
-    """Tell whether ``who`` is ``least``, or more, in the workspace."""
+    """Return whether ``who`` is ``least``, or more, in the workspace."""
     return _RANK.index(who.role) >= _RANK.index(least)
 
 

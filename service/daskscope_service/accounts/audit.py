@@ -1,4 +1,4 @@
-"""The audit log: who let whom in, kept out, or was refused, and who closed what.
+"""The audit log: sign-ins, refusals, shutdowns, and changes of rights and settings.
 
 Entries are written and never changed. They name people, addresses and the readable ids of tokens,
 and hold no secret: neither a password nor a token nor a name that no one has, as some type their

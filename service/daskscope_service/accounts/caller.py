@@ -59,7 +59,7 @@ class Caller:
         return GRANTS[self.role]
 
     def owns(self, token: tokens.Token) -> bool:
-        """Tell whether they may revoke ``token``."""
+        """Return whether they may revoke ``token``."""
         return self.role == "owner" or (self.user is not None and token.user == self.user)
 
 

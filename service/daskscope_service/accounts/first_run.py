@@ -1,4 +1,4 @@
-"""How to report the first cluster, which an empty workspace shows, and any other one."""
+"""How to report a cluster: shown by an empty workspace, and in the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often someone may try to sign in with a password: kept in the database, for all processes.
+"""Limits attempts to sign in with a password, in the database, for all processes.
 
 An attempt is written down before the password is looked at, so that many at once do not all pass.
 One that succeeds is taken back, with those before it for the same name. One that is refused here

@@ -1,4 +1,4 @@
-"""Members of a workspace, and invitations to become one: what its owners look after."""
+"""Members of a workspace, and invitations to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenID Connect: what is said to the provider, and what its answer must be like to count.
+"""OpenID Connect: requests to the provider, and the checks of its answers.
 
 The authorization code flow with PKCE, by Authlib. Nothing of it knows users or the database. It is
 imported only where a provider is set: Authlib and joserfc take a sixth of a process's start.
@@ -222,7 +222,7 @@ class Provider:
 
 
 def is_safe(url: str) -> bool:
-    """Tell whether secrets may be sent to ``url``: by HTTPS, or to this machine."""
+    """Return whether secrets may be sent to ``url``: by HTTPS, or to this machine."""
     parts = urlsplit(url)
     loopback = parts.hostname in ("127.0.0.1", "::1", "localhost")
     return bool(parts.hostname) and (

@@ -1,4 +1,4 @@
-"""What comes of asking an OpenID Connect provider: a person, or an error."""
+"""The result of asking an OpenID Connect provider: a person, or an error."""
 
 from __future__ import annotations
 

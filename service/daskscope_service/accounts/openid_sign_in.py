@@ -1,4 +1,4 @@
-"""Sign-in by OpenID Connect: who the provider says it was, as a user of ours.
+"""Sign-in by OpenID Connect: finds or makes the user whom the provider names.
 
 What must be remembered until the browser comes back is in the database, for any process to find. A
 person is known by the provider's address and the subject it calls them by: a name or an e-mail
@@ -176,7 +176,7 @@ def finish(
 
 
 def is_connected(engine: Engine, issuer: str, user_id: str) -> bool:
-    """Tell whether the user of this id can sign in by the provider at ``issuer``."""
+    """Return whether the user of this id can sign in by the provider at ``issuer``."""
     statement = select(identity.c.user).where(
         identity.c.issuer == issuer, identity.c.user == user_id
     )

@@ -1,4 +1,4 @@
-"""Passwords, and the slow hash that is kept of them.
+"""Passwords, and the slow hash that is stored of them.
 
 A password can be guessed where a random secret cannot, so it must cost much to try one.
 """
@@ -43,7 +43,7 @@ def hash_of(password: str) -> str:
 
 
 def fits(password: str, stored: str | None) -> bool:
-    """Tell whether ``stored`` was made of ``password``; no less slow if it is None, and False."""
+    """Return whether ``stored`` was made of ``password``; no less slow if it is None, and False."""
     try:
         _hasher.verify(_of_nobody() if stored is None else stored, _bytes(password))
     except VerifyMismatchError:

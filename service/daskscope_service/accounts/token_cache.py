@@ -46,7 +46,7 @@ class TokenCache:
         return cached[1] if cached is not None and now < cached[0] else None
 
     def may_send(self, authorization: str) -> bool:
-        """Tell whether this value of ``Authorization`` holds a token that may send data."""
+        """Return whether this value of ``Authorization`` holds a token that may send data."""
         scheme, _, text = authorization.partition(" ")
         if scheme.lower() != "bearer":
             return False

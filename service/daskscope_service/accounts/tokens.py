@@ -1,4 +1,4 @@
-"""Tokens: what a program shows to send beats, to ask, or to look after a workspace.
+"""Tokens, with which programs send heartbeats, read data or manage a workspace.
 
 A token reads ``dsk_<id>_<secret>``. The id is shown in lists and logs, the secret only once, when
 the token is made. A token belongs to one workspace, and to the user who made it, if one did: it is
@@ -200,7 +200,7 @@ def find(engine: Engine, text: str) -> Token | None:
 
 
 def in_force(connection: Connection, identifiers: Collection[str]) -> bool:
-    """Tell whether all tokens of these ids are there, and none of them was revoked."""
+    """Return whether all tokens of these ids are there, and none of them was revoked."""
     lookup = _in_force(connection.dialect)
     return all(lookup.within(connection, id=identifier) for identifier in identifiers)
 

@@ -1,4 +1,4 @@
-"""Users, and what they are in which workspace.
+"""Users, and their roles in workspaces.
 
 A user signs in with a name, compared without case, and a password. What a user may do is said for
 each workspace by a role; where there is none, the workspace is not to be seen.
@@ -274,7 +274,7 @@ def set_password(
 
 
 def has_password(engine: Engine, user: str) -> bool:
-    """Tell whether the user of this id can sign in with a password."""
+    """Return whether the user of this id can sign in with a password."""
     with engine.connect() as connection:
         found = connection.execute(select(table.c.password_hash).where(table.c.id == user))
         return bool(found.scalar())

@@ -115,7 +115,7 @@ def restore(file: Path, replace: bool, **options: Any) -> None:
 
 
 def say_upgrade(before: Position) -> None:
-    """Tell what was applied to a database that stood at ``before``; nothing where nothing was."""
+    """Print which revisions were applied to a database that was at ``before``, if any were."""
     if before.state == "empty":
         click.echo(f"The database was empty; now it has revision {before.newest}.")
     elif before.state == "older":

@@ -133,7 +133,7 @@ class Whose:
 
 
 def some_of(engine: Engine, whose: Whose) -> bool:
-    """Tell whether there is any row of ``whose``."""
+    """Return whether there is any row of ``whose``."""
     with engine.connect() as connection:
         # A user with rows in the other tables has a computation, too.
         return any(

@@ -37,7 +37,7 @@ def hold(connection: Connection) -> int:
 
 
 def all_there(connection: Connection, ids: Collection[int]) -> bool:
-    """Tell whether there are still series of all ``ids``."""
+    """Return whether there are still series of all ``ids``."""
     ordered, there = sorted(ids), 0
     for first in range(0, len(ordered), _ASKED_AT_ONCE):
         some = series.c.id.in_(ordered[first : first + _ASKED_AT_ONCE])

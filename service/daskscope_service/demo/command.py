@@ -41,7 +41,7 @@ _IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class Screen:
-    """Tells a person what happens, line by line; a bar moves where the output is a terminal."""
+    """Shows what happens, line by line; in a terminal, a bar moves."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -29,7 +29,7 @@ PACKAGE_FILES = 300
 #: Seconds without work, so that the cluster can be seen idle.
 PAUSE = 8
 
-#: Tells a person what happens: a label, and how much of it is done (0 to 1, None at the start).
+#: Shows what happens: a label, and how much of it is done (0 to 1, None at the start).
 Show = Callable[[str, float | None], None]
 
 

@@ -100,7 +100,7 @@ class Parquet:
 
 
 def is_time(column: str) -> bool:
-    """Tell by the name of ``column`` whether it holds a time."""
+    """Return whether ``column`` holds a time, by its name."""
     return column == "at" or column.endswith("_at")
 
 

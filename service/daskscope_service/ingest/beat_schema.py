@@ -127,7 +127,7 @@ def told_by(error: msgspec.ValidationError) -> tuple[str, str]:
 
 
 def is_within(beat: Heartbeat, latest: float) -> bool:
-    """Tell whether no time in ``beat`` is later than ``latest``, and each row fits in itself."""
+    """Return whether no time in ``beat`` is later than ``latest``, and each row fits in itself."""
     stopped_at = beat.status.stopped_at
     if max(beat.sent_at, beat.cluster.started_at, beat.status.at, stopped_at or 0.0) > latest:
         return False

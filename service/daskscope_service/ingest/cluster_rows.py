@@ -1,4 +1,4 @@
-"""The rows that are made of a beat's cluster: itself, and what it came to by the day."""
+"""The rows made from a heartbeat's cluster: itself, and its use by the day."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class UsageDue:
 
 
 class Labels:
-    """Tells whose kind and tags an index is to have anew. May be used from any thread.
+    """Finds clusters whose kind or tags an index must store again. May be used from any thread.
 
     SQLite writes an index once more for each row in which something of it *may* have changed: with
     each beat, if it were left to it.

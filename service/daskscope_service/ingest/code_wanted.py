@@ -1,4 +1,4 @@
-"""Finds which code that beats name is not there, for the answer to ask for it."""
+"""Finds the code that heartbeats name and the service lacks, for the answer to ask for it."""
 
 from __future__ import annotations
 

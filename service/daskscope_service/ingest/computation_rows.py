@@ -1,4 +1,4 @@
-"""What of a computation's row stays as it is, whatever a later heartbeat says."""
+"""The part of a computation's row that a later heartbeat does not change."""
 
 from __future__ import annotations
 

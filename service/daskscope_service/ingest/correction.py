@@ -1,4 +1,4 @@
-"""Beats with something out of bounds: what can be kept of them, and what to say of the rest.
+"""Heartbeats with values out of bounds: keeps what can be kept, and reports the rest.
 
 A number out of bounds gives way to the nearest that is not, a time likewise, and what is beyond the
 most entries is left out. A row that is wrong otherwise is left out: the others are stored. What is
@@ -91,7 +91,7 @@ class _Work:
         return value
 
     def fits(self, row: Any, kind: type, name: str, index: int) -> bool:
-        """Tell whether a row can be stored, and say so if not."""
+        """Return whether a row can be stored, and say so if not."""
         path = f"$.{name}[{index}]"
         try:
             found = misfit(name, msgspec.convert(row, bounded(kind)))

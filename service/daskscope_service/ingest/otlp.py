@@ -1,4 +1,4 @@
-"""What OTLP's signals have in common, and the rows of spans and log records.
+"""What OTLP's signals have in common; rows of spans and log records.
 
 A resource is known by its cluster alone (``dask.cluster.id``): the other resource attributes are in
 the heartbeat. Sent twice, all of it is kept once.

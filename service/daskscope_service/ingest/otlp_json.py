@@ -1,4 +1,4 @@
-"""OTLP as JSON, into the messages that OTLP as protobuf is read into.
+"""OTLP as JSON, parsed into the messages of OTLP as protobuf.
 
 It is protobuf's own mapping to JSON but for ids, which are hex digits and not base64.
 """

@@ -1,4 +1,4 @@
-"""How many messages a body of protobuf holds, before they are made of it.
+"""Counts the messages in a protobuf body before they are decoded.
 
 Two bytes can be a message, and make one that takes a hundred times as much memory: the length of a
 body does not say what it costs. Most bodies are let through at a glance; one that may hold too many

@@ -95,7 +95,7 @@ class _Series(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Tell whether it is short enough for an index."""
+        """Return whether it is short enough for an index."""
         names = (self.cluster, self.metric, self.field, self.unit, self.attributes)
         return sum(len(name.encode()) for name in names) <= MAX_SERIES_BYTES
 

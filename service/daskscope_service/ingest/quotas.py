@@ -1,4 +1,4 @@
-"""How much a workspace may have stored, and how much it has.
+"""How much data a workspace has, and may have.
 
 Nothing is counted as something comes in: a thread counts every minute, and what is beyond a quota
 then is refused until there is room. So a quota can be passed by what comes in within a minute, and
@@ -83,7 +83,7 @@ class Quotas:
         ]
 
     def is_full(self, workspace: str, kind: Kind) -> bool:
-        """Tell whether ``workspace`` may have no more of a kind."""
+        """Return whether ``workspace`` may have no more of a kind."""
         return (workspace, kind) in self._full
 
     def check(self, workspace: str) -> None:

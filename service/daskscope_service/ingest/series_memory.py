@@ -1,4 +1,4 @@
-"""The ids of series that a process remembers, and what keeps it from writing to removed ones."""
+"""The ids of series that a process remembers, so that it writes to none that was removed."""
 
 from __future__ import annotations
 

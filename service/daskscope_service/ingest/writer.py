@@ -1,4 +1,4 @@
-"""One thread writes all that comes in: batches that wait together are committed together.
+"""The one writer thread: commits requests that wait together in one transaction.
 
 A request takes a place, decodes its body, hands its rows over and waits until they are committed.
 Only then are they acknowledged. Of what is small and comes often, the writer makes the rows, too:

@@ -74,7 +74,7 @@ class Merged:
 
 
 def fits(profile: Profile) -> bool:
-    """Tell whether the columns of ``profile`` fit each other, so that it can be merged."""
+    """Return whether the columns of ``profile`` fit each other, so that it can be merged."""
     parent, line, samples = profile["parent"], profile["line"], profile["samples"]
     return (
         len(parent) == len(line) == len(samples)

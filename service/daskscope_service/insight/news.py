@@ -1,4 +1,4 @@
-"""What failed or was lost of late: what is new comes first."""
+"""What failed or was lost recently; new failures first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tasks are done, as :func:`daskscope.protocol.tasks_done` has it, of rows of tables."""
+"""How many tasks are done: :func:`daskscope.protocol.tasks_done` for rows of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames of a traceback, which is kept as Python writes it."""
+"""The frames of a traceback in Python's own format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a cluster is still running: what keeps it, and what will end it, with the numbers of it."""
+"""Why a cluster is still running, and what will end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, sizes and durations as people read them: rounded, with a unit. And names of files."""
+"""Numbers, sizes and durations as people read them: rounded, with a unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of targets: which services and hosts there are, and what an address may say.
+"""Checks the addresses of targets: services, hosts, and the parameters allowed in them.
 
 An address can ask Apprise for more than to send a message: to read a file, to add headers, to
 leave certificates unchecked. So of each service only those parameters are taken that say whom the
@@ -182,7 +182,7 @@ _OF_A_SITE = ipaddress.ip_network("fec0::/10")
 
 
 def is_public(host: str) -> bool:
-    """Tell whether an address is anyone's to reach, and not of a network of the service's own."""
+    """Return whether an address is anyone's to reach, and not of a network of the service's own."""
     found = _parse(host)
     return found is not None and all(
         one.is_global and not one.is_multicast and one != _METADATA and one not in _OF_A_SITE
@@ -191,7 +191,7 @@ def is_public(host: str) -> bool:
 
 
 def is_allowed(host: str, networks: Iterable[str]) -> bool:
-    """Tell whether notifications may go to an address: a public one, or one of ``networks``."""
+    """Return whether notifications may go to an address: a public one, or one of ``networks``."""
     if is_public(host):
         return True
     found = _parse(host)

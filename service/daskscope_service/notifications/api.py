@@ -1,4 +1,4 @@
-"""``/api/v1/targets``: whom notifications go to."""
+"""``/api/v1/targets``: the receivers of notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program that sends one message, in a process of its own that ends with it.
+"""The program that sends one message, in a process of its own.
 
 ``python -m daskscope_service.notifications.delivery`` reads a :class:`Message` as JSON and writes
 an :class:`Outcome` as JSON. An address leads wherever its owner wants, so this process may connect

@@ -1,4 +1,4 @@
-"""What no beat reports: clusters that are not heard any more, money that is spent, findings."""
+"""Finds what no heartbeat reports: silent clusters, budgets that were passed, findings."""
 
 from __future__ import annotations
 

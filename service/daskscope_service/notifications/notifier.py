@@ -1,4 +1,4 @@
-"""Finds what no beat reports, and sends each target what it has not got yet: a round of it.
+"""One round of notifications: finds what is due, and sends it to each target.
 
 Every process does rounds. What was sent to whom is in the database: a target's messages are
 claimed for a while before they are sent, so that no two processes send the same. If the one that

@@ -1,4 +1,4 @@
-"""The page of the notifications: whom they go to, and the month's budget."""
+"""The page of the notifications: their receivers, and the month's budget."""
 
 from __future__ import annotations
 

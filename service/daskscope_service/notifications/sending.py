@@ -1,4 +1,4 @@
-"""Sends one message to one address, in a process that ends when its time is over; and tests.
+"""Sends one message to one address, in a process with a time limit; and tests of targets.
 
 It may take all of that time: not for threads that others wait for.
 """

@@ -1,4 +1,4 @@
-"""Whom a workspace notifies: addresses, which are secrets, and what each is sent."""
+"""The targets of a workspace: addresses, which are secrets, and the kinds they receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notifications say: sentences about what happened, and one message of many of them."""
+"""The sentences of notifications, and the message made of many of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which time the charts show: read out of the address, and the links to others.
+"""The time that charts show, read from the address, and links to other times.
 
 ``?span=`` goes back from the end of the cluster's life, and goes on with it while it runs.
 ``?from=`` and ``?to=`` hold still; ``from`` alone goes on.

@@ -1,4 +1,4 @@
-"""``/api/v1/policies``: what is done about clusters that are idle, and what was decided."""
+"""``/api/v1/policies``: idle policies, and their decisions."""
 
 from __future__ import annotations
 

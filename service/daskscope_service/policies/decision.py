@@ -1,4 +1,4 @@
-"""What an idle policy means for a cluster at a moment, and why, in words.
+"""What an idle policy does about a cluster now, and why, in words.
 
 Pure functions. ``cluster`` has the columns of its table; times are seconds since the Unix epoch.
 """
@@ -49,7 +49,7 @@ class Policy:
     enabled: bool = True
 
     def means(self, cluster: Mapping[str, Any]) -> bool:
-        """Tell whether it is about ``cluster`` at all."""
+        """Return whether it is about ``cluster`` at all."""
         fits_user = not self.users or any(fnmatchcase(cluster["user"], one) for one in self.users)
         tags = cluster["tags"]
         return fits_user and all(
@@ -121,7 +121,7 @@ def decide(
 
 
 def in_hours(clock: str, begins: str, ends: str) -> bool:
-    """Tell whether ``clock`` lies from ``begins`` to before ``ends``, all ``HH:MM``.
+    """Return whether ``clock`` lies from ``begins`` to before ``ends``, all ``HH:MM``.
 
     Over midnight where the end is the earlier one; always where they are the same.
     """

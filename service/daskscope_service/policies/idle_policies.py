@@ -1,4 +1,4 @@
-"""Idle policies of a workspace: kept, changed, removed. They are read in :mod:`.queries`."""
+"""Stores, changes and removes idle policies; :mod:`.queries` reads them."""
 
 from __future__ import annotations
 

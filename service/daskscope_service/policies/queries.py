@@ -1,4 +1,4 @@
-"""Idle policies, what they come to for a cluster now, and what they decided."""
+"""Idle policies, what each would do about a cluster now, and earlier decisions."""
 
 from __future__ import annotations
 

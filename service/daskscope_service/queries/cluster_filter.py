@@ -1,4 +1,4 @@
-"""Clusters that fit what a reader asks for, in the order that they want."""
+"""Finds the clusters that a reader asks for, in the requested order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the overview of a workspace is made of."""
+"""The rows for the overview of a workspace."""
 
 from __future__ import annotations
 

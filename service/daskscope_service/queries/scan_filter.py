@@ -1,4 +1,4 @@
-"""Lists by what the database cannot look for: what is encrypted, and what has no index."""
+"""Filters by values that the database cannot search: encrypted ones, or without an index."""
 
 from __future__ import annotations
 

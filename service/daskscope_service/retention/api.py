@@ -1,4 +1,4 @@
-"""``/api/v1/retention``: for how long the workspace keeps what."""
+"""``/api/v1/retention``: how long the workspace keeps each kind of data."""
 
 from __future__ import annotations
 

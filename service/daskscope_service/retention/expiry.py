@@ -1,4 +1,4 @@
-"""What goes by its age: the jobs of one round in one workspace, each a few steps at a time.
+"""Removes old data: the jobs of one round in one workspace, in small steps.
 
 What runs stays: a cluster that was heard of, and computations that run on it, whatever their age.
 """

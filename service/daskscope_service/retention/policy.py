@@ -1,4 +1,4 @@
-"""For how long each kind of data is kept, in each workspace: the defaults, and what was set."""
+"""How long each workspace keeps each kind of data: defaults and own settings."""
 
 from __future__ import annotations
 

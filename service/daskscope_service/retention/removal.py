@@ -1,4 +1,4 @@
-"""Removes rows, some at a time. All that removes is made of these steps."""
+"""Removes rows in steps; everything that removes data uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of removing what is old: by the service in the background, or by a command.
+"""Rounds of removing old data, in the background or by a command.
 
 Of all processes that share a database, one works at a time.
 """

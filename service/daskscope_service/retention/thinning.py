@@ -1,4 +1,4 @@
-"""Makes time series coarser: of many points, one for a bucket of time.
+"""Makes time series coarser: one point per bucket of time instead of many.
 
 Of a counter, the last total in a bucket stays, and where it was started anew the one before and the
 one after: so it has grown by as much as before. So does its very first point. Of a gauge, the mean

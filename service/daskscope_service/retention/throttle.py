@@ -1,4 +1,4 @@
-"""Removal goes in steps: short transactions, with pauses between them that leave room for others.
+"""Pauses between the short transactions of a removal, so that others have room.
 
 SQLite takes one writer at a time, and what comes in must not wait for what goes.
 """

@@ -1,4 +1,4 @@
-"""The room before the application: receives requests, and gives it those that are complete.
+"""Receives requests on an event loop, and passes complete ones to the application.
 
 The application is a WSGI one, so each request in it takes one of a few threads. Nobody may hold
 one by sending slowly, or by reading slowly. So a request is received here, on an event loop, and an
@@ -56,7 +56,7 @@ class Front:
     limits
         Bytes of the largest body, by path; of other paths it is ``SMALL``.
     may_send
-        Tells whether a request of this ``Authorization`` may send a large body. It may ask the
+        Returns whether a request of this ``Authorization`` may send a large body. It may ask the
         database.
     at_once
         Answers a request with a small body on the event loop, or returns None.

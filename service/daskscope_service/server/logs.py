@@ -1,4 +1,4 @@
-"""How log lines look: for people, or as one JSON object per line.
+"""The format of log lines: text, or one JSON object per line.
 
 A line may carry fields beside its message (``extra={"fields": {...}}``), and carries the id of the
 request that it belongs to.

@@ -1,4 +1,4 @@
-"""Runs the application on granian, in one process beside a small one that looks after it."""
+"""Runs the application on granian, in a process that a small one supervises."""
 
 from __future__ import annotations
 

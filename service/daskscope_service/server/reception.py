@@ -1,4 +1,4 @@
-"""Receives the bodies of requests: each within a time, all of them within a bounded memory.
+"""Receives request bodies, each within a time and all within a bounded memory.
 
 Nothing here waits for a sender without a deadline, and nothing here takes a thread.
 """

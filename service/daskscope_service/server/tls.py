@@ -1,4 +1,4 @@
-"""The certificate that HTTPS is served with: checked before it is used, and again when it changes.
+"""The TLS certificate: checked before it is used, and again when it changes.
 
 The server's process that reads a broken pair dies, and a renewal writes two files one after the
 other. So both files are looked at here first, and only a pair that fits is passed on.

@@ -1,4 +1,4 @@
-"""What the answer to a beat asks of its cluster.
+"""The commands for a cluster in the answer to its heartbeat.
 
 A command is handed over with each answer until the cluster reports a shutdown under its id: an
 answer may be lost on its way, and the plugin acts on each command once. What is handed over is in
@@ -48,7 +48,7 @@ class CommandQueue:
             return ()
 
     def knows(self, workspace: str) -> bool:
-        """Tell whether :meth:`take` need not ask the database about most clusters."""
+        """Return whether :meth:`take` need not ask the database about most clusters."""
         at, clusters = self._addressed.get(workspace, (None, frozenset()))
         return at is not None and not clusters and time.monotonic() - at < REMEMBERED
 

@@ -1,4 +1,4 @@
-"""Asks a cluster to shut down, and calls that off.
+"""Requests a cluster's shutdown, and calls it off.
 
 What is asked for waits in the table ``command`` until the cluster's next beat is answered, by
 whichever process: see :mod:`.command_queue`.

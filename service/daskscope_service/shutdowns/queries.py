@@ -1,4 +1,4 @@
-"""Shutdowns: who asked for one, and what became of it."""
+"""Shutdowns: who requested them, and their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a shutdown stands: a word and a sentence."""
+"""The status of a shutdown: a word and a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAST_ANSWERS = ("called off", "closing", "failed")
 
 
 def is_over(found: Mapping[str, Any], now: float) -> bool:
-    """Tell whether nothing more is to be handed to the cluster, nor to be called off.
+    """Return whether nothing more is to be handed to the cluster, nor to be called off.
 
     ``found`` has the columns of ``command``, and ``state``: what the cluster answered, or None.
     """

@@ -1,4 +1,4 @@
-"""Time series out of the service's own tables ``series`` and ``point``."""
+"""Time series from the service's own tables ``series`` and ``point``."""
 
 from __future__ import annotations
 

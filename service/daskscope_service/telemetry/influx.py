@@ -1,4 +1,4 @@
-"""Time series out of the InfluxDB that a collector writes to, by InfluxQL.
+"""Time series from the InfluxDB that a collector writes to, by InfluxQL.
 
 That is what InfluxDB 1 and 2 both answer. What a point is there, the collector's exporter says: a
 metric is a measurement; a gauge is the field ``gauge``, a running total ``counter``, and of a

@@ -1,4 +1,4 @@
-"""Log records out of the InfluxDB that a collector writes to.
+"""Log records from the InfluxDB that a collector writes to.
 
 All log records share one measurement. Attributes used for filtering are tags, the others are JSON;
 resource attributes are excluded.

@@ -1,4 +1,4 @@
-"""Spans out of the InfluxDB that a collector writes to, in the database that forgets them soon."""
+"""Spans from the InfluxDB that a collector writes to, in its database of short retention."""
 
 from __future__ import annotations
 

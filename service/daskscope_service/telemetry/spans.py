@@ -1,4 +1,4 @@
-"""How a computation's spans are read, whatever keeps them; and out of the service's own table."""
+"""Reading a computation's spans: the interface, and the service's own table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How time series are read, whatever keeps them."""
+"""The interface by which time series are read."""
 
 from __future__ import annotations
 

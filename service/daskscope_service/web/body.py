@@ -1,4 +1,4 @@
-"""Reads a request's body, bounded before and after decompression; and JSON, checked by its type.
+"""Reads request bodies, bounded before and after decompression, and JSON by its type.
 
 The decoder of JSON goes a call deeper for each object and array. Where Python 3.13 would end that,
 the stack of a thread may have ended before, and with it the process: see :func:`depth`.

@@ -1,4 +1,4 @@
-"""What people and programs may enter: each rule once, for the API's types, forms and the check."""
+"""Rules for what people and programs may enter, once for the API's types and for forms."""
 
 from __future__ import annotations
 

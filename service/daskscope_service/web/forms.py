@@ -1,4 +1,4 @@
-"""Forms that people send: small, and no files among them; and what their fields hold.
+"""Reads the small forms that people send, without files.
 
 What is not a heartbeat or OTLP, which have limits of their own, has ``MAX_BYTES``, form or not.
 """

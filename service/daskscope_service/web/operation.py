@@ -1,4 +1,4 @@
-"""What an operation of the API takes and answers: said once, done and documented alike.
+"""Declares what an API operation takes and answers, for its checks and its documentation.
 
 A view under ``/api/v1`` is written::
 

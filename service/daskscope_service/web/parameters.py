@@ -1,4 +1,4 @@
-"""What a request asks for, read out of its address. What makes no sense is answered with 400."""
+"""Reads the parameters of an address; invalid ones are answered with 400."""
 
 from __future__ import annotations
 

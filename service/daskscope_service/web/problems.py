@@ -87,7 +87,7 @@ def install(app: Flask) -> None:
 
 
 def is_api(path: str) -> bool:
-    """Tell whether programs ask for ``path``, not people."""
+    """Return whether programs ask for ``path``, not people."""
     return path.startswith(_API_PATHS)
 
 

@@ -1,4 +1,4 @@
-"""Gives each request an id, and when it is answered, a line in the log and a place in the counts.
+"""Gives each request an id and, when it is answered, a log line and a count.
 
 The line has the request's route (never its address, which may hold a secret), status and duration,
 the client's address, and the readable id of its token.

@@ -1,4 +1,4 @@
-"""How values look in templates: the filters and functions that Jinja gets."""
+"""Filters and functions of the templates: how values look."""
 
 from __future__ import annotations
 

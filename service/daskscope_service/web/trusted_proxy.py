@@ -1,4 +1,4 @@
-"""Who asks, and how, where a proxy stands between: named by headers, which anyone can send.
+"""The client's address behind a trusted proxy, from headers that anyone can send.
 
 So they are believed only from proxies that the settings name. From others they are removed, that
 nothing behind here can mistake them.

@@ -1,4 +1,4 @@
-"""What clients and workers ask of the scheduler itself: calls that are no tasks."""
+"""Calls of clients and workers to the scheduler that are not tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster: what it is, and how it is doing at the moment."""
+"""The cluster's row, and its status now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster cost so far, by the prices that are set."""
+"""The cost of a cluster so far, by the prices that are set."""
 
 from __future__ import annotations
 

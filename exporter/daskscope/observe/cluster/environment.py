@@ -1,4 +1,4 @@
-"""What the scheduler runs on, and how the cluster was started."""
+"""The scheduler's environment, and how the cluster was started."""
 
 from __future__ import annotations
 

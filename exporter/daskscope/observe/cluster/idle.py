@@ -1,4 +1,4 @@
-"""How long a cluster has been idle, and what there is to keep it for.
+"""How long a cluster has been idle, and what keeps it up.
 
 Dask has a measure of its own, ``Scheduler.check_idle``. It goes by the wall clock, which may jump;
 it begins while the first workers still start; and to ask it may itself close the cluster.

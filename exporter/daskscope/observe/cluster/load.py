@@ -1,4 +1,4 @@
-"""What the scheduler's own process uses, and how long its event loop keeps everyone waiting."""
+"""The CPU and memory of the scheduler's process, and the lag of its event loop."""
 
 from __future__ import annotations
 

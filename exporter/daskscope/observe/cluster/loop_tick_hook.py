@@ -1,4 +1,4 @@
-"""Joining Dask's own looks at its event loop, some fifty a second.
+"""Hooks into Dask's own ticks of its event loop, some fifty a second.
 
 To wake the loop for looks of our own would cost as much as dozens of tasks.
 """

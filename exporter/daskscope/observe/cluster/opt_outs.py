@@ -1,4 +1,4 @@
-"""What clients of a cluster refuse that the settings in force, another client's, let be sent.
+"""What clients refuse although the settings in force, another client's, allow it.
 
 What a client refuses holds for its own computations. Where it is not known whose something is, as
 of the workers' profile, it holds for all.

@@ -1,4 +1,4 @@
-"""What other plugins of the scheduler say of work that they do there, past Dask's tasks."""
+"""Work that other plugins of the scheduler report, beside Dask's tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose client a client is, and what it refuses. Dask knows clients by their ids, and no users."""
+"""The user of each client, and what it refuses. Dask knows clients by id only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_A_TASK = "Client-worker-"
 
 
 class Users:
-    """Tells who sent a graph: whom a team lead would ask about it, and nobody else.
+    """Finds the user who sent a graph: the person whom a team lead would ask about it.
 
     - A client that registered is the user's who said so; still when it has lost its connection and
       comes back.

@@ -1,4 +1,4 @@
-"""What led to an exception: read off its pickle, without unpickling it.
+"""The causes of an exception, read from its pickle without unpickling it.
 
 Dask's text and traceback are those of the exception that left the task. Those that it was raised
 from, or while they were handled, are in its pickle, each with where it was raised. Of that pickle

@@ -1,4 +1,4 @@
-"""Of which type an exception is: read off its pickle, without unpickling it."""
+"""The type of an exception, read from its pickle without unpickling it."""
 
 from __future__ import annotations
 

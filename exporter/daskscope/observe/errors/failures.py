@@ -1,4 +1,4 @@
-"""Exceptions of tasks, grouped where they are alike and counted once, where they were raised."""
+"""Exceptions of tasks: equal ones are one group, and each counts once, where it was raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a message to the scheduler says, for the hooks that run while it is handled.
+"""The message to the scheduler that is being handled, for the hooks that run meanwhile.
 
 Some things no hook gets: the size of a graph, the code that sent it, the exception of a task
 that Dask runs again. They are in the messages of clients and workers. So the handler of a kind of

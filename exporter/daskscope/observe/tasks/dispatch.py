@@ -1,4 +1,4 @@
-"""What tasks are sent to workers with: a trace context, that of their computation.
+"""Adds the trace context of its computation to a task's message to a worker.
 
 It is in the message alone, and the workers take it out (:mod:`daskscope.task_context`): a user who
 looks at a task's annotations finds none but the user's own. Nothing is kept of it for each task.

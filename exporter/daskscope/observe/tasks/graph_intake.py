@@ -1,4 +1,4 @@
-"""Graphs that arrive: which computation each belongs to, and which group each of its tasks."""
+"""Assigns arriving graphs to computations, and their tasks to groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an arriving graph is known already: its tasks, or all of it but one new task.
+"""Recognises tasks of an arriving graph that are known, or that all but one are.
 
 Loops that submit tasks one by one send graphs with one new task each, and there may be a hundred
 thousand. To find out of each what it is called and which computation it belongs to would take

@@ -1,4 +1,4 @@
-"""What a client's message says of a graph, beside its tasks."""
+"""Reads a client's message about a graph, except its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which group each task is counted under, for as long as Dask knows the task.
+"""Finds the group that a task is counted in, as long as Dask knows the task.
 
 Tasks of a collection (their keys are tuples that begin with a token) are found by Dask's task
 group, which is theirs alone: but for those that a later graph has run again, which are found one by

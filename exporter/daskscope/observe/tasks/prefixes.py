@@ -1,4 +1,4 @@
-"""Totals by task prefix: what the metrics are made of. They only ever grow."""
+"""Totals by task prefix, for the metrics. They only grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of tasks: what Dask reports of each, and the few of a task group that become spans.
+"""Runs of tasks as Dask reports them, and the few runs of a group that become spans.
 
 Anything stored for a run until it is counted takes memory, and computing on the event loop costs
 several times what it does in a thread's own loop, because Dask's code has filled the processor's

@@ -1,4 +1,4 @@
-"""Where a trace goes on: W3C's trace context, as it comes with a graph's annotations."""
+"""W3C trace context, as it arrives among a graph's annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the threads of all workers did, by prefix and activity: rows that add up to all their time.
+"""What the threads of all workers did, by prefix and activity: rows that add up to their time.
 
 All time is that of a thread: one of as many as a worker has, from when it came until it left.
 

@@ -1,4 +1,4 @@
-"""Where threads were seen: workers' answers merged into one tree, and cut to what a row holds."""
+"""Merges the workers' profiles into one call tree, and cuts it to the size of a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether workers compute though they have no task: in threads, in processes that they started.
+"""Whether workers use CPU without a task: in threads, or in child processes.
 
 Dask sends a worker's metrics along with its beats, so that nobody needs to be asked. Where our own
 (:mod:`daskscope.worker_process`) is missing, there is Dask's: the CPU of the worker's process now

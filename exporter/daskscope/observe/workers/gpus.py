@@ -1,4 +1,4 @@
-"""The workers' GPUs, as far as they report them. Dask looks at the first that a worker sees."""
+"""The workers' GPUs, as far as they report them. Dask reports the first GPU of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that left: when, why, and what they had at hand."""
+"""Workers that left: when, why, and with which tasks."""
 
 from __future__ import annotations
 

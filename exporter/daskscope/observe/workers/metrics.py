@@ -1,4 +1,4 @@
-"""Dask's fine performance metrics, read off the scheduler: what the workers report of their time.
+"""Dask's fine performance metrics of the workers, read from the scheduler.
 
 Dask adds up what its workers measure in ``Scheduler.cumulative_worker_metrics``. Its keys are
 ``(context, …, label, unit)``; read are

@@ -1,4 +1,4 @@
-"""What ``daskscope login`` asks: codes to begin with, then for its token (RFC 8628).
+"""The requests of ``daskscope login``: for a code, then for its token (RFC 8628).
 
 Requests are forms and answers JSON, as the RFC has them; errors are problem documents with its
 ``error`` as a member.

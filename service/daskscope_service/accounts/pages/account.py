@@ -1,4 +1,4 @@
-"""Sign-in, sign-out, the choice of a workspace, and the page of one's sessions and password."""
+"""Sign-in, sign-out, the choice of a workspace, and the page *Account*."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ``daskscope login`` sends people: to allow a program a token, or to deny it."""
+"""The page on which users allow or deny a program that ran ``daskscope login``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings, audit log: who came in and changed what in the workspace, for its owners."""
+"""Settings, audit log: the entries of the workspace, for its owners."""
 
 from __future__ import annotations
 

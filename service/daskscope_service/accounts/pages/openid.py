@@ -1,4 +1,4 @@
-"""Sign-in by OpenID Connect: to the provider and back, and the connection of an account with it."""
+"""Sign-in by OpenID Connect: to the provider and back; connecting an account with it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def finish() -> ResponseReturnValue:
 
 
 def _is_meant() -> bool:
-    """Tell whether a person wants to go to the provider, and not another site, or a picture there.
+    """Whether a person wants to go to the provider, and not another site, or a picture there.
 
     It is no form that is sent by POST, for the answer to one may not lead to another site by our
     own policy (form-action).

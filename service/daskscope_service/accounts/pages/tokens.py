@@ -1,4 +1,4 @@
-"""Settings, tokens: the workspace's tokens, forms to make one and to revoke them."""
+"""Settings, tokens: the workspace's tokens, and forms to make and revoke them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings, workspace: what it is and has, and how to make another cluster report to it."""
+"""Settings, workspace: its name, its quotas, and how to add another cluster."""
 
 from __future__ import annotations
 

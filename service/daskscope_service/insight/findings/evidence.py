@@ -1,4 +1,4 @@
-"""What the rules look at: typed rows of one computation and of its cluster.
+"""The evidence for the rules: typed rows of one computation and its cluster.
 
 ``None`` says that something was not measured. Times are seconds since the Unix epoch.
 """

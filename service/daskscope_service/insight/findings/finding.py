@@ -1,4 +1,4 @@
-"""What a rule concludes: a finding, nothing, or that it could not look."""
+"""What a rule returns: a finding, nothing, or what it could not measure."""
 
 from __future__ import annotations
 

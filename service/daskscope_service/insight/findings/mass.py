@@ -1,4 +1,4 @@
-"""How grave a finding is: no graver than what it cost."""
+"""How severe a finding is, by the time that was lost."""
 
 from __future__ import annotations
 

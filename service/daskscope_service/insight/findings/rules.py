@@ -1,4 +1,4 @@
-"""All rules in their order, which causes explain which effects, and what they come to together.
+"""All rules in order, which causes explain which effects, and the verdict of all of them.
 
 The order is that in which causes are named: what ended a computation before what slowed it down,
 and what explains much before what it explains.

@@ -1,4 +1,4 @@
-"""Rules about how the work is cut into tasks: too small, too large, too few, uneven, in a row."""
+"""Rules about tasks: too small, too large, too few, uneven, or one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about what the workers' threads did while tasks were in them, and what GPUs did not."""
+"""Rules about workers' threads and GPUs while tasks were running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thresholds of all rules, each with where its number is from.
+"""The thresholds of all rules, and the source of each number.
 
 ``docs`` is Dask's own documentation or source; ``measured`` the workloads with one known cause
 each: healthy ones stayed clear of it; ``heuristic`` a number that others use, or a guess.

@@ -1,4 +1,4 @@
-"""Whether a line of code waits for something, as far as its text and its file say."""
+"""Whether a line of code waits for something, judged by its text and its file."""
 
 from __future__ import annotations
 
