@@ -33,8 +33,8 @@ ANSWER_DEADLINE = 2.0
 
 
 class Asked(TypedDict):
-    """What a client asks a scheduler for: plain values by name, as each may have another version
-    of daskscope. ``settings`` are as of :func:`daskscope.config.by_name`.
+    """A client's request to a scheduler: plain values by name, because the two may have different
+    versions of daskscope. ``settings`` are those of :func:`daskscope.config.by_name`.
     """
 
     version: str
@@ -43,13 +43,12 @@ class Asked(TypedDict):
 
 
 class Installed(TypedDict, total=False):
-    """What a client gets to know, plain values by name. ``refused`` says what is wrong with what it
-    asked for, and ``problem`` why nothing is delivered; where there is no
-    plugin, one of them is all.
+    """The scheduler's answer to a client: plain values by name. ``refused`` says what is wrong with
+    the request, and ``problem`` why nothing is delivered; without a plugin it holds one of the two.
 
-    ``registrant`` is whose settings are in force; ``differing`` names those that the client has
-    otherwise. What it refuses is not among them, for that is heeded. ``url`` is None where no
-    service gets anything.
+    The settings of the client ``registrant`` are in force; ``differing`` names those that the
+    asking client has set otherwise, except its opt-outs, because they apply. ``url`` is None if
+    data goes to no service.
     """
 
     refused: str

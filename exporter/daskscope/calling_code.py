@@ -48,15 +48,15 @@ _OURS = re.compile(r"daskscope(\.|$)")
 def send_calling_code(
     client: Client, frames: int, context_lines: int | None, drops: MutableMapping[str, int]
 ) -> None:
-    """Have ``client`` send the code around its calls, and remember what was read for a place.
+    """Have ``client`` send the code around its calls, and remember the code of each place.
 
-    It alone: Dask's setting for it, ``nframes``, is the whole process's, and another client may
-    have refused it. It sends that many ``frames``, the innermost ones; more where Dask's setting
-    asks for more. Of what is around a call it sends ``context_lines`` on each side, or all if that
-    is None; and one more where there is more, so that the scheduler sees that it was cut.
+    This affects no other client: Dask's own setting, ``nframes``, is the whole process's, and
+    another client may refuse to send code. The client sends the innermost ``frames`` frames, or
+    more if Dask's setting asks for more. It sends ``context_lines`` lines on each side of a call,
+    or all if that is None, and one more if there are more, so that the scheduler sees that it was
+    cut.
 
-    Code that cannot be read is not known, and the graph goes without. What else fails is counted in
-    ``drops``.
+    If code cannot be read, the graph goes without it. Other failures are counted in ``drops``.
     """
     send_no_calling_code(client)
     read = getattr(client, "_get_computation_code", None)

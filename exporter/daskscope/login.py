@@ -53,7 +53,7 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What came of it. ``overruled``: where the token stands, another place has the last word."""
+    """The result of a login. ``overruled``: another place of Dask's configuration has priority."""
 
     token_id: str
     workspace: str

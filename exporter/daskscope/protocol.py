@@ -160,7 +160,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Who and what: all that does not change by the minute.
+    """A cluster's description: everything that seldom changes.
 
     ``kind`` says how it was started, for example ``LocalCluster`` or ``dask scheduler``.
     ``user`` registered it first or, with a preload, runs the scheduler; ``host`` is the

@@ -30,10 +30,10 @@ class Named(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of secret that is known without a name.
+    """A kind of secret that is recognised without a name.
 
-    ``words``: a text that has a match has one of them in it, in small letters; to look for these
-    comes first, for it is much faster. Of a match of ``pattern``, its group ``keep`` stays.
+    A text with a match contains one of ``words``, in lower case; these are searched first, because
+    that is much faster. The group ``keep`` of ``pattern`` stays in the text.
     """
 
     name: str

@@ -24,10 +24,10 @@ OUT_OF_BOUNDS = "number out of bounds"
 
 
 def sendable(value: Value, drops: Counter[str]) -> Value:
-    """Return ``value``, which is made of texts, numbers, containers and dataclasses, as it can be
-    sent: a surrogate becomes ``?``, and a number the nearest that there is, or 0 if it is none.
+    """Return ``value``, made of texts, numbers, containers and dataclasses, in a form that can be
+    sent: a surrogate becomes ``?``, a number the nearest valid one, NaN becomes 0.
 
-    It is mostly the same object: nothing is copied that can be sent as it is.
+    Parts that can be sent as they are, mostly all of it, are not copied.
     """
     return value if _is_sendable(value) else cast(Value, _mended(value, drops))
 

@@ -184,10 +184,10 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def proxy_in_clear(url: str) -> str | None:
-    """Return the proxy that reads along when ``url`` is asked, and may answer in its place.
+    """Return the proxy that can read requests to ``url`` and answer them itself.
 
-    As the environment has it, without credentials; None where there is none, or what it passes on
-    is encrypted.
+    It is the environment's, without credentials; None without a proxy, or if requests to ``url``
+    are encrypted.
     """
     if urlsplit(url).scheme != "http" or _is_this_machine(url):
         return None

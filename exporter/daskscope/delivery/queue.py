@@ -103,9 +103,9 @@ class _Rows:
         return lost, spooled
 
     def next(self, most: int, room: int, *, fresh: bool) -> tuple[tuple[Any, ...], int]:
-        """Return at most so many of the rows that wait the longest, and their weight.
+        """Return the rows that have waited longest, at most ``most``, and their weight.
 
-        Only the ``fresh`` ones, on request. Where there is ``room`` for none, it is none.
+        With ``fresh``, only new rows. None are returned if ``room`` is too small for one.
         """
         rows: list[Any] = []
         taken = 0
@@ -262,7 +262,7 @@ class DeliveryQueue:
         return sum(rows.fresh_ones_press() for rows in self._kinds)
 
     def spool_is_gone(self) -> None:
-        """What was in the spool has been delivered or is lost."""
+        """Note that the data in the spool was delivered or is lost."""
         self.overflowed = False
         for rows in (*self._kinds, self._code):
             rows.spool_is_gone()

@@ -138,9 +138,9 @@ _spools: WeakSet[Spool] = WeakSet()
 
 
 class Spool:
-    """What one plugin could not deliver, and what others left behind. Not thread-safe.
+    """Data that one plugin could not deliver, and that others left behind. Not thread-safe.
 
-    ``drops`` counts, as ``spooled beat``, what had to go for want of room.
+    ``drops`` counts, as ``spooled beat``, heartbeats that were dropped because the spool was full.
     """
 
     def __init__(

@@ -31,8 +31,8 @@ from daskscope.scrubbing import SCRUBBED, Scrubber
 
 @dataclass(frozen=True)
 class OwnNumbers:
-    """What a plugin counts of its own sending: requests that failed, by what was sent, and what
-    waits in each queue.
+    """A plugin's counts of its own sending: failed requests by kind of data, and the length of each
+    queue.
     """
 
     send_failures: Mapping[str, int] = field(default_factory=dict)
@@ -40,11 +40,11 @@ class OwnNumbers:
 
 
 class DryRun:
-    """What is sent of a snapshot with some settings and clients' refusals, and of the plugin's
-    ``own`` numbers.
+    """What would be sent for a snapshot, with some settings and clients' opt-outs, and for the
+    plugin's ``own`` numbers.
 
-    ``content`` is what it holds by the way it goes (``heartbeat``, ``metrics``, ``traces``,
-    ``logs``), and ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all
+    ``content`` is the data by its way (``heartbeat``, ``metrics``, ``traces``, ``logs``), and
+    ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all
     bodies together, before and after they are compressed as the settings say; ``scrubbed`` is how
     many secrets were taken out."""
 

@@ -44,11 +44,11 @@ ALWAYS = "always"
 
 @dataclass(frozen=True)
 class Part:
-    """What one switch sends. Sizes in bytes: of the bodies, and of the same compressed.
+    """The data that one switch sends. Sizes in bytes: of the bodies, and of the same compressed.
 
-    ``sends`` holds just that, by the way it goes (``heartbeat``, ``metrics``, ``traces``,
-    ``logs``). It is empty where the switch is off, and where there is nothing of the kind now. A
-    part may be in two parts: logs go over OTLP, so both switches leave them out.
+    ``sends`` holds that data by its way (``heartbeat``, ``metrics``, ``traces``, ``logs``). It is
+    empty if the switch is off, or if there is no such data now. The same data may be in two parts:
+    logs go over OTLP, so both switches send them.
     """
 
     setting: str
@@ -74,12 +74,12 @@ class Part:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What is sent from a cluster, as :func:`daskscope.explain` found it.
+    """The data that a cluster sends, as shown by :func:`daskscope.explain`.
 
-    ``problem`` says why there is none: then nothing is sent. ``destinations`` are the addresses by
-    the way it goes, ``busy_by`` says what the cluster is at, so why it is not closed as idle,
-    ``bytes`` and ``gzip`` are the sizes of all bodies together, ``scrubbed`` is how many secrets
-    were taken out. Printed, it shows all of it; its repr is an overview.
+    ``problem`` says why nothing is sent, if so. ``destinations`` are the addresses by the data's
+    way. ``busy_by`` says what work keeps the cluster from being closed as idle. ``bytes`` and
+    ``gzip`` are the sizes of all bodies together, ``scrubbed`` is the number of secrets that were
+    replaced. Printing it shows everything; its repr is an overview.
     """
 
     problem: str | None = None

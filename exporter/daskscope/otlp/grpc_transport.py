@@ -26,10 +26,10 @@ _NEVER.retry_delay.seconds = 10**9
 
 
 class GrpcTransport(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
-    """What an exporter sends with, once each time: it would try again inside, for seconds, and
-    cannot be stopped without losing what else waits.
+    """Sends each batch once. OpenTelemetry's exporter would try again for seconds, and could not be
+    stopped without losing the batches behind it.
 
-    ``outcome`` is what the last call came to.
+    ``outcome`` is the result of the last call.
     """
 
     def __init__(self) -> None:

@@ -187,7 +187,7 @@ class _Logs(LogRecordExporter):
 
 
 class Backlog:
-    """What was handed to the SDK for one signal and is neither sent nor dropped."""
+    """The items of one signal that the SDK has and has neither sent nor dropped."""
 
     def __init__(self, what: str, max_bytes: int, variables: str, drops: Counter[str]) -> None:
         """Count in ``drops`` as ``what``. The SDK's ``variables``, which begin so, say how many may

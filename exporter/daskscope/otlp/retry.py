@@ -52,9 +52,9 @@ _ANSWERS: Mapping[Signal, tuple[Any, str, str]] = {
 
 
 class Delivery:
-    """Sends what exporters are given. Spans and log records that could not be sent are kept and
-    sent again, as long as it is worth. Of metrics, what did not arrive now is part of what is sent
-    next: they are totals, or what these have grown by since the last that arrived.
+    """Sends the exporters' batches. Spans and log records that could not be sent are queued and
+    sent again, within limits. Metrics are not queued: the next export is a total, or the increment
+    since the last successful export, so nothing is lost.
     """
 
     def __init__(

@@ -19,10 +19,10 @@ from daskscope.scrubbing import Scrubber
 
 @dataclass(frozen=True)
 class GrpcStatus:
-    """What a call over gRPC came to.
+    """The result of a call over gRPC.
 
-    ``code`` is gRPC's, by name. ``wait`` is how many seconds the other side asks to wait, if it
-    says that the same may be sent again; ``content`` is its answer, if it took it.
+    ``code`` is the name of gRPC's code. ``wait`` is the number of seconds after which the server
+    accepts the same request again, if it says so; ``content`` is its answer, if it accepted it.
     """
 
     code: str
@@ -114,7 +114,7 @@ def _took(response: requests.Response) -> bool:
 
 
 def content(outcome: SendResult) -> bytes:
-    """Return the answer of one who took it, encoded; empty where there is none."""
+    """Return the server's answer to a batch that it accepted, encoded; empty without one."""
     return outcome.content if isinstance(outcome, requests.Response | GrpcStatus) else b""
 
 

@@ -58,10 +58,10 @@ OPERATOR = "command line"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened at ``at``, in seconds since the epoch, UTC. Key: ``id``.
+    """One action at ``at``, in seconds since the epoch, UTC. Key: ``id``.
 
-    ``workspace`` and ``address`` are None where there is none: what concerns a user in all
-    workspaces, and what was done on the command line.
+    ``workspace`` is None for actions that concern a user in all workspaces, ``address`` for actions
+    on the command line.
     """
 
     id: str

@@ -41,9 +41,9 @@ _LENGTH = 8
 
 
 class NoToken(Exception):
-    """There is no token to be had. ``error``: why, as RFC 8628 calls it.
+    """There is no token for the program, or not yet. ``error`` is the reason by RFC 8628.
 
-    ``interval``: how many seconds to leave between polls.
+    ``interval`` is the number of seconds to wait between two polls.
     """
 
     def __init__(

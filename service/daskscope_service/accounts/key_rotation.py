@@ -87,7 +87,7 @@ def begin(engine: Engine) -> Start:
     Raises
     ------
     ConfigurationError
-        There is none to put into use, or a key is missing. The message says what to do.
+        There is no new key, or an old one is missing. The message says what to do.
     """
     with alone(engine) as connection:
         key_register.check(connection)

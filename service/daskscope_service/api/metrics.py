@@ -62,7 +62,7 @@ def get_metrics() -> Response:
 
 
 class DatabaseCollector(Collector):
-    """What is read from the database when someone asks. Add it to a registry."""
+    """Metrics that are read from the database at each request. Add it to a registry."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

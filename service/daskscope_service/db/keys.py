@@ -58,7 +58,7 @@ class Keys:
 
     @property
     def newest(self) -> Key | None:
-        """The first of them, or None if there is none.
+        """The first key, or None if there is none.
 
         Raises
         ------

@@ -39,7 +39,7 @@ class Position:
 
     @property
     def sentence(self) -> str:
-        """What it means and what to do, to follow the word "it"."""
+        """The meaning of the position and what to do, to follow the word "it"."""
         return {
             "empty": f"is empty; 'daskscope serve' or '{COMMAND}' creates its tables",
             "older": f"has revision {self.at} and this daskscope needs {self.newest}; make a "

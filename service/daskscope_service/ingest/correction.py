@@ -39,12 +39,12 @@ class Corrected:
 
 
 def correct(document: Any, now: float) -> Corrected:
-    """Return what can be kept of a heartbeat, JSON as Python has it. It is changed in place.
+    """Return the valid parts of a heartbeat, parsed JSON. It is changed in place.
 
     Raises
     ------
     msgspec.ValidationError
-        It is none, or its cluster or status is not right.
+        It is not a heartbeat, or its cluster or status is invalid.
     """
     work = _Work(now + protocol.MAX_AHEAD)
     left_out = 0

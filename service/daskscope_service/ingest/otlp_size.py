@@ -49,7 +49,7 @@ def check(body: bytes, message: Message, most: int = MOST_MESSAGES) -> None:
 def count(body: bytes, message: Message, most: int) -> int:
     """Return how many messages are below ``message`` in ``body``, but no more than ``most`` + 1.
 
-    Of a body that is none, how many there are up to where that shows.
+    In an invalid body it counts up to the first error.
     """
     found, place, end = 0, 0, len(body)
     fields = _messages_in(message.DESCRIPTOR)

@@ -32,7 +32,7 @@ Family = tuple[str, str, str, bool]
 
 
 class SeriesMemory:
-    """What is remembered of series, until some are removed, by any process.
+    """The series that a process remembers, until any process removes some.
 
     ``points`` writes points of these ids, or raises Outdated. ``known`` has them by family.
     """

@@ -30,7 +30,7 @@ _READ_BY = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUND
 
 
 class Message(TypedDict):
-    """What to send, to hosts that are public or in ``networks``, within so many ``seconds``."""
+    """A message to send within ``seconds``, to hosts that are public or in ``networks``."""
 
     address: str
     title: str
@@ -40,9 +40,9 @@ class Message(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What became of it. ``status``: of HTTP, the last; None where there was none.
+    """The result of sending. ``status`` is the last status of HTTP, None without one.
 
-    ``reached``: some host was connected to. ``inner``: one that is not public was to be.
+    ``reached``: a host accepted a connection. ``inner``: a host was not public.
     """
 
     result: Literal["sent", "not sent", "unfit"]

@@ -143,7 +143,7 @@ class Idle:
         return next(chain(self._asked(), self._unasked()), None)
 
     def asked(self) -> str | None:
-        """Return in words the first thing that it is at beside its tasks, None if it is none."""
+        """Return in words the first work of the cluster beside its tasks; None without any."""
         self._calls.look(self.watched)
         return next(chain(self._requests(), self._unasked()), None)
 
@@ -204,10 +204,10 @@ class Idle:
         return self._calls.begun()
 
     def workers_starting(self) -> int:
-        """Return how many workers are still to come.
+        """Return how many workers are still starting.
 
-        Only a cluster's manager knows how many it has asked for. Where there is none in this
-        process, one is expected until the first one has come.
+        Only a cluster's manager knows how many it requested. Without a manager in this process, one
+        worker counts as starting until the first has arrived.
         """
         connected = len(self._scheduler.workers)
         self._workers_came = self._workers_came or connected > 0

@@ -55,10 +55,9 @@ def type_of_failed(details: Mapping[str, Any]) -> str:
 def exception_type(text: str, exception: Any) -> str:
     """Return the name of the class of an ``exception`` as a worker sends it: pickled.
 
-    ``text`` is its repr, which may begin with whatever its author likes: with what may not leave.
-    So it only says which of the classes that the pickle names is meant. Of an exception that
-    cannot be pickled Dask sends an ``Exception``, to whoever asks for the result as well: of these
-    only Python's own classes are sent.
+    ``text`` is its repr, which its author can choose: it may contain what must not be sent. So it
+    is only used to choose among the classes that the pickle names. For an exception that cannot be
+    pickled, Dask sends an ``Exception``; then only Python's own classes are reported.
     """
     match = _TYPE.match(text)
     shown = match[0].rpartition(".")[2] if match else None

@@ -54,7 +54,7 @@ _CELL = re.compile(r".*[\\/]ipykernel_\d+[\\/]\d+\.py")
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """What a worker's message says of a run that raised. ``details`` as Dask's transition has."""
+    """A worker's message about a run that raised. ``details`` are those of Dask's transition."""
 
     key: Key
     run_id: int | None
@@ -85,7 +85,7 @@ class RawFailure:
 
     @property
     def fingerprint(self) -> str:
-        """What equal failures share."""
+        """The hash that equal failures share."""
         return self.row.fingerprint
 
 
@@ -276,12 +276,12 @@ class _Totals:
 
 @lru_cache(maxsize=256)
 def fingerprint(kind: str, function: str, traceback: str) -> str:
-    """Return what equal failures share on every cluster and in every run.
+    """Return a hash that equal failures share on every cluster and in every run.
 
-    The user's own frames count, by file name and function, without line numbers, folders and
-    messages, so that it outlives an edit elsewhere in the file and another machine; and without
-    what is between a call of a recursive function and its last one, for depth is no difference.
-    Where no frame is the user's own, all count.
+    It covers the user's own frames by file name and function, or all frames if none is the user's.
+    It leaves out line numbers, folders and messages, so it survives edits elsewhere in the file and
+    other machines. Between the first and the last call of a recursive function it leaves out all
+    frames, so the depth makes no difference.
     """
     frames = [_Frame(**match.groupdict()) for match in _FRAME.finditer(traceback)]
     own = [frame for frame in frames if not _NOT_THE_USERS.search(frame.file)]

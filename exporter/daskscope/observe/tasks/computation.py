@@ -275,9 +275,9 @@ class Computation:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What is traced of a computation, apart from its rows: never for the wire of the beats.
+    """A computation's data for traces, apart from its rows: heartbeats never contain it.
 
-    ``samples`` are by the group's name, and only there once it has ended.
+    ``samples`` are by the group's name, and empty until the computation has ended.
     """
 
     caller: TraceContext | None

@@ -31,9 +31,9 @@ _PLAIN = frozenset({str, int})
 
 
 class Loop(NamedTuple):
-    """What there is in common: the computation, and Dask's group of the tasks and ours.
+    """What graphs of one loop share: the computation, Dask's group of their tasks, and ours.
 
-    And ``alike``: the code around the call, what the function is called, the caller's trace, and
+    ``alike`` holds the code around the call, the function's name, the caller's trace and the
     annotations.
     """
 
@@ -91,11 +91,11 @@ def _alike(task: TaskState, graph: Graph) -> tuple[Any, ...] | None:
 
 
 class NewTasks:
-    """What there is to count in a graph.
+    """The tasks of a graph that are to be counted.
 
-    ``groups``, each with one of its tasks; ``singles``, tasks of shared groups; and tasks that are
-    ``known``, or whose group is, and that have no result now. ``replaced`` is whether some group is
-    called as one that is known.
+    ``groups`` are new groups, each with one of its tasks; ``singles`` are tasks of shared groups.
+    Tasks in ``known``, or their groups, were known before, and they have no result now.
+    ``replaced`` says whether a new group has the name of a known one.
     """
 
     __slots__ = ("groups", "known", "replaced", "singles")

@@ -30,7 +30,7 @@ _NOT_REPORTED = frozenset({"span", ANNOTATION, STATE, CARRIED, CARRIED_STATE, "b
 
 
 class Graph(NamedTuple):
-    """What came along with a graph. ``nbytes`` is its size on the wire, None if not known.
+    """A graph's message, without its tasks. ``nbytes`` is its size on the wire, None: not known.
 
     ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first. ``caller`` is where
     its trace goes on from. ``submitted`` marks calls of submit and map. ``of_task`` is

@@ -40,7 +40,7 @@ class TraceContext:
 
 
 def parse(text: object, state: object = "") -> TraceContext | None:
-    """Return the context in the header ``text``; None if it is none, for users write it too."""
+    """Return the context in the header ``text``; None if it is invalid, as users write it too."""
     match = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
     if match is None or (match["version"] == "00" and match["more"] is not None):
         return None

@@ -31,8 +31,8 @@ from daskscope.observe.workers.workers import WorkerTotals
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What the threads did so far: all ``rows``, those that ``changed`` since the last ones, and
-    the same by ``protocol.Status.worker_seconds``: with a task, idle, and paused.
+    """The threads' time so far: all ``rows``, those that ``changed`` since the last call, and the
+    sums for ``protocol.Status.worker_seconds``: with a task, idle, and paused.
     """
 
     rows: tuple[protocol.Activity, ...]

@@ -62,11 +62,11 @@ _SERVED_FROM_DISK = ("served from disk", "")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the workers have reported since the plugin started.
+    """The workers' measurements since the plugin started.
 
     ``seconds`` are thread-seconds of tasks that have ended, by prefix and activity; ``gathered``
-    seconds of fetching, not of threads. The rest is in bytes: spilled to disk, read back, and
-    served to workers and clients, or None where no worker measures it.
+    are seconds of fetching, not of threads. The rest is in bytes: spilled to disk, read back, and
+    served to workers and clients; None if no worker measures it.
     """
 
     seconds: dict[str, dict[str, float]]

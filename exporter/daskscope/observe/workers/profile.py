@@ -61,11 +61,11 @@ Cycle = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is to be read: the ``threads`` of the workers to ask, by address.
+    """A part of the workers' profile to read: the ``threads`` of the workers to ask, by address.
 
     ``busy_seconds`` are the thread-seconds that the tasks of ``all_threads`` computed, as the
-    scheduler counts them. Of workers that are ``leaving`` all there is is taken. ``was_read`` is
-    set when all of it has been read, or given up.
+    scheduler counts them. Workers that are ``leaving`` are read completely. ``was_read`` is set
+    when everything was read or given up.
     """
 
     started_at: float
@@ -137,8 +137,8 @@ class Profiles:
     ) -> Window | None:
         """Return the window that ends now; None while it is too short, or the last is being read.
 
-        ``busy_seconds`` are the thread-seconds that the workers' tasks took so far. Of those that
-        are ``leaving``, by their addresses, there is a window at any time, of them alone.
+        ``busy_seconds`` are the thread-seconds that the workers' tasks took so far. Workers that
+        are ``leaving``, by their addresses, get a window of their own at any time.
         """
         now, elapsed = time(), clock.monotonic() - self._started
         if leaving is None and (not self._was_read.is_set() or elapsed < self._length):

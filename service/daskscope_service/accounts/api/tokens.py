@@ -39,7 +39,7 @@ _WHOSE = Parameter(
 
 
 class TokenRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a token is to be like. ``days``: after how many it expires; null for never."""
+    """A new token. It expires after ``days``; null: never."""
 
     label: Label = ""
     scopes: Scopes = USUAL

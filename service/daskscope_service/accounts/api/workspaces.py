@@ -27,7 +27,7 @@ blueprint = Blueprint("workspaces", __name__, url_prefix="/api/v1/workspaces")
 
 
 class RoleRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a member is to be."""
+    """A member's new role."""
 
     role: Role
 
