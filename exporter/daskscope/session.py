@@ -2,8 +2,6 @@
 
 A beat is a snapshot. It is taken in steps, so that the event loop handles other work between them.
 A thread drops what may not leave, and hands the snapshot to the threads that report and emit it.
-
-Over 400 lines: a beat's way through the threads and their end depend on one order.
 """
 
 from __future__ import annotations

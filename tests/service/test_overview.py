@@ -92,13 +92,13 @@ def test_a_cluster_at_work_needs_no_look() -> None:
                 "prices": {"currency": "EUR", "per_hour": {}},
             },
             "idle",
-            "It is idle for 2 h with 4 workers; its idle threads cost 1.50 EUR so far, an "
+            "It has been idle for 2 h with 4 workers; its idle threads cost 1.50 EUR so far, an "
             "estimate; it is kept for 1 client connected.",
         ),
         (
             {"idle_seconds": 7200.0, "workers": 0},
             "idle",
-            "It is idle for 2 h; nothing keeps it.",
+            "It has been idle for 2 h; nothing keeps it.",
         ),
         (
             {"mismatches": [{"package": name} for name in ("dask", "lz4", "numpy", "toolz")]},

@@ -114,7 +114,7 @@ def _idle(cluster: Mapping[str, Any]) -> Reason | None:
     with_ = f" with {plural(cluster['workers'], 'worker')}" if cluster["workers"] else ""
     return Reason(
         5, "idle",
-        f"It is idle for {duration(idle)}{with_}{_burn(cluster)}"
+        f"It has been idle for {duration(idle)}{with_}{_burn(cluster)}"
         + (f"; it is kept for {held}." if held else "; nothing keeps it."),
     )  # fmt: skip
 
