@@ -29,11 +29,14 @@ from distributed import Client
 from distributed.client import SourceCode
 
 from daskscope.containment import Contained
+from daskscope.own_code import is_of_library
 
 #: Places that are remembered, each with the code of its frames; beyond it all are read again.
 MAX_PLACES = 100
 #: Functions that are remembered with whether Dask ignores them; beyond it all are looked up again.
 MAX_FUNCTIONS = 500
+#: Frames of libraries, from the innermost outwards, beyond which no user's own is looked for.
+MAX_OF_LIBRARIES = 60
 #: Bytes of a file that is read: nobody has written a longer one by hand.
 MAX_FILE = 8 << 20
 #: Calls, one inside the other, that there has to be room for to read a file.
@@ -41,6 +44,9 @@ FRAMES_TO_READ = 150
 #: The file of all that is compiled from a text. From Python 3.13 on linecache has the text of
 #: ``python -c`` by this name, which is wrong for any other text.
 _OF_A_TEXT = "<string>"
+
+# Whose a function is.
+_USERS, _OF_LIBRARY, _IGNORED = object(), object(), object()
 
 _OURS = re.compile(r"daskscope(\.|$)")
 
@@ -96,7 +102,8 @@ class _Places:
     def code(self, frame: FrameType | None, most: int) -> tuple[SourceCode, ...]:
         """Return the code of at most so many frames, from ``frame`` outwards; the innermost last.
 
-        Those are left out that Dask's settings ignore.
+        Those are left out that Dask's settings ignore. If the innermost are of a library that calls
+        Dask for the user, those are left out, too, unless nothing of the user's calls them.
         """
         if most <= 0:
             return ()
@@ -111,15 +118,22 @@ class _Places:
             self._known = {}
         known, functions = self._known, ignored.functions
         stack: list[FrameType] = []
+        of_libraries: list[FrameType] = []
         place = [most]
         while frame is not None and len(stack) < most:
             code = frame.f_code
             function = functions.get(id(code)) or ignored.look(frame)
-            if not function[0]:
-                stack.append(frame)
+            if function[0] is not _IGNORED:
+                if stack or function[0] is _USERS:
+                    stack.append(frame)
+                elif len(of_libraries) < MAX_OF_LIBRARIES:
+                    of_libraries.append(frame)
+                else:
+                    break
                 # Where it is at, without having Python look up the line.
                 place += (id(code), frame.f_lasti)
             frame = frame.f_back
+        stack = stack or of_libraries[:most]
         key = tuple(place)
         found = known.get(key)
         if found is None:
@@ -158,22 +172,25 @@ class _Ignored:
         self._of_file = re.compile(
             rf".*[\\/]({either})([\\/]|\.pyc?$|$)|<frozen ({either})>$" if files else r"(?!)"
         )
-        #: Whether a function is left out, by its identity: to look it up by itself has Python hash
-        #: all of it. With the function, or another could come to have its identity.
-        self.functions: dict[int, tuple[bool, CodeType]] = {}
+        #: Whose a function is, by its identity: to look it up by itself has Python hash all of it.
+        #: With the function, or another could come to have its identity.
+        self.functions: dict[int, tuple[object, CodeType]] = {}
 
-    def look(self, frame: FrameType) -> tuple[bool, CodeType]:
-        """Find out whether the function of ``frame`` is left out, and remember it."""
+    def look(self, frame: FrameType) -> tuple[object, CodeType]:
+        """Find out whose the function of ``frame`` is, and remember it."""
         if len(self.functions) >= MAX_FUNCTIONS:
             self.functions.clear()
         code, module = frame.f_code, _module(frame) or ""
-        ignored = bool(
+        if (
             code.co_name in ("<listcomp>", "<dictcomp>")
             or _OURS.match(module)
             or self._of_module.match(module)
             or self._of_file.match(code.co_filename)
-        )
-        self.functions[id(code)] = found = ignored, code
+        ):
+            whose = _IGNORED
+        else:
+            whose = _OF_LIBRARY if is_of_library(code.co_filename) else _USERS
+        self.functions[id(code)] = found = whose, code
         return found
 
 

@@ -8,9 +8,10 @@ import linecache
 import os
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +42,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr(calling_code, "_source", noted)
     return sources
+
+
+@pytest.fixture
+def outside_pytest() -> Iterator[Path]:
+    """Return a folder whose code Dask reports: it ignores files below a name with "pytest"."""
+    with TemporaryDirectory(prefix="daskscope-") as folder:
+        yield Path(folder)
 
 
 def test_a_loop_has_its_source_looked_for_once(
@@ -94,6 +102,42 @@ def test_how_many_frames_and_which_are_ignored_is_heeded_each_time(
     # As many as our settings say, or more where Dask's do.
     assert counts[0] == [1, 1, 2]
     assert __file__ not in files
+
+
+def test_the_users_own_code_goes_before_that_of_a_library_that_calls_for_them(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    outside_pytest: Path,
+) -> None:
+    installed = outside_pytest / "site-packages"
+    installed.mkdir()
+    library = installed / "of_a_library.py"
+    library.write_text(
+        "def map_all(client, values):\n"
+        "    return [submit(client, value) for value in values]\n"
+        "def submit(client, value):\n"
+        "    return client.submit(str, value, pure=False)\n"
+    )
+    monkeypatch.syspath_prepend(str(installed))
+    map_all = importlib.import_module("of_a_library").map_all
+    register()
+
+    wait(map_all(client, range(3)))
+    frames = recorder.computation().frames
+    assert frames is not None
+    assert frames[-1].file == __file__
+    assert library.name not in {Path(frame.file).name for frame in frames}
+
+    # In a thread of its own, nothing of the user's calls it.
+    with ThreadPoolExecutor(1) as pool:
+        wait(pool.submit(map_all, client, range(3)).result())
+    of_thread = recorder.computation(
+        lambda row: row.frames and row.frames[-1].file != __file__
+    ).frames
+    assert of_thread is not None
+    assert Path(of_thread[-1].file) == library
 
 
 def test_a_frame_that_is_asked_for_by_its_level_is_that_one(

@@ -21,6 +21,7 @@ from daskscope.observe.bounded import Bounded, Count
 from daskscope.observe.errors.exception_chain import ExceptionChain, causes_of
 from daskscope.observe.errors.exception_types import by_dask, type_of_failed
 from daskscope.observe.naming import without_key
+from daskscope.own_code import is_of_library
 
 #: Failures that are kept apart, over all computations, and characters of their texts; beyond it
 #: those that were not seen for longest make room.
@@ -42,12 +43,6 @@ _FRAME = re.compile(
 )
 #: The most frames of a user's own that call each other in a circle and are known for one.
 _MAX_CYCLE = 8
-# Python's own library lies in lib/python3.x or, on Windows, in Lib. Compiled libraries report
-# files that were where they were built.
-_NOT_THE_USERS = re.compile(
-    r"[\\/](site-packages|dist-packages|lib[\\/]python\d[^\\/]*)[\\/]|\\Lib\\"
-    r"|^(?![\\/]|[A-Za-z]:).*\.(?:pyx|pxi|pxd)$|^<(?:frozen|__array_function__) "
-)
 # A notebook's cell is a file whose name changes with its text.
 _CELL = re.compile(r".*[\\/]ipykernel_\d+[\\/]\d+\.py")
 
@@ -284,7 +279,7 @@ def fingerprint(kind: str, function: str, traceback: str) -> str:
     frames, so the depth makes no difference.
     """
     frames = [_Frame(**match.groupdict()) for match in _FRAME.finditer(traceback)]
-    own = [frame for frame in frames if not _NOT_THE_USERS.search(frame.file)]
+    own = [frame for frame in frames if not is_of_library(frame.file)]
     parts = [kind, function, *_without_recursion(own or frames)]
     return "v1-" + hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:16]
 
