@@ -272,6 +272,7 @@ class _Computation(api_rows.Computation):
     duration: float
     done: int
     call: str | None
+    title: str
     cause: Cause | None
     url: str
 
@@ -285,8 +286,9 @@ class Computation(_Computation):
     worker, or was released and is needed after all, runs again: ``completed`` less ``done`` is how
     often. ``cancelled`` counts tasks that were given up. ``states`` counts its tasks by Dask's
     state, ``seconds`` what they spent by action. ``frames`` is the user's call stack, outermost
-    first: None where it was refused. ``call`` is the line of code that set it going. ``cause`` is
-    the finding that is named first, None where nothing stands out. ``trace_id`` is that of its
+    first: None where it was refused. ``call`` is the line of code that set it going, ``title``
+    the same or, where no code is known, its file and line or the prefixes of its tasks. ``cause``
+    is the finding that is named first, None where nothing stands out. ``trace_id`` is that of its
     trace. ``url`` is its page.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -12,8 +13,16 @@ import pytest
 import requests
 
 from daskscope import names
+from daskscope.protocol import CodeFrame
 from tests.seed import Seeded, seed
-from tests.service.beats import make_beat, make_computation, make_failure, post
+from tests.service.beats import (
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_failure,
+    make_task_group,
+    post,
+)
 from tests.service_process import ServiceProcess
 
 BOUNDS = ("since", "until")
@@ -221,8 +230,44 @@ def test_what_is_told_with_a_time_is_found_since_then_and_not_before(
 def test_computations_of_a_cluster_name_it_and_their_call(get: Get, seeded: Seeded) -> None:
     items = get(f"clusters/{seeded.running}/computations", limit=1)["items"]
     assert items[0]["cluster_name"] == "features-nightly"
-    assert items[0]["call"] == "per_user = per_user.persist()"
+    assert items[0]["call"] == items[0]["title"] == "per_user = per_user.persist()"
     assert items[0]["status"] == "running"
+
+
+def test_where_no_code_is_known_its_place_or_its_tasks_are_the_title(
+    shared_service: ServiceProcess,
+) -> None:
+    workspace = f"titles-{uuid.uuid4().hex[:8]}"
+    token = shared_service.token(scopes=["ingest", "read"], workspace=workspace)
+    beat = make_beat(
+        make_cluster(),
+        computations=(
+            make_computation("known", frames=(CodeFrame("C:\\jobs\\run.py", 12),)),
+            make_computation("many", frames=()),
+            make_computation("refused", frames=None),
+            make_computation("empty", frames=()),
+        ),
+        task_groups=(
+            *(
+                make_task_group("many", f"{prefix}-{n}", prefix=prefix, tasks=tasks)
+                for prefix, tasks in (("load", 2), ("fit", 3), ("score", 1), ("save", 1))
+                for n in range(2)
+            ),
+            make_task_group("refused", "load-1", prefix="load"),
+        ),
+    )
+    assert post(shared_service.url, token, beat).ok
+    answer = requests.get(
+        f"{shared_service.url}/api/v1/computations",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=30,
+    ).json()
+    assert {one["id"]: one["title"] for one in answer["items"]} == {
+        "known": "run.py:12",
+        "many": "tasks of fit, load, save, …",
+        "refused": "tasks of load",
+        "empty": "",
+    }
 
 
 def test_a_running_computation_of_a_lost_cluster_is_lost(get: Get, seeded: Seeded) -> None:
@@ -252,6 +297,7 @@ def test_what_was_not_sent_is_null(get: Get, seeded: Seeded) -> None:
     assert computation["failures"][0]["traceback"] is None
     assert computation["frames"] is None
     assert computation["call"] is None
+    assert computation["title"].startswith("tasks of ")
 
 
 def test_equal_failures_of_clusters_are_one_exception(get: Get, seeded: Seeded) -> None:

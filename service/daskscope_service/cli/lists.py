@@ -37,7 +37,7 @@ _COMPUTATIONS: Columns = (
     ("ERRED", "erred", 8),
     ("FINDING", "cause", 18),
     ("CLUSTER", "cluster_name", 24),
-    ("CALL", "call", 0),
+    ("TITLE", "title", 0),
 )
 _EXCEPTIONS: Columns = (
     ("LAST SEEN", "last_at", 18),

@@ -59,7 +59,7 @@ _SECONDS: Columns = {
 }
 
 COMPUTATIONS = make_columns(
-    "id cluster cluster_name user status call started_at stopped_at took_seconds=duration",
+    "id cluster cluster_name user status title call started_at stopped_at took_seconds=duration",
     _TASKS,
     "tasks_tried_again=retried tasks_cancelled=cancelled",
     _SECONDS,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, and_
+from sqlalchemy import Select, and_, tuple_
 
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
-from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.progress import done_in, done_of
 from daskscope_service.insight.verdict import (
     cluster_verdict,
     computation_seconds,
     computation_verdict,
 )
+from daskscope_service.insight.wording import file_name
 from daskscope_service.queries.causes import add_causes, with_finding
 
 _CLUSTER_COLUMNS = (
@@ -29,6 +30,9 @@ _CLUSTER_COLUMNS = (
     "workers",
     "may_end",
 )
+
+#: Prefixes of tasks that a title names, those of most tasks, where no code is known.
+_NAMED = 3
 
 _OF_FAILURE = [column for column in failure.c if column is not failure.c.user]
 
@@ -121,7 +125,34 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["status"], item["sentence"] = verdict.status, verdict.sentence
         item["duration"] = seconds
         item["call"] = _calling_line(item, sources)
+    _add_titles(scope, items)
     return add_causes(scope, items)
+
+
+def _add_titles(scope: Scope, items: list[Item]) -> None:
+    """Give each of ``items`` its ``title``: by what a person knows it again, "" for by nothing."""
+    untitled: dict[tuple[str, str], Item] = {}
+    for item in items:
+        item["title"] = item["call"] or ""
+        if not item["title"] and item["frames"]:
+            item["title"] = f"{file_name(item['frames'][-1]['file'])}:{item['frames'][-1]['line']}"
+        elif not item["title"]:
+            untitled[item["cluster"], item["id"]] = item
+    if not untitled:
+        return
+    key = (task_group.c.cluster, task_group.c.computation)
+    query = (
+        scope.select(task_group, *key, task_group.c.prefix)
+        .where(tuple_(*key).in_(untitled))
+        .group_by(*key, task_group.c.prefix)
+        .order_by(total(task_group.c.tasks).desc(), task_group.c.prefix)
+    )
+    prefixes: dict[tuple[str, str], list[str]] = {}
+    for cluster_id, id, prefix in scope.connection.execute(query):
+        prefixes.setdefault((cluster_id, id), []).append(prefix)
+    for which, named in prefixes.items():
+        more = ", …" if len(named) > _NAMED else ""
+        untitled[which]["title"] = f"tasks of {', '.join(named[:_NAMED])}{more}"
 
 
 def _add_code(scope: Scope, frames: list[Item]) -> None:

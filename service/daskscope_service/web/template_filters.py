@@ -19,7 +19,6 @@ from daskscope_service.insight.traceback import own_frames
 from daskscope_service.insight.wording import (
     against,
     duration,
-    file_name,
     hours,
     in_currencies,
     money,
@@ -108,7 +107,7 @@ def install(blueprint: Blueprint) -> None:
     """Give the filters to the templates of the application that gets ``blueprint``."""
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, percent, plural),
-        *(iso, exact, day, ago, middle, breakable, file_name, own_frames),
+        *(iso, exact, day, ago, middle, breakable, own_frames),
         *(in_words, saving_in_words),
     )
     for function in functions:
