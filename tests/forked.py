@@ -1,8 +1,10 @@
-"""Runs ``daskscope`` commands in forked copies of a process that has imported the service.
+"""Runs ``daskscope`` and ``dask`` commands in forked copies of processes that have imported much.
 
-A start takes 1.4 to 2.1 s of a core, most of it imports; that of a copy 0.4 to 0.5 s, and from the
-first line of :func:`daskscope_service.cli.main.main` on it is the same, but for passwords' hashes.
-There is one such process for each that runs tests, and it ends with that.
+To start a service takes 1.4 to 2.1 s of a core, most of it imports; a copy takes 0.3 s, and from
+the first line of :func:`daskscope_service.cli.main.main` on it is the same, but for passwords'
+hashes. ``dask scheduler`` and ``dask worker`` find Dask and OpenTelemetry imported, and import
+daskscope themselves. There is one such process of either kind for each that runs tests, and it ends
+with that.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ import functools
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from tempfile import TemporaryFile
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from tests.patience import stretched
+
+Program = Literal["daskscope", "dask"]
 
 _MOST_BYTES = 1 << 17
 
@@ -31,13 +37,14 @@ _asking = threading.Lock()
 
 
 class ForkedProcess:
-    """A ``daskscope`` command under way, as :class:`subprocess.Popen` has it: of the same names."""
+    """A command under way, as :class:`subprocess.Popen` has it: of the same names."""
 
     def __init__(
         self,
         arguments: Sequence[str],
         environment: Mapping[str, str],
         files: tuple[int, int, int] | None = None,
+        program: Program = "daskscope",
     ) -> None:
         """Start it: with ``files`` as its input, output and errors, by default with no input, and
         with output and errors in ``stdout``.
@@ -54,7 +61,7 @@ class ForkedProcess:
                 ours.callback(os.close, nothing)
                 files = (nothing, its_output, its_output)
             with _asking:
-                to_server = _server()
+                to_server = _server(program)
                 socket.send_fds(to_server, [request.encode()], [*files, its_end])
                 self.pid = int(to_server.recv(32))
         self.returncode: int | None = None
@@ -73,6 +80,18 @@ class ForkedProcess:
             self.returncode = int(os.read(self._ended, 32))
             os.close(self._ended)
         return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        """Return what it wrote, once it has ended. Raises subprocess.TimeoutExpired."""
+        ends = time.monotonic() + timeout
+        parts = []
+        while select.select([self.stdout], [], [], max(ends - time.monotonic(), 0))[0]:
+            part = os.read(self.stdout.fileno(), _MOST_BYTES)
+            if not part:
+                break
+            parts.append(part)
+        self.wait(max(ends - time.monotonic(), 0))
+        return b"".join(parts).decode(), None
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
@@ -114,21 +133,33 @@ def run(
 
 
 @functools.cache
-def _server() -> socket.socket:
+def _server(program: Program) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
     environment["PYTHONUNBUFFERED"] = "1"
-    subprocess.Popen([sys.executable, "-m", "tests.forked"], stdin=theirs.fileno(), env=environment)
+    command = [sys.executable, "-m", "tests.forked", program]
+    subprocess.Popen(command, stdin=theirs.fileno(), env=environment)
     theirs.close()
     return ours
 
 
-def _serve() -> tuple[dict[str, Any], list[int]] | None:
-    """Fork for each request. Return it in the copy, and None once nobody asks any more."""
-    import daskscope_service.application  # noqa: F401
-    from tests import light_passwords
+def _import(program: Program) -> None:
+    if program == "dask":
+        import distributed.http.scheduler.info  # noqa: F401
+        import opentelemetry.exporter.otlp.proto.http._log_exporter
+        import opentelemetry.exporter.otlp.proto.http.metric_exporter
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter  # noqa: F401
+        import requests  # noqa: F401
+    else:
+        import daskscope_service.application  # noqa: F401
+        from tests import light_passwords
 
-    light_passwords.use()
+        light_passwords.use()
+
+
+def _serve(program: Program) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for each request. Return it in the copy, and None once nobody asks any more."""
+    _import(program)
     # A collection of a copy would touch, and so copy, the memory of all that is imported.
     gc.collect()
     gc.freeze()
@@ -168,20 +199,29 @@ def _serve() -> tuple[dict[str, Any], list[int]] | None:
         requests.send(str(copy).encode())
 
 
-def _become(request: dict[str, Any], files: Sequence[int]) -> None:
+def _become(program: Program, request: dict[str, Any], files: Sequence[int]) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
     for file in files:
         os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv[:] = ["daskscope", *request["arguments"]]
+    sys.argv[:] = [program, *request["arguments"]]
+    if program == "dask":
+        import dask
+
+        dask.config.refresh()  # it was read as Dask was imported
+        # As ``dask scheduler`` and ``dask worker`` do it.
+        module = f"distributed.cli.dask_{sys.argv.pop(1)}"
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
     from daskscope_service.cli.main import main
 
     main()
 
 
 if __name__ == "__main__":
-    found = _serve()
+    program: Program = "dask" if sys.argv[1] == "dask" else "daskscope"
+    found = _serve(program)
     if found is not None:
-        _become(*found)
+        _become(program, *found)

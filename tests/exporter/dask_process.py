@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tests.forked import ForkedProcess
 from tests.patience import START_PATIENCE
 from tests.service_process import free_port
+
+DaskProcess = subprocess.Popen[str] | ForkedProcess
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class SchedulerProcess:
     """A ``dask scheduler`` that runs."""
 
     address: str
-    process: subprocess.Popen[str]
+    process: DaskProcess
 
     def stop(self) -> str:
         """End it as Ctrl-C would. Return what it wrote."""
@@ -30,16 +33,29 @@ class SchedulerProcess:
 
 @contextmanager
 def dask_process(
-    *arguments: str, python: str = sys.executable, **environment: str
-) -> Iterator[subprocess.Popen[str]]:
-    """Run ``dask scheduler`` or ``dask worker``: the first argument says which."""
-    process = subprocess.Popen(
-        [python, "-m", f"distributed.cli.dask_{arguments[0]}", *arguments[1:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **environment},
-    )
+    *arguments: str, python: str | None = None, **environment: str
+) -> Iterator[DaskProcess]:
+    """Run ``dask scheduler`` or ``dask worker``: the first argument says which.
+
+    With ``python`` it is an interpreter of its own, which has imported nothing; so it is where
+    PYTHONPATH is given.
+    """
+    process: DaskProcess
+    if python or "PYTHONPATH" in environment:
+        process = subprocess.Popen(
+            [
+                python or sys.executable,
+                "-m",
+                f"distributed.cli.dask_{arguments[0]}",
+                *arguments[1:],
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **environment},
+        )
+    else:
+        process = ForkedProcess(arguments, {**os.environ, **environment}, program="dask")
     try:
         yield process
     finally:
@@ -53,7 +69,7 @@ def dask_process(
 
 @contextmanager
 def scheduler_process(
-    *options: str, port: str = "", python: str = sys.executable, **environment: str
+    *options: str, port: str = "", python: str | None = None, **environment: str
 ) -> Iterator[SchedulerProcess]:
     """Run ``dask scheduler`` on a ``port``, by default a free one, with further ``options``."""
     port = port or str(free_port())
@@ -63,8 +79,13 @@ def scheduler_process(
 
 
 @contextmanager
-def worker_process(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a ``dask worker`` of one thread for the scheduler at ``address``."""
+def worker_process(address: str, *options: str, nanny: bool = False) -> Iterator[DaskProcess]:
+    """Run a ``dask worker`` of one thread for the scheduler at ``address``.
+
+    With ``nanny`` the worker is a process of its own, with an interpreter that starts anew.
+    """
     small = ["--nworkers", "1", "--nthreads", "1", "--no-dashboard"]
+    if not nanny:
+        small.append("--no-nanny")
     with dask_process("worker", address, *small, *options) as process:
         yield process

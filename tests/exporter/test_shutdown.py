@@ -492,7 +492,7 @@ def test_an_idle_scheduler_of_the_command_line_ends_well(recorder: Recorder) -> 
             lambda: recorder.beats[-1].status.at > started + 4, "four seconds without a worker"
         )
         assert _states(recorder) == []
-        with worker_process(scheduler.address) as worker:
+        with worker_process(scheduler.address, nanny=True) as worker:
             assert scheduler.process.wait(stretched(60)) == 0
             assert worker.wait(stretched(60)) == 0
     stop = _stop(recorder)
@@ -510,8 +510,8 @@ def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
         scheduler_process(
             *OPTIONS, "--daskscope-endpoint", recorder.url, DASK_DASKSCOPE__TOKEN=TOKEN
         ) as scheduler,
-        worker_process(scheduler.address) as one,
-        worker_process(scheduler.address) as other,
+        worker_process(scheduler.address, nanny=True) as one,
+        worker_process(scheduler.address, nanny=True) as other,
         Client(scheduler.address, timeout=START_PATIENCE) as client,
     ):
         client.wait_for_workers(2, timeout=START_PATIENCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -527,7 +528,8 @@ def test_a_worker_that_lacks_what_it_takes_is_unharmed(
         return found, api.get_current_span().get_span_context().trace_id == wanted
 
     name = ["--name", "bare", "--no-nanny", "--no-dashboard"]
-    with dask_process("worker", cluster.scheduler_address, *name, "--preload", preload):
+    worker = ["worker", cluster.scheduler_address, *name, "--preload", preload]
+    with dask_process(*worker, python=sys.executable):  # which has imported nothing yet
         traced.wait_for_workers(2)
         while not told_workers(traced):
             pass
