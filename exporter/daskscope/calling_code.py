@@ -41,6 +41,8 @@ MAX_OF_LIBRARIES = 60
 MAX_FILE = 8 << 20
 #: Calls, one inside the other, that there has to be room for to read a file.
 FRAMES_TO_READ = 150
+#: The file of what IPython's magics %time and %timeit run.
+_TIMED = ("<timed exec>", "<timed eval>", "<magic-timeit>")
 #: The file of all that is compiled from a text. From Python 3.13 on linecache has the text of
 #: ``python -c`` by this name, which is wrong for any other text.
 _OF_A_TEXT = "<string>"
@@ -237,7 +239,8 @@ def _source(frame: FrameType) -> SourceCode | None:
     line = frame.f_lineno or code.co_firstlineno
     try:
         lines = _lines(frame)
-        if code.co_name != "<module>" and lines:
+        # What %timeit runs is in a function that nobody wrote.
+        if code.co_name != "<module>" and code.co_filename != "<magic-timeit>" and lines:
             lines = inspect.getblock(lines[code.co_firstlineno - 1 :])
     except (OSError, SyntaxError, ValueError, tokenize.TokenError):
         # It was deleted meanwhile, or edited, or it is no text.
@@ -257,12 +260,12 @@ def _lines(frame: FrameType) -> list[str]:
     file = frame.f_code.co_filename
     kept = linecache.cache.get(file)
     if file == _OF_A_TEXT and not _is_of_main(frame):
-        return _cell()
+        return _cell(file)
     if kept is not None and len(kept) == 4 and kept[1] is None:
         return list(kept[2])  # Of no file: a notebook's cell.
     if file.startswith("<") and file.endswith(">"):
         # Python keeps no file for it. What doctest runs it knows nevertheless.
-        return linecache.getlines(file) or _cell()
+        return linecache.getlines(file) or _cell(file)
     try:
         found = os.stat(file)
     except (FileNotFoundError, NotADirectoryError):
@@ -289,11 +292,19 @@ def _zipped(frame: FrameType) -> list[str]:
     return (loader.get_source(name) or "").splitlines(keepends=True)
 
 
-def _cell() -> list[str]:
-    """Return the cell that IPython runs, if there is one."""
+def _cell(file: str) -> list[str]:
+    """Return the lines of the cell that IPython runs, if there is one, as ``file`` counts them."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    return [] if shell is None else str(shell.history_manager._i00).splitlines(keepends=True)
+    if shell is None:
+        return []
+    lines = str(shell.history_manager._i00).splitlines(keepends=True)
+    if file not in _TIMED or not lines:
+        return lines
+    if lines[0].startswith("%%"):
+        return lines[1:]  # what is timed begins after the magic
+    timed = [line for line in lines if "%time" in line]
+    return timed if len(timed) == 1 else []  # of two, nobody knows which it is
 
 
 def _sendable(text: str) -> str:

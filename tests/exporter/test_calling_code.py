@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster, wait
 from distributed.client import SourceCode
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
 
 import daskscope
 from daskscope import calling_code
@@ -438,6 +439,33 @@ def test_a_notebooks_cell_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(linecache.cache, cell, entry)
     (frame,) = code_read(HERE, cell, {"__name__": "__main__"}, frames=1)
     assert frame.code == HERE
+
+
+@pytest.mark.parametrize(
+    ("cell", "called"),
+    [
+        ("%%time\ndef fetch(i):\n    return i\nfound = read()", "found = read()"),
+        ("%%timeit -n1 -r1 -q\nstr(1)\nkeep(read())", "keep(read())"),
+        (
+            "str(1)\n%timeit -n1 -r1 -q keep(read())",
+            "%timeit -n1 -r1 -q keep(read())",
+        ),
+        ("str(1)\n%time found = read()\nstr(2)", "%time found = read()"),
+    ],
+    ids=["%%time", "%%timeit", "%timeit", "%time"],
+)
+def test_what_a_notebook_times_has_its_own_line(cell: str, called: str) -> None:
+    client = Reader()
+    calling_code.send_calling_code(client, 1, None, {})  # type: ignore[arg-type]
+    kept: list[Any] = []
+    names = {"read": client._get_computation_code, "keep": kept.append, "found": None}
+    shell = InteractiveShell.instance(user_ns=names)
+    try:
+        assert shell.run_cell(cell, store_history=True).success  # type: ignore[no-untyped-call]
+    finally:
+        InteractiveShell.clear_instance()
+    ((frame,),) = kept or [shell.user_ns["found"]]
+    assert frame.code.splitlines()[frame.lineno_relative].strip() == called
 
 
 def test_where_the_stack_is_used_up_the_graph_goes_without_its_code(

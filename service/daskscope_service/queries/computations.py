@@ -9,6 +9,7 @@ from sqlalchemy import Select, and_, tuple_
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.progress import done_in, done_of
+from daskscope_service.insight.statement import statement_at
 from daskscope_service.insight.verdict import (
     cluster_verdict,
     computation_seconds,
@@ -173,7 +174,7 @@ def _sources(scope: Scope, frames: list[Item]) -> dict[str, Item]:
 
 
 def _calling_line(item: Item, sources: dict[str, Item]) -> str | None:
-    """Return the line of code that set the computation going, or None if it was not sent."""
+    """Return the statement that set the computation going, or None if it was not sent."""
     if not item["frames"]:
         return None
     frame = item["frames"][-1]
@@ -182,4 +183,4 @@ def _calling_line(item: Item, sources: dict[str, Item]) -> str | None:
         return None
     lines = source["text"].split("\n")
     place = frame["line"] - source["first_line"]
-    return str(lines[place]).strip() if 0 <= place < len(lines) else None
+    return statement_at(lines, place) if 0 <= place < len(lines) else None

@@ -1,0 +1,73 @@
+"""The whole statement that a line of code belongs to, on one line."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+
+#: Characters of code beyond which a statement is looked for among the lines around alone.
+_MOST_TEXT = 4_000
+#: Lines that these are, on each side.
+_AROUND = 30
+
+_OPENS, _CLOSES = "([{", ")]}"
+_NO_SPACE_AFTER = tuple(_OPENS)
+_NO_SPACE_BEFORE = (*_CLOSES, ".", ",")
+
+
+def statement_at(lines: list[str], place: int) -> str:
+    """Return the statement that holds ``lines[place]``, or that line alone where none is found.
+
+    Of a compound statement, such as a loop, that is its head. Code is cut out of files, so it may
+    begin or end anywhere.
+    """
+    line = lines[place].strip()
+    if _stands_alone(lines, place):
+        return line
+    first, end = 0, len(lines)
+    if sum(map(len, lines)) > _MOST_TEXT:
+        first, end = max(place - _AROUND, 0), place + _AROUND
+    rows = _rows("\n".join(lines[first:end]), place - first + 1)
+    if rows is None:
+        return line
+    return _joined(lines[first + rows[0] - 1 : first + rows[1]])
+
+
+def _stands_alone(lines: list[str], place: int) -> bool:
+    line = lines[place]
+    before = lines[place - 1].strip() if place else ""
+    after = lines[place + 1].strip() if place + 1 < len(lines) else ""
+    return (
+        sum(line.count(one) for one in _OPENS) == sum(line.count(one) for one in _CLOSES)
+        and not line.rstrip().endswith((*_OPENS, ",", "\\"))
+        and not before.endswith((*_OPENS, ",", "\\"))
+        and not after.startswith((*_CLOSES, "."))
+        and not line.strip().startswith((*_CLOSES, "."))
+    )
+
+
+def _rows(text: str, row: int) -> tuple[int, int] | None:
+    """Return the first and the last row, from 1, of the statement that ``row`` belongs to."""
+    first: int | None = None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT):
+                continue
+            if first is None:
+                first = token.start[0]
+            if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
+                if first <= row <= token.start[0]:
+                    return first, token.start[0]
+                first = None
+    except (tokenize.TokenError, SyntaxError):
+        pass  # it is cut where a statement is not at its end, or is no Python
+    return None
+
+
+def _joined(rows: list[str]) -> str:
+    joined = ""
+    for part in filter(None, (re.sub(r"\\$", "", row).strip() for row in rows)):
+        tight = not joined or joined.endswith(_NO_SPACE_AFTER) or part.startswith(_NO_SPACE_BEFORE)
+        joined += part if tight else f" {part}"
+    return joined
