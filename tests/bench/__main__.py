@@ -170,7 +170,7 @@ def bench(
             )
         measured["service"] = of_machine() | {"by clusters": of_service}
         click.echo(f"{service_tables.overview(of_service)}\n")
-        figures = dribble.measure(max(rounds // 4, 1), _tell)
+        figures = dribble.measure(max(rounds // 4, 1), max(rounds // 2, 1), _tell)
         measured["dribble"] = {"figures": as_data(figures)}
         click.echo(f"{table(figures)}\n")
         if stack.is_here():

@@ -23,8 +23,8 @@ from tests.service.beats import (
     make_task_group,
 )
 
-#: Series of one request with metrics, so points in it, and how many clusters send such.
-SERIES, SENDERS = 1_000, 50
+#: Series of one request with metrics, so points in it.
+SERIES = 1_000
 
 _METRICS = 20
 _TEN_SECONDS = 10 * 10**9
@@ -53,9 +53,14 @@ def beats(stock: Stock, number: int) -> list[bytes]:
     return bodies
 
 
-def metrics(stock: Stock) -> Iterator[bytes]:
+def senders(seconds: float) -> int:
+    """Return how many clusters send metrics in rounds of so many seconds: 50 in five."""
+    return max(round(seconds * 10), 4)
+
+
+def metrics(stock: Stock, senders: int) -> Iterator[bytes]:
     """Yield requests without end: of each sender in turn, then of all ten seconds later."""
-    plain = [_request(sender) for sender in range(SENDERS)]
+    plain = [_request(sender) for sender in range(senders)]
     began = stock.now * 10**9
     for step in range(10**9):
         now = struct.pack("<Q", began + step * _TEN_SECONDS)

@@ -24,9 +24,8 @@ from tests.service_process import ServiceProcess
 CONNECTIONS = 200
 _SECONDS = 1.0
 
-#: The stock, and how often each page is asked for in a turn.
+#: The stock.
 _CLUSTERS = 100
-_ASKS = 20
 _PAGES = ("/", "/clusters", "/computations", "/exceptions", "/api/v1/clusters")
 _WORKSPACE = "bench"
 
@@ -38,8 +37,8 @@ _BEGUN = (
 )
 
 
-def measure(rounds: int, tell: Callable[[str], None]) -> list[Figure]:
-    """Ask for pages in ``rounds`` of two turns each: without the connections, and with them."""
+def measure(rounds: int, asks: int, tell: Callable[[str], None]) -> list[Figure]:
+    """Ask for pages ``asks`` times a turn, in ``rounds`` of two: with and without connections."""
     slowest: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as parts:
         service = parts.enter_context(
@@ -49,11 +48,11 @@ def measure(rounds: int, tell: Callable[[str], None]) -> list[Figure]:
         make_owner(service, _WORKSPACE)
         reader = Reader(service, service.token(workspace=_WORKSPACE))
         parts.enter_context(reader)
-        _ask(reader)  # to warm up
+        _ask(reader, asks)  # to warm up
         for number in range(rounds):
             for dribble in (False, True) if number % 2 else (True, False):
                 with _dribbling(service.port) if dribble else contextlib.nullcontext():
-                    slowest[dribble].append(_ask(reader))
+                    slowest[dribble].append(_ask(reader, asks))
             tell(
                 f"pages, round {number + 1} of {rounds}: p95 {1000 * slowest[False][-1]:.1f} ms, "
                 f"while {CONNECTIONS} connections dribble {1000 * slowest[True][-1]:.1f} ms"
@@ -62,9 +61,9 @@ def measure(rounds: int, tell: Callable[[str], None]) -> list[Figure]:
     return [Figure.of_ratios(what, slowest[True], slowest[False])]
 
 
-def _ask(reader: Reader) -> float:
+def _ask(reader: Reader, asks: int) -> float:
     """Return the 95th percentile of the seconds that pages take."""
-    seconds = [reader.ask(page)[0] for page in _PAGES * _ASKS]
+    seconds = [reader.ask(page)[0] for page in _PAGES * asks]
     return statistics.quantiles(seconds, n=20)[-1]
 
 

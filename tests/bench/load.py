@@ -58,10 +58,13 @@ def drive(
         began = time.monotonic()
         try:
             for number in range(connections):
+                request = next(requests, None)
+                if request is None:
+                    break
                 peer = socket.create_connection(("127.0.0.1", ports[number % len(ports)]))
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 selector.register(peer, selectors.EVENT_READ, bytearray())
-                peer.sendall(next(requests))
+                peer.sendall(request)
             _exchange(selector, requests, answers, began + seconds)
         finally:
             for key in list(selector.get_map().values()):

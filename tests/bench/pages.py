@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def _measure(
     def heard(line: str) -> None:
         tell(f"{kind}: {line}")
 
-    measured: dict[int, dict[str, Any]] = {number: {"asked": {}} for number in folders}
+    measured: dict[int, dict[str, Any]] = {number: {"asked": {}, "bytes": {}} for number in folders}
     with ExitStack() as parts:
         filled = {
             number: parts.enter_context(_filled(folder, urls[number], number, heard))
@@ -93,9 +94,6 @@ def _measure(
         found = {number: _asked(parts, *one) for number, one in filled.items()}
         _ask(found, measured, asks, heard)
         for number, one in found.items():
-            measured[number]["bytes"] = {
-                what: _size(one.reader, address()) for what, address in one.addresses.items()
-            }
             measured[number]["disk"] = stock_fill.size_of(one.service)
     return measured
 
@@ -103,13 +101,18 @@ def _measure(
 def _ask(
     found: dict[int, _Asked], measured: dict[int, dict[str, Any]], asks: int, tell: Tell
 ) -> None:
-    for turn in range(-1, asks):  # one to warm up
+    files: dict[int, dict[str, tuple[int, list[str]]]] = {number: {} for number in found}
+    for turn in range(-1, asks):  # one to warm up, which tells the sizes
         for what in next(iter(found.values())).addresses:
             for number in list(found)[:: 1 if turn % 2 else -1]:
                 one = found[number]
-                seconds = one.reader.ask(one.addresses[what]())[0]
+                address = one.addresses[what]()
+                seconds, headers, body = one.reader.ask(address)
                 if turn >= 0:
                     measured[number]["asked"].setdefault(what, []).append(seconds)
+                else:
+                    size = _size(one.reader, address, headers, body, files[number])
+                    measured[number]["bytes"][what] = size
         if turn + 1 in (1, asks) or (turn + 1) % 10 == 0:
             tell(f"asked {turn + 1} of {asks} times")
 
@@ -159,30 +162,48 @@ def _folder(scratch: Path, keep: Path | None, clusters: int) -> Path:
     return folder
 
 
-def _size(reader: Reader, path: str) -> Size:
-    _, headers, body = reader.ask(path)
+def _size(
+    reader: Reader,
+    path: str,
+    headers: Message,
+    body: bytes,
+    fetched: dict[str, tuple[int, list[str]]],
+) -> Size:
     plain = gzip.decompress(body) if headers["Content-Encoding"] == "gzip" else body
     whole = len(body)
     if headers["Content-Type"].startswith("text/html"):
-        whole += _with_what_it_needs(reader, path, plain.decode())
+        whole += _with_what_it_needs(reader, path, plain.decode(), fetched)
     return Size(len(plain), len(body), whole)
 
 
-def _with_what_it_needs(reader: Reader, path: str, html: str) -> int:
-    """Return the bytes, as they are sent, of what a browser fetches for a page of this HTML."""
+def _with_what_it_needs(
+    reader: Reader, path: str, html: str, fetched: dict[str, tuple[int, list[str]]]
+) -> int:
+    """Return the bytes, as they are sent, of what a browser fetches for a page of this HTML.
+
+    ``fetched`` has the bytes of what was fetched before, and what that names.
+    """
     wanted = [urljoin(path, one) for one in _Assets.of(html)]
-    fetched: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     while wanted:
         address = wanted.pop().partition("#")[0]
-        if address in fetched or not address.startswith("/"):
+        if address in sizes or not address.startswith("/"):
             continue
-        _, headers, body = reader.ask(address)
-        fetched[address] = len(body)
-        if headers["Content-Type"].startswith("text/css"):
-            plain = gzip.decompress(body) if headers["Content-Encoding"] == "gzip" else body
-            named = re.findall(r"url\(\s*[\"']?([^\"')]+)", plain.decode())
-            wanted += [urljoin(address, one) for one in named if not one.startswith("data:")]
-    return sum(fetched.values())
+        if address not in fetched:
+            fetched[address] = _fetch(reader, address)
+        sizes[address], named = fetched[address]
+        wanted += named
+    return sum(sizes.values())
+
+
+def _fetch(reader: Reader, address: str) -> tuple[int, list[str]]:
+    """Return the bytes of a file as it is sent, and the addresses that it names in its styles."""
+    _, headers, body = reader.ask(address)
+    if not headers["Content-Type"].startswith("text/css"):
+        return len(body), []
+    plain = gzip.decompress(body) if headers["Content-Encoding"] == "gzip" else body
+    named = re.findall(r"url\(\s*[\"']?([^\"')]+)", plain.decode())
+    return len(body), [urljoin(address, one) for one in named if not one.startswith("data:")]
 
 
 #: What links are fetched for by themselves.

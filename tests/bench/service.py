@@ -31,7 +31,8 @@ BARE = "a bare prototype"
 
 #: Requests on their way at a time: enough that the service never waits for the next one.
 _CONNECTIONS = 16
-_BEATS = 4_000
+#: Beats that are made for each second, before they are sent again.
+_BEATS = 800
 _WORKSPACE = "bench"
 _CODE_KEY = "01" * 32
 
@@ -121,7 +122,7 @@ def _measure_beats(
     measured: Measured,
     tell: Tell,
 ) -> None:
-    plain = bodies.beats(stock, _BEATS)
+    plain = bodies.beats(stock, max(round(seconds * _BEATS), _CONNECTIONS))
     requests = {
         kind: itertools.cycle(_requests(plain, target, "/api/v1/heartbeats", "application/json"))
         for kind, target in targets.items()
@@ -145,12 +146,13 @@ def _measure_points(
     measured: Measured,
     tell: Tell,
 ) -> None:
-    plain = bodies.metrics(stock)
+    senders = bodies.senders(seconds)
+    plain = bodies.metrics(stock, senders)
     for target in targets.values():
         # The series are made first: that happens once in a cluster's life.
         drive(
             target.loaded.ports,
-            _metrics(plain, target.loaded, bodies.SENDERS),
+            _metrics(plain, target.loaded, senders),
             connections=4,
             seconds=600,
         )

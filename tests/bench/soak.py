@@ -27,7 +27,7 @@ from tests.bench.inside import rss as rss_of
 from tests.bench.results import Figure, record
 from tests.service_process import ServiceProcess
 
-#: Tasks of one piece of work, and how many of them raise an exception.
+#: Tasks of one piece of work, of which there are four at least; and how many raise an exception.
 PIECE, FAILING = 2_000, 5
 MIB = 2**20
 
@@ -51,7 +51,8 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
 
     ``tell`` is called with a line for a person who waits.
     """
-    pieces = max(tasks // PIECE, 4)
+    size = min(PIECE, max(tasks // 4, FAILING))
+    pieces = max(tasks // size, 4)
     gone, back = pieces // 4, 3 * pieces // 4
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, ExitStack() as parts:
         service = parts.enter_context(ServiceProcess(Path(folder, "service")))
@@ -74,8 +75,8 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
             if number == back:
                 tell("the service comes back")
                 service.start()
-            same = beside.submit(_piece, other, number, Books())
-            _piece(ours, number, done)
+            same = beside.submit(_piece, other, number, size, Books())
+            _piece(ours, number, size, done)
             rss.append(ours.run_on_scheduler(rss_of) / MIB)
             same.result()
             control.append(other.run_on_scheduler(rss_of) / MIB)
@@ -109,7 +110,7 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
     ]
     return figures, record(
         figures,
-        tasks=pieces * PIECE,
+        tasks=pieces * size,
         done=asdict(done),
         stored=asdict(stored),
         drops=drops,
@@ -124,13 +125,13 @@ def _task_runs_missed(done: Books, stored: Books) -> int:
     return sum(abs(count - getattr(stored, name)) for name, count in counted.items())
 
 
-def _piece(client: Client, number: int, books: Books) -> None:
-    run_tasks(client, PIECE - FAILING, first=number * PIECE)
+def _piece(client: Client, number: int, size: int, books: Books) -> None:
+    run_tasks(client, size - FAILING, first=number * size)
     with client.as_current():
         wait(client.map(_fail, range(FAILING), pure=False))
     client.log_event("soak", {"piece": number})
-    books.completed += PIECE - FAILING
-    books.completed_by_group += PIECE - FAILING
+    books.completed += size - FAILING
+    books.completed_by_group += size - FAILING
     books.erred += FAILING
     books.erred_by_group += FAILING
     books.failures += FAILING

@@ -56,12 +56,13 @@ def measure(rounds: int, seconds: float, tell: Tell) -> tuple[list[Figure], dict
             Collector(otelcol, folder / "collector", files, database.for_collector)
         )
         token = service.token()
-        plain = bodies.metrics(Stock("bench", 1, int(time.time())))
+        senders = bodies.senders(seconds)
+        plain = bodies.metrics(Stock("bench", 1, int(time.time())), senders)
         rates: dict[str, list[float]] = {EMBEDDED: [], STACK: []}
         sent = 0
         for number in range(-1, rounds):  # one to make the series, and to warm up
             for kind, found in list(rates.items())[:: 1 if number % 2 else -1]:
-                most = bodies.SENDERS if number < 0 else round(seconds * _MOST_REQUESTS)
+                most = senders if number < 0 else round(seconds * _MOST_REQUESTS)
                 port = service.port if kind == EMBEDDED else collector.port
                 requests = [
                     post(port, "/v1/metrics", token, "application/x-protobuf", body)
