@@ -185,16 +185,16 @@ def list_of(engine: Engine, user: str, idle: float = SECONDS) -> list[Session]:
 def switch(engine: Engine, session: Session, workspace: str) -> bool:
     """Let the session see another workspace of its user; False if they have no role there."""
     with writing(engine) as connection:
-        found = connection.execute(
+        value = connection.execute(
             select(member.c.role).where(
                 member.c.workspace == workspace, member.c.user == session.user
             )
         ).scalar()
-        if found is not None:
+        if value is not None:
             connection.execute(
                 update(table).where(table.c.id_hash == session.id_hash).values(workspace=workspace)
             )
-    return found is not None
+    return value is not None
 
 
 def end(engine: Engine, session_id: str) -> None:
@@ -263,7 +263,7 @@ def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:
 def browser(agent: str) -> str | None:
     """Return a browser's long name for itself, shortened: ``Firefox 144, Linux``."""
     name = next(
-        (f"{name} {found[1]}" for name, sign in _BROWSERS if (found := re.search(sign, agent))),
+        (f"{name} {match[1]}" for name, sign in _BROWSERS if (match := re.search(sign, agent))),
         None,
     )
     system = next((name for name, sign in _SYSTEMS if sign in agent), None)

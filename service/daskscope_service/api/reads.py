@@ -96,8 +96,8 @@ def clusters() -> Item:
     """Answer with clusters by the time they started."""
     which, rule = selection(beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
-        found = list_clusters(scope, which, rule)
-        return page_answer(_with_url(found, "cluster", cluster_id="id"))
+        page = list_clusters(scope, which, rule)
+        return page_answer(_with_url(page, "cluster", cluster_id="id"))
 
 
 @blueprint.get("/clusters/<cluster_id>")
@@ -157,8 +157,8 @@ def exceptions() -> Item:
     """Answer with groups of equal failures by the time they were last seen."""
     which = selection()
     with reading() as scope:
-        found = list_exceptions(scope, which)
-        return page_answer(_with_url(found, "exception", fingerprint="fingerprint"))
+        page = list_exceptions(scope, which)
+        return page_answer(_with_url(page, "exception", fingerprint="fingerprint"))
 
 
 @blueprint.get("/exceptions/<fingerprint>")
@@ -269,10 +269,10 @@ def series() -> Item:
 
 
 def _existing_cluster(scope: Scope, cluster_id: str) -> Item:
-    found = one_cluster(scope, cluster_id)
-    if found is None:
+    cluster = one_cluster(scope, cluster_id)
+    if cluster is None:
         raise _missing("cluster", cluster_id)
-    return found
+    return cluster
 
 
 def _missing(what: str, id: str) -> Problem:

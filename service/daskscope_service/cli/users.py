@@ -103,11 +103,11 @@ def list_users(**options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.accounts import users
 
-        found = users.list_all(engine)
-    width = max([len(user.name) for user, _ in found], default=0) + 2
+        rows = users.list_all(engine)
+    width = max([len(user.name) for user, _ in rows], default=0) + 2
     width = max(width, 12)
     click.echo(f"{'NAME':<{width}}{'STATE':<10}ROLES")
-    for user, roles in found:
+    for user, roles in rows:
         state = "active" if user.disabled_at is None else "disabled"
         said = ", ".join(f"{role} of {workspace}" for workspace, role in roles.items()) or "none"
         if user.made_in is not None:
@@ -251,10 +251,10 @@ def print_sign_in_link(workspace: str, **options: Any) -> None:
 def _user(engine: Engine, name: str) -> User:
     from daskscope_service.accounts import users
 
-    found = users.find(engine, name)
-    if found is None:
+    user = users.find(engine, name)
+    if user is None:
         raise click.ClickException(f"there is no user {name}; 'daskscope user list' shows them")
-    return found
+    return user
 
 
 def _password(stdin: bool) -> str:

@@ -45,5 +45,5 @@ def put_budget(body: BudgetRequest) -> Item:
 
 def _budget() -> Item:
     with services().engine.connect() as connection:
-        found = budget_of(connection, g.workspace)
-    return {"amount": None, "currency": None} if found is None else asdict(found)
+        budget = budget_of(connection, g.workspace)
+    return {"amount": None, "currency": None} if budget is None else asdict(budget)

@@ -51,12 +51,12 @@ def put_prices(body: PricesRequest) -> Item:
 
 def _prices() -> Item:
     with services().engine.connect() as connection:
-        found = prices_of(connection, g.workspace)
-    if found is None:
+        prices = prices_of(connection, g.workspace)
+    if prices is None:
         return {"currency": None, "per_hour": {}, "changed_at": None, "changed_by": None}
     return {
-        "currency": found.currency,
-        "per_hour": dict(found.per_hour),
-        "changed_at": found.changed_at,
-        "changed_by": found.changed_by,
+        "currency": prices.currency,
+        "per_hour": dict(prices.per_hour),
+        "changed_at": prices.changed_at,
+        "changed_by": prices.changed_by,
     }

@@ -109,9 +109,9 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
 
 def _check(file: Path, name: str) -> None:
     with closing(sqlite3.connect(file)) as connection:
-        found = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
-    if found != ["ok"]:
-        raise ConfigurationError(f"{name} is damaged: {'; '.join(' '.join(found).splitlines())}")
+        rows = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
+    if rows != ["ok"]:
+        raise ConfigurationError(f"{name} is damaged: {'; '.join(' '.join(rows).splitlines())}")
 
 
 def _check_revision(file: Path, backup: Path) -> None:

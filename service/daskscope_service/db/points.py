@@ -121,11 +121,11 @@ def move(connection: Connection, place: Place, most: int) -> tuple[int, Place]:
 
     Returns how many that were, and the place of the last; that before all if there are no more.
     """
-    found = connection.exec_driver_sql(_LAST_OF_SOME, (*place, most - 1)).first()
-    last = (found[0], found[1]) if found else (2**62, 0)
+    row = connection.exec_driver_sql(_LAST_OF_SOME, (*place, most - 1)).first()
+    last = (row[0], row[1]) if row else (2**62, 0)
     moved = connection.exec_driver_sql(_COPY, (*place, *last)).rowcount
     connection.exec_driver_sql(_DROP, (*place, *last))
-    return moved, last if found else BEFORE_ALL
+    return moved, last if row else BEFORE_ALL
 
 
 def _count(connection: Connection) -> int:

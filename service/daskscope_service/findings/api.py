@@ -45,10 +45,10 @@ def findings() -> Item:
     rule = asked_rule("rule")
     severity = one_of("severity", SEVERITIES) if "severity" in request.args else None
     with reading() as scope:
-        found = list_findings(scope, which, rule, severity)
-    for item in found.items:
+        page = list_findings(scope, which, rule, severity)
+    for item in page.items:
         item["url"] = _url(item["cluster"], item["computation"])
-    return page_answer(found)
+    return page_answer(page)
 
 
 @blueprint.get("/findings/<subject_id>")

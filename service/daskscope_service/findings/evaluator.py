@@ -79,10 +79,10 @@ class Evaluator:
     def _due(self, name: str, now: float, connection: Any, most: int) -> Sequence[Any]:
         columns = [computation.c[key] for key in ("cluster", "id", "seq")]
         query = select_in(name, computation, *columns).where(computation.c.judge_at <= now)
-        found: Sequence[Any] = connection.execute(
+        rows: Sequence[Any] = connection.execute(
             query.order_by(computation.c.judge_at).limit(most)
         ).all()
-        return found
+        return rows
 
     def _computations(self, name: str, now: float) -> int:
         with self._engine.connect() as connection:

@@ -89,23 +89,23 @@ def wrong_with(address: str) -> str | None:
 
     That it is written as its service wants is for :func:`check` to say.
     """
-    found = _SCHEME.match(address)
-    if found is None:
+    match = _SCHEME.match(address)
+    if match is None:
         return (
             "An address begins with a service's name and ://, such as mailto://, slack:// or "
             "jsons://."
         )
-    if found[1] not in PARAMETERS:
+    if match[1] not in PARAMETERS:
         return (
-            f"{found[1]}:// is not supported for notifications. Supported are: "
+            f"{match[1]}:// is not supported for notifications. Supported are: "
             f"{', '.join(sorted(PARAMETERS))}."
         )
-    allowed = PARAMETERS[found[1]]
+    allowed = PARAMETERS[match[1]]
     refused = [name for name in parameters(address) if name not in allowed]
     if refused:
         return (
             f"The parameter {_shortened(refused[0])} is not allowed in an address of "
-            f"{found[1]}://. Allowed are: {', '.join(sorted(allowed)) or 'none'}."
+            f"{match[1]}://. Allowed are: {', '.join(sorted(allowed)) or 'none'}."
         )
     return None
 

@@ -40,8 +40,8 @@ class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
 def list_targets() -> Item:
     """Answer with the targets of the workspace, without their addresses."""
     with services().engine.connect() as connection:
-        found = targets.list_targets(connection, g.workspace)
-    return {"items": [_shown(one) for one in found], "next": None}
+        rows = targets.list_targets(connection, g.workspace)
+    return {"items": [_shown(one) for one in rows], "next": None}
 
 
 @blueprint.post("/targets")

@@ -90,44 +90,48 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         404 where the workspace has no such computation.
     """
     with reading() as scope:
-        found = one_computation(scope, cluster_id, computation_id)
-        if found is None:
+        computation = one_computation(scope, cluster_id, computation_id)
+        if computation is None:
             raise Problem(
                 404,
                 f"This workspace has no computation {computation_id}. Perhaps it belongs to "
                 "another workspace.",
                 title="Not found",
             )
-        running = found["status"] == "running"
-        since = found["started_at"]
-        ended = since + max(found["duration"], 0.1)
+        running = computation["status"] == "running"
+        since = computation["started_at"]
+        ended = since + max(computation["duration"], 0.1)
         until = None if running else ended
         while_it_ran = Selection(cluster=cluster_id, since=since, until=until)
         top_lines, profiled = _top_lines(scope, while_it_ran)
-        judgement = add_to_computation(scope, services().series, found)
-        records, no_logs = _records(scope, found, None if until is None else until + _LATE)
-    groups = _groups(found["task_groups"])
-    trace, no_trace = _trace(found)
+        judgement = add_to_computation(scope, services().series, computation)
+        records, no_logs = _records(scope, computation, None if until is None else until + _LATE)
+    groups = _groups(computation["task_groups"])
+    trace, no_trace = _trace(computation)
     threads, memory, no_series = _meanwhile(cluster_id, since, ended, ended_already=not running)
     return render_template(
         "computation.html",
         now=time.time(),
         # Its spans and its last records come a little after its end.
         moving=running or time.time() - ended < _SETTLES,
-        computation=found,
+        computation=computation,
         judgement=judgement,
-        contents=[one for one in _CONTENTS.items() if one[0] != "failures" or found["failures"]],
-        sources=sources(found["frames"] or []),
+        contents=[
+            one for one in _CONTENTS.items() if one[0] != "failures" or computation["failures"]
+        ],
+        sources=sources(computation["frames"] or []),
         groups=groups,
-        graph=layout(found["task_groups"]),
-        histograms=histograms(found["task_groups"], groups.rows),
-        fall=waterfall(found, trace),
+        graph=layout(computation["task_groups"]),
+        histograms=histograms(computation["task_groups"], groups.rows),
+        fall=waterfall(computation, trace),
         no_trace=no_trace,
         threads=threads,
         memory=memory,
         no_series=no_series,
-        output=sum(group["output_bytes"] for group in found["task_groups"]),
-        largest=max(found["task_groups"], key=lambda group: group["output_bytes"], default=None),
+        output=sum(group["output_bytes"] for group in computation["task_groups"]),
+        largest=max(
+            computation["task_groups"], key=lambda group: group["output_bytes"], default=None
+        ),
         records=records,
         no_logs=no_logs,
         names=names,

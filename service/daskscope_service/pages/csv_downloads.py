@@ -240,10 +240,10 @@ def _of_cluster(
 def _computation(cluster_id: str, computation_id: str) -> Item:
     refuse_unknown()
     with reading() as scope:
-        found = one_computation(scope, cluster_id, computation_id)
-    if found is None:
+        computation = one_computation(scope, cluster_id, computation_id)
+    if computation is None:
         raise _missing("computation", computation_id)
-    return found
+    return computation
 
 
 def _missing(what: str, id: str) -> Problem:

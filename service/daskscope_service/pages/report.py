@@ -155,10 +155,10 @@ def _question(cluster: Item, computation: Item | None) -> str:
 
 def _cluster(cluster_id: str) -> Item:
     with reading() as scope:
-        found = one_cluster(scope, cluster_id)
-    if found is None:
+        cluster = one_cluster(scope, cluster_id)
+    if cluster is None:
         raise _missing("cluster", cluster_id)
-    return found
+    return cluster
 
 
 def _missing(what: str, id: str) -> Problem:

@@ -77,11 +77,11 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         404 where the workspace has no such cluster.
     """
     with reading() as scope:
-        found = one_cluster(scope, cluster_id)
-        if found is None:
+        cluster = one_cluster(scope, cluster_id)
+        if cluster is None:
             raise _missing("cluster", cluster_id)
         of_it = Selection(cluster=cluster_id, limit=most)
-        judgement = add_to_cluster(scope, services().series, found)
+        judgement = add_to_cluster(scope, services().series, cluster)
         computations = list_computations(scope, of_it)
         failures = list_exceptions(scope, of_it)
         events = list_events(scope, of_it)
@@ -90,14 +90,14 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         shutdowns = shutdowns_of(scope, cluster_id)
         activities = list_activities(scope, cluster_id)
         profiled = has_profiles(scope, of_it)
-        policies, decisions = policies_for(scope, found), decisions_on(scope, cluster_id)
+        policies, decisions = policies_for(scope, cluster), decisions_on(scope, cluster_id)
         # The script asks for them by itself.
-        charted = None if "HX-Request" in request.headers else over_time(scope, found, span)
+        charted = None if "HX-Request" in request.headers else over_time(scope, cluster, span)
     return _page(
         "cluster.html",
         profiled=profiled,
-        moving=found["status"] == "running",
-        cluster=found,
+        moving=cluster["status"] == "running",
+        cluster=cluster,
         judgement=judgement,
         computations=computations,
         failures=failures,
@@ -110,7 +110,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         may_shut_down="report" not in g and may_act(g.caller, "member"),
         thread_seconds=all_together(activities),
         over_time=charted,
-        why_running=why_running(found) if found["status"] == "running" else "",
+        why_running=why_running(cluster) if cluster["status"] == "running" else "",
     )
 
 

@@ -106,10 +106,10 @@ def _page(
     said: Item, policy_id: str | None = None, status: int = 200, wrong: str | None = None
 ) -> tuple[str, int]:
     with reading() as scope:
-        found = list_policies(scope)
+        policies = list_policies(scope)
     page = render_template(
         "policies.html",
-        policies=found,
+        policies=policies,
         said=said,
         policy_id=policy_id,
         wrong=wrong,

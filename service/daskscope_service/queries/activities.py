@@ -36,11 +36,11 @@ def list_profiles(scope: Scope, selection: Selection) -> Page:
 def one_profile(scope: Scope, cluster_id: str, id: str) -> Item | None:
     """Return one profile, a tree in columns as in the protocol; None where there is no such."""
     columns = [column for column in profile.c if column is not profile.c.user]
-    found = scope.items(
+    rows = scope.items(
         scope.select(profile, *columns).where(profile.c.cluster == cluster_id, profile.c.id == id)
     )
-    if found and "unreadable" in found[0]:
+    if rows and "unreadable" in rows[0]:
         # Each node names one of the lines, so there must be some.
         empty = {"file": "", "function": "", "line": 0, "text": None}
-        found[0]["lines"] = [empty] * (max(found[0]["line"], default=-1) + 1)
-    return found[0] if found else None
+        rows[0]["lines"] = [empty] * (max(rows[0]["line"], default=-1) + 1)
+    return rows[0] if rows else None

@@ -36,8 +36,8 @@ def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -
 
 def one_cluster(scope: Scope, id: str) -> Item | None:
     """Return one cluster, or None where the workspace has no such."""
-    found = completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
-    return found[0] if found else None
+    rows = completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
+    return rows[0] if rows else None
 
 
 def completed(scope: Scope, items: list[Item]) -> list[Item]:

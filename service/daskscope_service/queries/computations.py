@@ -61,10 +61,10 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
     itself is None where the cluster's settings refuse to send code.
     """
     query = _with_cluster(scope).where(computation.c.cluster == cluster_id, computation.c.id == id)
-    found = scope.items(query)
-    if not found:
+    rows = scope.items(query)
+    if not rows:
         return None
-    item = _completed(scope, found)[0]
+    item = _completed(scope, rows)[0]
     item["task_groups"] = scope.items(
         scope.select(task_group)
         .where(task_group.c.cluster == cluster_id, task_group.c.computation == id)
@@ -85,24 +85,24 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
 
 def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:
     """Return the user's frames of a computation, as :func:`one_computation` does; [] if none."""
-    found = scope.items(
+    rows = scope.items(
         scope.select(computation, computation.c.frames).where(
             computation.c.cluster == cluster_id, computation.c.id == id
         )
     )
-    frames = found[0]["frames"] or [] if found else []
+    frames = rows[0]["frames"] or [] if rows else []
     _add_code(scope, frames)
     return frames
 
 
 def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str | None:
     """Return the id of a computation's trace, "" if it has none; None if there is no such."""
-    found = scope.items(
+    rows = scope.items(
         scope.select(computation, computation.c.trace_id).where(
             computation.c.cluster == cluster_id, computation.c.id == id
         )
     )
-    return (found[0]["trace_id"] or "") if found else None
+    return (rows[0]["trace_id"] or "") if rows else None
 
 
 def _with_cluster(scope: Scope) -> Select[Any]:

@@ -64,8 +64,8 @@ def find_events(scope: Scope, selection: Selection, topic: str | None) -> Sifted
     These are looked for among the next :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED`.
     """
     if topic is None:
-        found = list_events(scope, selection)
-        return Sifted(found.items, found.next)
+        page = list_events(scope, selection)
+        return Sifted(page.items, page.next)
     part = topic.lower()
     return sift(
         scope,

@@ -114,8 +114,8 @@ def _seen_last(scope: Scope, selection: Selection) -> list[str] | None:
         .limit(_NEWEST)
         .subquery("newest")
     )
-    found = scope.connection.execute(select(newest.c.fingerprint).distinct()).scalars().all()
-    return list(found) if len(found) > selection.limit else None
+    rows = scope.connection.execute(select(newest.c.fingerprint).distinct()).scalars().all()
+    return list(rows) if len(rows) > selection.limit else None
 
 
 def _of_the_last(scope: Scope, column: str, groups: Subquery) -> Label[Any]:

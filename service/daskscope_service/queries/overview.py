@@ -84,7 +84,7 @@ def clusters_in_question(scope: Scope) -> list[Item]:
         cluster.c.id.in_(sorted(losses)[:MOST_LOOKED_AT]),
     )
     silent = is_silent(scope)
-    found = scope.items(
+    rows = scope.items(
         scope.select(cluster, *BRIEF)
         .where(
             cluster.c.stopped_at.is_(None),
@@ -100,9 +100,9 @@ def clusters_in_question(scope: Scope) -> list[Item]:
         .order_by(cluster.c.threads.desc(), cluster.c.id)
         .limit(MOST_LOOKED_AT)
     )
-    for item in found:
+    for item in rows:
         item["losses"] = losses.get(item["id"], 0)
-    return _judged(scope, found)
+    return _judged(scope, rows)
 
 
 def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str]:

@@ -114,12 +114,12 @@ def remove_points(
     while True:
         with engine.connect() as connection:
             some = chosen.order_by(*point.primary_key).limit(pace.rows).subquery()
-            found = connection.execute(
+            rows = connection.execute(
                 select(some.c.series, func.max(some.c.time)).group_by(some.c.series)
             ).all()
-        if not found:
+        if not rows:
             return
-        last_of = [{"id": id, "last": last} for id, last in found]
+        last_of = [{"id": id, "last": last} for id, last in rows]
         gone = writing_again(engine, partial(_execute, up_to, last_of))
         yield Step(point.name, gone)
 

@@ -56,12 +56,12 @@ def thin(
             .limit(_SERIES_AT_ONCE)
         )
         with engine.connect() as connection:
-            found = connection.execute(query).all()
-        if not found:
+            rows = connection.execute(query).all()
+        if not rows:
             return
-        last = found[-1].id
+        last = rows[-1].id
         yield Step(point.name, 0)  # looking is work too
-        waiting = deque((id, kind, at) for id, kind, at in found if at is not None)
+        waiting = deque((id, kind, at) for id, kind, at in rows if at is not None)
         while waiting:
             looked_at = gone = 0
             with writing(engine) as connection:

@@ -97,10 +97,10 @@ def call_off(command_id: str, body: CallOff) -> Item:
 
 def _one(command_id: str) -> Item:
     with reading() as scope:
-        found = one_command(scope, command_id)
-    if found is None:
+        command = one_command(scope, command_id)
+    if command is None:
         raise _missing("command", command_id)
-    return found
+    return command
 
 
 def _missing(what: str, id: str) -> Problem:

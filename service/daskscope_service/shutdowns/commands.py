@@ -55,15 +55,15 @@ def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
         It has stopped, or another shutdown of it is under way.
     """
     connection, workspace = change.connection, change.workspace
-    found = connection.execute(
+    row = connection.execute(
         select_in(workspace, cluster, cluster.c.stopped_at, cluster.c.name)
         .where(cluster.c.id == cluster_id)
         # Of two who ask at the same moment, the second sees what the first has asked for.
         .with_for_update()
     ).first()
-    if found is None:
+    if row is None:
         raise NoCluster(cluster_id)
-    if found.stopped_at is not None:
+    if row.stopped_at is not None:
         raise NotPossible("The cluster has already stopped.")
     now = time.time()
     for before in under_way(connection, workspace, cluster_id, now):
@@ -92,7 +92,7 @@ def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
     )
     change.log(
         "shutdown asked for",
-        f"{cluster_id} ({found.name}): {command_id}"
+        f"{cluster_id} ({row.name}): {command_id}"
         + (", even if it is at work" if wish.even_if_busy else ""),
     )
     return command_id, True
@@ -149,8 +149,8 @@ def under_way(
         .where(table.c.cluster == cluster_id, table.c.requested_at > now - CALL_OFF_PATIENCE)
         .order_by(table.c.requested_at)
     )
-    found = [{**row} for row in connection.execute(query).mappings()]
-    return [one for one in found if not is_over(one, now)]
+    rows = [{**row} for row in connection.execute(query).mappings()]
+    return [one for one in rows if not is_over(one, now)]
 
 
 def _with_answers(workspace: str) -> Select[Any]:

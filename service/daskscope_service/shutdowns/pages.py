@@ -56,10 +56,10 @@ def call_off(cluster_id: str, command_id: str) -> ResponseReturnValue:
 
 def _question(cluster_id: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
     with reading() as scope:
-        found = one_cluster(scope, cluster_id)
-    if found is None:
+        cluster = one_cluster(scope, cluster_id)
+    if cluster is None:
         raise _missing("cluster", cluster_id)
-    return render_template("shutdown.html", cluster=found, wrong=wrong), status
+    return render_template("shutdown.html", cluster=cluster, wrong=wrong), status
 
 
 def _reason() -> str:

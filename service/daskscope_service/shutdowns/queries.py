@@ -33,8 +33,8 @@ def list_commands(scope: Scope, selection: Selection) -> Page:
 
 def one_command(scope: Scope, id: str) -> Item | None:
     """Return one shutdown that was asked for, or None where the workspace has no such."""
-    found = scope.items(_asked_for(scope).where(command.c.id == id))
-    return _completed(scope, found[0]) if found else None
+    rows = scope.items(_asked_for(scope).where(command.c.id == id))
+    return _completed(scope, rows[0]) if rows else None
 
 
 def shutdowns_of(scope: Scope, cluster_id: str) -> list[Item]:

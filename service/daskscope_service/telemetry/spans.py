@@ -84,15 +84,15 @@ class EmbeddedSpans:
             span.c.status != "error", (span.c.started_at - span.c.stopped_at), span.c.span_id
         )
         with self._engine.connect() as connection:
-            found = [_span(row) for row in connection.execute(upper)]
-            left = most - len(found)
+            rows = [_span(row) for row in connection.execute(upper)]
+            left = most - len(rows)
             tasks = (
                 [_span(row) for row in connection.execute(lower.limit(left + 1))]
                 if left >= 0
                 else []
             )
         kept = sorted(tasks[: max(left, 0)], key=lambda one: (one.started_at, one.span_id))
-        return Trace((*found[:most], *kept), more=left < 0 or len(tasks) > left)
+        return Trace((*rows[:most], *kept), more=left < 0 or len(tasks) > left)
 
 
 def span_id_of(computation_id: str) -> str:

@@ -59,8 +59,8 @@ def list_members(workspace: str) -> Item:
     _check(workspace)
     limit, after = part()
     last = None if after is None else after[1]
-    found = members.list_in(services().engine, workspace, limit=limit + 1, after=last)
-    items = [asdict(one) | {"at": 0.0} for one in found]  # names alone say where it goes on
+    rows = members.list_in(services().engine, workspace, limit=limit + 1, after=last)
+    items = [asdict(one) | {"at": 0.0} for one in rows]  # names alone say where it goes on
     return page_answer(cut(items, limit, "at", "name"))
 
 

@@ -121,8 +121,8 @@ def accept() -> ResponseReturnValue:
 
 
 def _invitation(code: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
-    found = members.find(services().engine, code)
-    if found is None:
+    invitation = members.find(services().engine, code)
+    if invitation is None:
         raise Problem(
             404,
             "This invitation is unknown, was accepted or revoked, or is older than a week. "
@@ -132,7 +132,7 @@ def _invitation(code: str, status: int = 200, wrong: str | None = None) -> tuple
     session = access.current_session()
     page = render_template(
         "invitation.html",
-        invitation=found,
+        invitation=invitation,
         code=code,
         me=None if session is None else session.user_name,
         shortest=SHORTEST,
@@ -156,14 +156,14 @@ def _page(
     engine = services().engine
     after = part()[1] if request.method == "GET" else None
     last = None if after is None else after[1]
-    found = members.list_in(engine, g.workspace, limit=_SHOWN + 1, after=last)
+    rows = members.list_in(engine, g.workspace, limit=_SHOWN + 1, after=last)
     page = render_template(
         "members.html",
         now=time.time(),
-        members=found[:_SHOWN],
+        members=rows[:_SHOWN],
         members_count=members.count_in(engine, g.workspace),
         later=after is not None,
-        next=(0.0, found[_SHOWN - 1].name, "") if len(found) > _SHOWN else None,
+        next=(0.0, rows[_SHOWN - 1].name, "") if len(rows) > _SHOWN else None,
         invitations=members.invitations_in(engine, g.workspace) if owner else [],
         owner=owner,
         roles=ROLES,
