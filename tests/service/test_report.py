@@ -180,4 +180,4 @@ def test_the_command_line_prints_it(place: Place) -> None:
     assert CALL in printed.stdout
     missing = daskscope("report", "nowhere", **environment)
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert "no cluster nowhere" in missing.stderr
+    assert "no cluster 'nowhere'" in missing.stderr

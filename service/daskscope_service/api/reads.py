@@ -13,7 +13,7 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.costs.spending import first_monday
 from daskscope_service.costs.usage import list_usage
-from daskscope_service.db.scope import Item, Page, Scope, reading
+from daskscope_service.db.scope import Item, Page, reading
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
 from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
 from daskscope_service.queries.clusters import list_clusters, one_cluster
@@ -40,7 +40,6 @@ from daskscope_service.web.parameters import (
     required,
     selection,
 )
-from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import away, page_answer, page_url
 
 blueprint = Blueprint("reads", __name__, url_prefix="/api/v1")
@@ -106,7 +105,7 @@ def clusters() -> Item:
 def cluster(cluster_id: str) -> Item:
     """Answer with one cluster: workers that left it, its threads' time, and what stands out."""
     with reading() as scope:
-        found = _existing_cluster(scope, cluster_id)
+        found = one_cluster(scope, cluster_id)
         found["worker_losses"] = list_worker_losses(scope, cluster_id)
         found["shutdowns"] = list_shutdowns(scope, cluster_id)
         found["activities"] = list_activities(scope, cluster_id)
@@ -122,7 +121,7 @@ def cluster_computations(cluster_id: str) -> Item:
     """Answer with a cluster's computations by the time they started."""
     which, rule = selection(cluster=cluster_id, beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
-        _existing_cluster(scope, cluster_id)
+        one_cluster(scope, cluster_id)
         return _computations(list_computations(scope, which, rule))
 
 
@@ -143,8 +142,6 @@ def computation(cluster_id: str, computation_id: str) -> Item:
     """Answer with one computation: its task groups, failures, code, and what stands out."""
     with reading() as scope:
         found = one_computation(scope, cluster_id, computation_id)
-        if found is None:
-            raise _missing("computation", computation_id)
         add_to_computation(scope, services().series, found)
         _add_url(found, "computation", cluster_id="cluster", computation_id="id")
         return found
@@ -168,8 +165,6 @@ def exception(fingerprint: str) -> Item:
     """Answer with one group of equal failures and its newest samples."""
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-        if found is None:
-            raise _missing("exception", fingerprint)
         _add_url(found, "exception", fingerprint="fingerprint")
         return found
 
@@ -220,10 +215,7 @@ def profiles() -> Item:
 def profile(cluster_id: str, profile_id: str) -> Item:
     """Answer with one profile: a tree in columns, see ``daskscope.protocol.Profile``."""
     with reading() as scope:
-        found = one_profile(scope, cluster_id, profile_id)
-        if found is None:
-            raise _missing("profile", profile_id)
-        return found
+        return one_profile(scope, cluster_id, profile_id)
 
 
 @blueprint.get("/usage")
@@ -266,17 +258,6 @@ def series() -> Item:
     except Unavailable as error:
         raise away("time series", error) from None
     return {"items": [asdict(rate(line) if as_rate else line) for line in lines]}
-
-
-def _existing_cluster(scope: Scope, cluster_id: str) -> Item:
-    cluster = one_cluster(scope, cluster_id)
-    if cluster is None:
-        raise _missing("cluster", cluster_id)
-    return cluster
-
-
-def _missing(what: str, id: str) -> Problem:
-    return Problem(status=404, title="Not found", detail=f"This workspace has no {what} {id!r}.")
 
 
 def _computations(found: Page) -> Item:

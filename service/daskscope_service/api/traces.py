@@ -29,14 +29,10 @@ def trace(cluster_id: str, computation_id: str) -> Item:
     They come by OTLP once it has ended. There are none where that goes elsewhere, or is off.
     """
     with reading() as scope:
-        found = trace_id_of(scope, cluster_id, computation_id)
-    if found is None:
-        raise Problem(
-            404, f"This workspace has no computation {computation_id!r}.", title="Not found"
-        )
+        trace_id = trace_id_of(scope, cluster_id, computation_id)
     reader = services().spans
     try:
-        read = reader.of_computation(g.workspace, found, computation_id) if found else Trace()
+        read = reader.of_computation(g.workspace, trace_id, computation_id) if trace_id else Trace()
     except Unavailable as error:
         raise Problem(
             503,
@@ -49,4 +45,4 @@ def trace(cluster_id: str, computation_id: str) -> Item:
         one = asdict(span)
         why = one.pop("unreadable")
         spans.append(one | {"unreadable": {"attributes": why}} if why else one)
-    return {"trace_id": found or None, "spans": spans, "more": read.more}
+    return {"trace_id": trace_id or None, "spans": spans, "more": read.more}

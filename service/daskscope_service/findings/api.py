@@ -11,7 +11,7 @@ from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, Scope, reading
 from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
 from daskscope_service.insight.findings.finding import SEVERITIES
-from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.clusters import find_cluster
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.queries.findings import (
     add_to_cluster,
@@ -58,7 +58,7 @@ def why(subject_id: str) -> Item:
     """Answer with what became of a cluster or a computation, by its id, and why."""
     store = services().series
     with reading() as scope:
-        found = one_cluster(scope, subject_id)
+        found = find_cluster(scope, subject_id)
         if found is not None:
             add_to_cluster(scope, store, found)
             return _explanation(found, "cluster", found["id"], None)

@@ -95,8 +95,6 @@ def data(cluster_id: str) -> ResponseReturnValue:
     """Answer with what the script draws: charts, marks, links, and when to ask again."""
     with reading() as scope:
         cluster = one_cluster(scope, cluster_id)
-        if cluster is None:
-            raise Problem(404, f"This workspace has no cluster {cluster_id}.", title="Not found")
         period = period_of(cluster)
         marks = list_marks(scope, cluster_id, period.since, period.until)
     try:

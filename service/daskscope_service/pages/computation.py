@@ -26,7 +26,6 @@ from daskscope_service.services import services
 from daskscope_service.telemetry.spans import Trace
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.parameters import bad, one_of
-from daskscope_service.web.problems import Problem
 
 #: Task groups that the table shows at a go; in a report, which has no other pages, at most.
 MOST_GROUPS, MOST_REPORTED = 50, 500
@@ -86,18 +85,11 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
 
     Raises
     ------
-    Problem
-        404 where the workspace has no such computation.
+    Missing
+        The workspace has no such computation.
     """
     with reading() as scope:
         computation = one_computation(scope, cluster_id, computation_id)
-        if computation is None:
-            raise Problem(
-                404,
-                f"This workspace has no computation {computation_id}. Perhaps it belongs to "
-                "another workspace.",
-                title="Not found",
-            )
         running = computation["status"] == "running"
         since = computation["started_at"]
         ended = since + max(computation["duration"], 0.1)

@@ -24,7 +24,6 @@ from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.downloads import MOST_READS, Columns, csv_list, csv_table, make_columns
 from daskscope_service.web.parameters import one_of, refuse_unknown, selection
-from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import away
 
 blueprint = Blueprint("tables", __name__)
@@ -153,8 +152,6 @@ def failures_of_group(fingerprint: str) -> ResponseReturnValue:
     refuse_unknown()
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-    if found is None:
-        raise _missing("exception", fingerprint)
     return csv_table(FAILURES, found["samples"], "failures", fingerprint)
 
 
@@ -231,8 +228,7 @@ def _of_cluster(
 ) -> ResponseReturnValue:
     refuse_unknown()
     with reading() as scope:
-        if one_cluster(scope, cluster_id) is None:
-            raise _missing("cluster", cluster_id)
+        one_cluster(scope, cluster_id)  # or Missing
         items = read(scope, cluster_id)
     return csv_table(columns, items, name, cluster_id)
 
@@ -240,11 +236,4 @@ def _of_cluster(
 def _computation(cluster_id: str, computation_id: str) -> Item:
     refuse_unknown()
     with reading() as scope:
-        computation = one_computation(scope, cluster_id, computation_id)
-    if computation is None:
-        raise _missing("computation", computation_id)
-    return computation
-
-
-def _missing(what: str, id: str) -> Problem:
-    return Problem(404, f"This workspace has no {what} {id}.", title="Not found")
+        return one_computation(scope, cluster_id, computation_id)

@@ -29,7 +29,6 @@ from daskscope_service.queries.computations import one_computation
 from daskscope_service.services import services
 from daskscope_service.web.downloads import attach
 from daskscope_service.web.parameters import one_of, refuse_unknown
-from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("report", __name__)
 
@@ -67,8 +66,6 @@ def of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     cluster = _cluster(cluster_id)
     with reading() as scope:
         computation = one_computation(scope, cluster_id, computation_id)
-    if computation is None:
-        raise _missing("computation", computation_id)
     return _question(cluster, computation)
 
 
@@ -155,14 +152,7 @@ def _question(cluster: Item, computation: Item | None) -> str:
 
 def _cluster(cluster_id: str) -> Item:
     with reading() as scope:
-        cluster = one_cluster(scope, cluster_id)
-    if cluster is None:
-        raise _missing("cluster", cluster_id)
-    return cluster
-
-
-def _missing(what: str, id: str) -> Problem:
-    return Problem(404, f"This workspace has no {what} {id}.", title="Not found")
+        return one_cluster(scope, cluster_id)
 
 
 def _lead_to_service(html: str, url: str) -> str:

@@ -31,7 +31,6 @@ from daskscope_service.web import menus
 from daskscope_service.web import template_filters as filters
 from daskscope_service.web.forms import tidied
 from daskscope_service.web.parameters import ROWS_SHOWN, selection
-from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint(
     "pages",
@@ -73,13 +72,11 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
 
     Raises
     ------
-    Problem
-        404 where the workspace has no such cluster.
+    Missing
+        The workspace has no such cluster.
     """
     with reading() as scope:
         cluster = one_cluster(scope, cluster_id)
-        if cluster is None:
-            raise _missing("cluster", cluster_id)
         of_it = Selection(cluster=cluster_id, limit=most)
         judgement = add_to_cluster(scope, services().series, cluster)
         computations = list_computations(scope, of_it)
@@ -135,8 +132,6 @@ def _computation_list(cluster_id: str | None) -> ResponseReturnValue:
     rule = asked_rule()
     with reading() as scope:
         found = None if cluster_id is None else one_cluster(scope, cluster_id)
-        if cluster_id is not None and found is None:
-            raise _missing("cluster", cluster_id)
         page = list_computations(scope, which, rule)
     return _page(
         "computations.html", cluster=found, page=page, which=which, rules=RULE_NAMES, rule=rule
@@ -166,8 +161,6 @@ def exception(fingerprint: str) -> ResponseReturnValue:
     """Show one group of equal failures."""
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-        if found is None:
-            raise _missing("exception", fingerprint)
         newest = found["samples"][0]
         frames = frames_of(scope, newest["cluster"], newest["computation"])
     return _page(
@@ -180,11 +173,3 @@ def exception(fingerprint: str) -> ResponseReturnValue:
 
 def _page(template: str, **values: Any) -> str:
     return render_template(template, now=time.time(), **values)
-
-
-def _missing(what: str, id: str) -> Problem:
-    return Problem(
-        404,
-        f"This workspace has no {what} {id}. Perhaps it belongs to another workspace.",
-        title="Not found",
-    )

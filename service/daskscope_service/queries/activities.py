@@ -6,6 +6,7 @@ from sqlalchemy import and_
 
 from daskscope_service.db.schema import activity, cluster, profile
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.web.fields import Missing
 
 _WITHOUT_TREE = ("cluster", "id", "started_at", "stopped_at", "workers", "seconds", "cut")
 
@@ -33,14 +34,16 @@ def list_profiles(scope: Scope, selection: Selection) -> Page:
     return page(scope, query, selection, profile.c.started_at, "id", "cluster")
 
 
-def one_profile(scope: Scope, cluster_id: str, id: str) -> Item | None:
-    """Return one profile, a tree in columns as in the protocol; None where there is no such."""
+def one_profile(scope: Scope, cluster_id: str, id: str) -> Item:
+    """Return one profile, a tree in columns as in the protocol. Raises Missing."""
     columns = [column for column in profile.c if column is not profile.c.user]
     rows = scope.items(
         scope.select(profile, *columns).where(profile.c.cluster == cluster_id, profile.c.id == id)
     )
-    if rows and "unreadable" in rows[0]:
+    if not rows:
+        raise Missing("profile", id)
+    if "unreadable" in rows[0]:
         # Each node names one of the lines, so there must be some.
         empty = {"file": "", "function": "", "line": 0, "text": None}
         rows[0]["lines"] = [empty] * (max(rows[0]["line"], default=-1) + 1)
-    return rows[0] if rows else None
+    return rows[0]

@@ -9,6 +9,7 @@ from daskscope_service.db.schema import cluster, computation, failure
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
 from daskscope_service.queries.causes import add_causes, is_cause_of_cluster
+from daskscope_service.web.fields import Missing
 
 #: What is there to sort by, and shown in another form.
 _TO_SORT_BY = ("thread_seconds", "thread_idle_seconds")
@@ -34,10 +35,18 @@ def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -
     return Page(completed(scope, found.items), found.next)
 
 
-def one_cluster(scope: Scope, id: str) -> Item | None:
-    """Return one cluster, or None where the workspace has no such."""
+def find_cluster(scope: Scope, id: str) -> Item | None:
+    """Return one cluster, or None if the workspace has no such cluster."""
     rows = completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
     return rows[0] if rows else None
+
+
+def one_cluster(scope: Scope, id: str) -> Item:
+    """Return one cluster. Raises Missing."""
+    row = find_cluster(scope, id)
+    if row is None:
+        raise Missing("cluster", id)
+    return row
 
 
 def completed(scope: Scope, items: list[Item]) -> list[Item]:

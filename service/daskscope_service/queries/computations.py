@@ -17,6 +17,7 @@ from daskscope_service.insight.verdict import (
 )
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries.causes import add_causes, with_finding
+from daskscope_service.web.fields import Missing
 
 _CLUSTER_COLUMNS = (
     "name",
@@ -53,8 +54,8 @@ def list_computations(scope: Scope, selection: Selection, rule: str | None = Non
     return Page(_completed(scope, found.items), found.next)
 
 
-def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
-    """Return one computation with its task groups, failures and code, or None if there is no such.
+def one_computation(scope: Scope, cluster_id: str, id: str) -> Item:
+    """Return one computation with its task groups, failures and code. Raises Missing.
 
     Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where it is not
     kept; and ``unreadable`` where it cannot be decrypted: see :meth:`Scope.items`. ``frames``
@@ -63,7 +64,7 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item | None:
     query = _with_cluster(scope).where(computation.c.cluster == cluster_id, computation.c.id == id)
     rows = scope.items(query)
     if not rows:
-        return None
+        raise Missing("computation", id)
     item = _completed(scope, rows)[0]
     item["task_groups"] = scope.items(
         scope.select(task_group)
@@ -95,14 +96,16 @@ def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:
     return frames
 
 
-def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str | None:
-    """Return the id of a computation's trace, "" if it has none; None if there is no such."""
+def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str:
+    """Return the id of a computation's trace, "" if it has none. Raises Missing."""
     rows = scope.items(
         scope.select(computation, computation.c.trace_id).where(
             computation.c.cluster == cluster_id, computation.c.id == id
         )
     )
-    return (rows[0]["trace_id"] or "") if rows else None
+    if not rows:
+        raise Missing("computation", id)
+    return rows[0]["trace_id"] or ""
 
 
 def _with_cluster(scope: Scope) -> Select[Any]:

@@ -8,6 +8,7 @@ from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tup
 
 from daskscope_service.db.schema import cluster, failure
 from daskscope_service.db.scope import Item, Page, Scope, Selection, first_page, total
+from daskscope_service.web.fields import Missing
 
 #: Failures that the page and the API show of one group, the newest first.
 MOST_SAMPLES = 20
@@ -63,8 +64,8 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
     return found
 
 
-def one_exception(scope: Scope, fingerprint: str) -> Item | None:
-    """Return one group with its newest ``samples``, or None where the workspace has no such.
+def one_exception(scope: Scope, fingerprint: str) -> Item:
+    """Return one group with its newest ``samples``. Raises Missing.
 
     Each has the ``environment`` of its cluster.
     """
@@ -78,7 +79,7 @@ def one_exception(scope: Scope, fingerprint: str) -> Item | None:
         .limit(MOST_SAMPLES)
     )
     if not samples:
-        return None
+        raise Missing("exception", fingerprint)
     totals = scope.items(
         scope.select(
             failure,

@@ -12,7 +12,7 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.shutdowns import commands as shutdowns
-from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
+from daskscope_service.shutdowns.commands import NotPossible, Wish
 from daskscope_service.shutdowns.queries import list_commands, one_command
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, selection
@@ -73,8 +73,6 @@ def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     try:
         with changing() as change:
             command_id, new = shutdowns.ask(change, body.cluster, wish)
-    except NoCluster:
-        raise _missing("cluster", body.cluster) from None
     except NotPossible as error:
         raise Problem(409, str(error)) from None
     return _one(command_id), 201 if new else 200
@@ -88,8 +86,6 @@ def call_off(command_id: str, body: CallOff) -> Item:
     try:
         with changing() as change:
             shutdowns.call_off(change, command_id, body.reason)
-    except NoCluster:
-        raise _missing("command", command_id) from None
     except NotPossible as error:
         raise Problem(409, str(error)) from None
     return _one(command_id)
@@ -97,11 +93,4 @@ def call_off(command_id: str, body: CallOff) -> Item:
 
 def _one(command_id: str) -> Item:
     with reading() as scope:
-        command = one_command(scope, command_id)
-    if command is None:
-        raise _missing("command", command_id)
-    return command
-
-
-def _missing(what: str, id: str) -> Problem:
-    return Problem(404, f"This workspace has no {what} {id!r}.", title="Not found")
+        return one_command(scope, command_id)

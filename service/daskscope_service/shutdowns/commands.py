@@ -18,15 +18,12 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, shutdown
 from daskscope_service.db.schema import command as table
 from daskscope_service.shutdowns.verdict import is_over
+from daskscope_service.web.fields import Missing
 
 #: Seconds that a shutdown waits to be handed to a cluster that is silent. Later no one expects it.
 PATIENCE = 3600.0
 #: Seconds that a call-off is offered for: a shutdown may have been announced long before its time.
 CALL_OFF_PATIENCE = 7 * 86400.0
-
-
-class NoCluster(LookupError):
-    """The workspace has no such cluster, or no such shutdown."""
 
 
 class NotPossible(ValueError):
@@ -49,8 +46,8 @@ def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
 
     Raises
     ------
-    NoCluster
-        There is none of this id.
+    Missing
+        The workspace has no such cluster.
     NotPossible
         It has stopped, or another shutdown of it is under way.
     """
@@ -62,7 +59,7 @@ def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
         .with_for_update()
     ).first()
     if row is None:
-        raise NoCluster(cluster_id)
+        raise Missing("cluster", cluster_id)
     if row.stopped_at is not None:
         raise NotPossible("The cluster has already stopped.")
     now = time.time()
@@ -103,8 +100,8 @@ def call_off(change: Change, command_id: str, reason: str = "") -> None:
 
     Raises
     ------
-    NoCluster
-        There is no shutdown of this id.
+    Missing
+        The workspace has no such shutdown.
     NotPossible
         It is over, or the cluster is closing.
     """
@@ -112,7 +109,7 @@ def call_off(change: Change, command_id: str, reason: str = "") -> None:
     rows = connection.execute(_with_answers(workspace).where(table.c.id == command_id))
     row = rows.mappings().first()
     if row is None:
-        raise NoCluster(command_id)
+        raise Missing("command", command_id)
     found = {**row}
     if found["called_off_at"] is not None:
         return

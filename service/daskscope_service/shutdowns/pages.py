@@ -9,8 +9,7 @@ from daskscope_service.accounts.access import acting_as, changing
 from daskscope_service.db.scope import reading
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.shutdowns import commands as shutdowns
-from daskscope_service.shutdowns.commands import NoCluster, NotPossible, Wish
-from daskscope_service.web.problems import Problem
+from daskscope_service.shutdowns.commands import NotPossible, Wish
 
 blueprint = Blueprint("shutdown", __name__)
 
@@ -33,8 +32,6 @@ def answer(cluster_id: str) -> ResponseReturnValue:
     try:
         with changing() as change:
             shutdowns.ask(change, cluster_id, wish)
-    except NoCluster:
-        raise _missing("cluster", cluster_id) from None
     except NotPossible as error:
         return _question(cluster_id, 409, str(error))
     return _to_cluster(cluster_id)
@@ -47,8 +44,6 @@ def call_off(cluster_id: str, command_id: str) -> ResponseReturnValue:
     try:
         with changing() as change:
             shutdowns.call_off(change, command_id, _reason())
-    except NoCluster:
-        raise _missing("shutdown", command_id) from None
     except NotPossible:
         pass  # its cluster's page says what became of it
     return _to_cluster(cluster_id)
@@ -57,8 +52,6 @@ def call_off(cluster_id: str, command_id: str) -> ResponseReturnValue:
 def _question(cluster_id: str, status: int = 200, wrong: str | None = None) -> tuple[str, int]:
     with reading() as scope:
         cluster = one_cluster(scope, cluster_id)
-    if cluster is None:
-        raise _missing("cluster", cluster_id)
     return render_template("shutdown.html", cluster=cluster, wrong=wrong), status
 
 
@@ -68,11 +61,3 @@ def _reason() -> str:
 
 def _to_cluster(cluster_id: str) -> ResponseReturnValue:
     return redirect(url_for("pages.cluster", cluster_id=cluster_id) + "#h-shutdowns", code=303)
-
-
-def _missing(what: str, id: str) -> Problem:
-    return Problem(
-        404,
-        f"This workspace has no {what} {id}. Perhaps it belongs to another workspace.",
-        title="Not found",
-    )

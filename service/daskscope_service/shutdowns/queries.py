@@ -11,6 +11,7 @@ from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.verdict import cluster_verdict
 from daskscope_service.queries.events import MOST_SHUTDOWNS, list_shutdowns
 from daskscope_service.shutdowns.verdict import is_over, shutdown_verdict
+from daskscope_service.web.fields import Missing
 
 #: What decides whether a cluster stopped or is silent.
 _OF_CLUSTER = ("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds",
@@ -31,10 +32,12 @@ def list_commands(scope: Scope, selection: Selection) -> Page:
     return Page([_completed(scope, item) for item in found.items], found.next)
 
 
-def one_command(scope: Scope, id: str) -> Item | None:
-    """Return one shutdown that was asked for, or None where the workspace has no such."""
+def one_command(scope: Scope, id: str) -> Item:
+    """Return one shutdown that was requested. Raises Missing."""
     rows = scope.items(_asked_for(scope).where(command.c.id == id))
-    return _completed(scope, rows[0]) if rows else None
+    if not rows:
+        raise Missing("command", id)
+    return _completed(scope, rows[0])
 
 
 def shutdowns_of(scope: Scope, cluster_id: str) -> list[Item]:

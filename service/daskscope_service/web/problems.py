@@ -122,7 +122,8 @@ def _answer_taken(error: NameTaken) -> Response:
 
 
 def _answer_missing(error: Missing) -> Response:
-    return answer_problem(Problem(404, str(error), title="Not found"))
+    hint = "" if is_api(request.path) else " Perhaps it belongs to another workspace."
+    return answer_problem(Problem(404, f"{error}{hint}", title="Not found"))
 
 
 def _answer_http(error: HTTPException) -> Response:

@@ -239,7 +239,8 @@ def retries(evidence: Evidence) -> Outcome:
     if run is None or not run.retried:
         return None
     runs = run.completed + run.erred + run.retried
-    if run.retried < evidence.thresholds["retries.share"] * runs:
+    # Rows from before counts were checked may hold negative ones.
+    if runs <= 0 or run.retried < evidence.thresholds["retries.share"] * runs:
         return None
     worst = max(run.failures, key=lambda one: one.retried, default=None)
     kind = f" with {worst.type}" if worst is not None and worst.retried else ""
