@@ -28,11 +28,15 @@ NAME = "daskscope"
 
 @dataclass(frozen=True, slots=True)
 class Registrant:
-    """The user and host of the client that registered or, with a preload, of the scheduler."""
+    """The user and host of the client that registered or, with a preload, of the scheduler.
+
+    ``program`` is the name of what runs there, "" where it has none.
+    """
 
     user: str
     host: str
     client: str | None = None
+    program: str = ""
 
 
 class Plugin(SchedulerPlugin):
@@ -73,6 +77,7 @@ class Plugin(SchedulerPlugin):
                 self.settings,
                 self.drops,
                 user=self.registrant.user,
+                program=self.registrant.program,
                 preloaded=self.registrant.client is None,
                 is_installed=lambda: scheduler.plugins.get(NAME) is self,
                 close=self.close,

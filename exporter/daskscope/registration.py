@@ -26,6 +26,7 @@ from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import address_of, install_on_scheduler, not_seen
 from daskscope.observe.cluster import environment
 from daskscope.plugin import NAME, Plugin, Registrant
+from daskscope.program_name import program_name
 from daskscope.propagate import send_context_with_graphs
 from daskscope.shutdown.client import heed_shutdowns
 from daskscope.version import __version__
@@ -305,7 +306,7 @@ def _not_on_scheduler(client: Client, reason: ImportError) -> NotOnScheduler:
 
 def _myself(client: str | None = None) -> Registrant:
     # The name of a user may come over the network: not on an event loop.
-    return Registrant(environment.user(), environment.host(), client)
+    return Registrant(environment.user(), environment.host(), client, program_name())
 
 
 # --- preload --------------------------------------------------------------------------------------

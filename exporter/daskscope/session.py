@@ -64,8 +64,8 @@ EXPLAIN_DEADLINE = 5.0
 class ObservationSession:
     """Observes ``scheduler`` until :meth:`close`, or until it ``is_installed`` there no more.
 
-    Made on the event loop; never waits. ``user`` and ``preloaded`` are as the observer's. ``close``
-    closes the plugin, which closes this.
+    Made on the event loop; never waits. ``user``, ``program`` and ``preloaded`` are as the
+    observer's. ``close`` closes the plugin, which closes this.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class ObservationSession:
         drops: Counter[str],
         *,
         user: str,
+        program: str,
         preloaded: bool,
         is_installed: Callable[[], bool],
         close: Callable[[], Coroutine[Any, Any, None]],
@@ -90,6 +91,7 @@ class ObservationSession:
             settings,
             drops,
             user=user,
+            program=program,
             preloaded=preloaded,
             sampled=sampling(),
             many_wait=lambda: self._count.put(None),

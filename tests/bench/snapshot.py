@@ -139,6 +139,7 @@ class _Stage:
             ),
             Counter(),
             user="bench",
+            program="",
             preloaded=False,
             sampled=lambda trace_id: True,
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dask.config
@@ -118,6 +120,42 @@ def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
     (resource,) = getattr(request.FromString(bodies[-1]), request.DESCRIPTOR.fields[0].name)
     told = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
     return bool(told[names.CLUSTER_NAME] == name)
+
+
+@pytest.mark.parametrize(
+    ("given", "variables", "how", "name"),
+    [
+        ("", {}, "file", "train_model.py"),
+        ("", {}, "module", "train_model"),
+        ("", {"JPY_SESSION_NAME": "/home/ada/Sales.ipynb"}, "file", "Sales.ipynb"),
+        ("", {"AIRFLOW_CTX_DAG_ID": "nightly-etl"}, "file", "nightly-etl"),
+        ("", {"SLURM_JOB_NAME": "fit-42"}, "text", "fit-42"),
+        ("name='by-dask'", {}, "file", "by-dask"),
+    ],
+    ids=["script", "module", "notebook", "flow", "batch job", "named"],
+)
+def test_a_cluster_that_nobody_named_has_the_name_of_its_program(
+    recorder: Recorder, tmp_path: Path, given: str, variables: dict[str, str], how: str, name: str
+) -> None:
+    text = (
+        "from distributed import Client, LocalCluster\n"
+        "import daskscope\n"
+        f"cluster = LocalCluster(n_workers=0, processes=False, dashboard_address=':0', {given})\n"
+        "with cluster, Client(cluster) as client:\n"
+        "    daskscope.register(client)\n"
+    )
+    tmp_path.joinpath("train_model.py").write_text(text)
+    called = {"file": ["train_model.py"], "module": ["-m", "train_model"], "text": ["-c", text]}
+    subprocess.run(
+        [sys.executable, *called[how]],
+        cwd=tmp_path,
+        env=os.environ
+        | {"DASK_DASKSCOPE__ENDPOINT": recorder.url, "DASK_DASKSCOPE__TOKEN": TOKEN}
+        | variables,
+        check=True,
+        timeout=START_PATIENCE,
+    )
+    assert {beat.cluster.name for beat in recorder.beats} == {name}
 
 
 def test_a_cluster_goes_by_the_name_that_its_manager_tells_later_and_keeps_it(

@@ -86,13 +86,14 @@ class Observer:
         drops: Counter[str],
         *,
         user: str,
+        program: str,
         preloaded: bool,
         sampled: Callable[[str], bool] | None,
         many_wait: Callable[[], None] | None = None,
     ) -> None:
         """``user`` is whose cluster it is: who registered first or, if it was ``preloaded``, who
-        runs the scheduler. ``sampled`` says whether a new trace of that id is kept; None if
-        no spans are made. ``many_wait`` is as of :class:`.Transitions`.
+        runs the scheduler; ``program`` is the name of theirs. ``sampled`` says whether a new trace
+        of that id is kept; None if no spans are made. ``many_wait`` is as of :class:`.Transitions`.
         """
         self._scheduler = scheduler
         self._settings = settings
@@ -158,6 +159,7 @@ class Observer:
             scheduler,
             settings,
             user,
+            program,
             self._drops,
             refusals=self.refusals,
             at_work=self._at_work,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -34,8 +35,12 @@ LEAVING = 60.0
 _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
+# What a LocalCluster and others are called where nobody gave them a name.
+_OF_NOBODY = re.compile("[0-9a-f]{8}")
+
+
 class Cluster:
-    """Makes the rows of one cluster, which belongs to ``user``.
+    """Makes the rows of one cluster, which belongs to ``user`` and their ``program``, by its name.
 
     ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``,
     ``worked`` as of :class:`.Idle`.
@@ -46,6 +51,7 @@ class Cluster:
         scheduler: Scheduler,
         settings: Settings,
         user: str,
+        program: str,
         drops: Counter[str],
         *,
         refusals: OptOuts,
@@ -57,6 +63,7 @@ class Cluster:
         self._drops = drops
         self._refusals = refusals
         self._user = user
+        self._program = program
         self._host = host()
         self._id = scheduler.id
         self._environment = environment()
@@ -89,7 +96,7 @@ class Cluster:
         name, kind = self._called
         return protocol.Cluster(
             id=self._id,
-            name=(self._settings.name or name or self._id[-8:])[: protocol.MAX_NAME],
+            name=(self._settings.name or self._said(name))[: protocol.MAX_NAME],
             kind=kind,
             user=self._user,
             host=self._host,
@@ -104,6 +111,12 @@ class Cluster:
             settings=in_force(self._refusals.in_force(self._settings)),
             in_client=manager_of(self._scheduler) is not None,
         )
+
+    def _said(self, name: str) -> str:
+        """Return what people call the cluster that its manager calls ``name``."""
+        if name and not _OF_NOBODY.fullmatch(name):
+            return name
+        return self._program or name or self._id[-8:]
 
     def worker_had(self, address: str, memory: int) -> None:
         """Take notice of what the process of a worker had, between two beats of its."""
