@@ -18,7 +18,8 @@ from daskscope.containment import contain
 from daskscope.errors import ConfigurationError
 from daskscope.observe.cluster.environment import read_once
 from daskscope.observe.cluster.opt_outs import refused_by
-from daskscope.plugin import NAME, Plugin, Registrant
+from daskscope.observe.cluster.users import Registrant
+from daskscope.plugin import NAME, Plugin
 from daskscope.timer import until
 from daskscope.version import __version__
 

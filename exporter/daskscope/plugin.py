@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dask.typing import Key
@@ -17,6 +16,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope.config import Settings
 from daskscope.containment import Contained, contain
+from daskscope.observe.cluster.users import Registrant
 from daskscope.otlp.environment import OTLPEnvironment
 from daskscope.session import ObservationSession
 
@@ -24,19 +24,6 @@ logger = logging.getLogger("daskscope")
 
 #: The plugin's name on the scheduler: there is one at most.
 NAME = "daskscope"
-
-
-@dataclass(frozen=True, slots=True)
-class Registrant:
-    """The user and host of the client that registered or, with a preload, of the scheduler.
-
-    ``program`` is the name of what runs there, "" where it has none.
-    """
-
-    user: str
-    host: str
-    client: str | None = None
-    program: str = ""
 
 
 class Plugin(SchedulerPlugin):
@@ -76,9 +63,7 @@ class Plugin(SchedulerPlugin):
                 scheduler,
                 self.settings,
                 self.drops,
-                user=self.registrant.user,
-                program=self.registrant.program,
-                preloaded=self.registrant.client is None,
+                registrant=self.registrant,
                 is_installed=lambda: scheduler.plugins.get(NAME) is self,
                 close=self.close,
             )

@@ -25,7 +25,8 @@ from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import address_of, install_on_scheduler, not_seen
 from daskscope.observe.cluster import environment
-from daskscope.plugin import NAME, Plugin, Registrant
+from daskscope.observe.cluster.users import Registrant
+from daskscope.plugin import NAME, Plugin
 from daskscope.program_name import program_name
 from daskscope.propagate import send_context_with_graphs
 from daskscope.shutdown.client import heed_shutdowns

@@ -26,6 +26,7 @@ from daskscope.explanation.dry_run import OwnNumbers
 from daskscope.explanation.latest_rows import LatestRows
 from daskscope.explanation.report import Explanation, explain
 from daskscope.jupyter_kernel import before_kernel_ends
+from daskscope.observe.cluster.users import Registrant
 from daskscope.observe.messages.logs import watch_logs
 from daskscope.observe.observer import Observer
 from daskscope.observe.snapshot import Observed, weight
@@ -64,8 +65,7 @@ EXPLAIN_DEADLINE = 5.0
 class ObservationSession:
     """Observes ``scheduler`` until :meth:`close`, or until it ``is_installed`` there no more.
 
-    Made on the event loop; never waits. ``user``, ``program`` and ``preloaded`` are as the
-    observer's. ``close`` closes the plugin, which closes this.
+    Made on the event loop; never waits. ``close`` closes the plugin, which closes this.
     """
 
     def __init__(
@@ -74,9 +74,7 @@ class ObservationSession:
         settings: Settings,
         drops: Counter[str],
         *,
-        user: str,
-        program: str,
-        preloaded: bool,
+        registrant: Registrant,
         is_installed: Callable[[], bool],
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
@@ -90,9 +88,7 @@ class ObservationSession:
             scheduler,
             settings,
             drops,
-            user=user,
-            program=program,
-            preloaded=preloaded,
+            registrant=registrant,
             sampled=sampling(),
             many_wait=lambda: self._count.put(None),
         )
@@ -154,7 +150,7 @@ class ObservationSession:
             scheduler, settings, self.observer.idle, drops, lambda: self._tell("beat")
         )
         # Where a client registers, its own call is in progress, and is no work of the cluster's.
-        with nullcontext() if preloaded else self.observer.idle.our_call():
+        with nullcontext() if registrant.client is None else self.observer.idle.our_call():
             self._tell("start")
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope.config import settings
+from daskscope.observe.cluster.users import Registrant
 from daskscope.observe.errors.failures import MAX_FAILURES
 from daskscope.observe.messages.events import MAX_EVENTS
 from daskscope.observe.messages.logs import MAX_RECORDS
@@ -138,9 +139,7 @@ class _Stage:
                 profile__interval="1s",
             ),
             Counter(),
-            user="bench",
-            program="",
-            preloaded=False,
+            registrant=Registrant("bench", "here", "Client-bench"),
             sampled=lambda trace_id: True,
         )
         beats: list[float] = []

@@ -15,7 +15,8 @@ import daskscope
 from daskscope import dask_setup, names
 from daskscope.config import settings
 from daskscope.observe.cluster.opt_outs import MAX_CLIENTS, MAX_COMPUTATIONS, OptOuts
-from daskscope.plugin import NAME, Plugin, Registrant
+from daskscope.observe.cluster.users import Registrant
+from daskscope.plugin import NAME, Plugin
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 

@@ -24,7 +24,7 @@ from daskscope.containment import guarded
 from daskscope.observe.cluster.cluster import Cluster
 from daskscope.observe.cluster.loop_tick_hook import LoopTickHook
 from daskscope.observe.cluster.opt_outs import OptOuts
-from daskscope.observe.cluster.users import Users
+from daskscope.observe.cluster.users import Registrant, Users
 from daskscope.observe.errors.failures import FailedRun, Failures, read_failed_run
 from daskscope.observe.messages.events import Events
 from daskscope.observe.messages.logs import Logs
@@ -85,19 +85,16 @@ class Observer:
         settings: Settings,
         drops: Counter[str],
         *,
-        user: str,
-        program: str,
-        preloaded: bool,
+        registrant: Registrant,
         sampled: Callable[[str], bool] | None,
         many_wait: Callable[[], None] | None = None,
     ) -> None:
-        """``user`` is whose cluster it is: who registered first or, if it was ``preloaded``, who
-        runs the scheduler; ``program`` is the name of theirs. ``sampled`` says whether a new trace
-        of that id is kept; None if no spans are made. ``many_wait`` is as of :class:`.Transitions`.
+        """``sampled`` says whether a new trace of that id is kept; None if no spans are made.
+        ``many_wait`` is as of :class:`.Transitions`.
         """
         self._scheduler = scheduler
         self._settings = settings
-        self._users = Users(user if preloaded else None, drops)
+        self._users = Users(registrant.user if registrant.client is None else None, drops)
         self.refusals = OptOuts(drops)
         self._hook_seconds = 0.0
         # The last snapshot without its rows.
@@ -158,8 +155,7 @@ class Observer:
         self._cluster = Cluster(
             scheduler,
             settings,
-            user,
-            program,
+            registrant,
             self._drops,
             refusals=self.refusals,
             at_work=self._at_work,

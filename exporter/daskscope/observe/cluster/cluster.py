@@ -22,6 +22,7 @@ from daskscope.observe.cluster.environment import (
 from daskscope.observe.cluster.idle import Idle, manager_of
 from daskscope.observe.cluster.load import Load
 from daskscope.observe.cluster.opt_outs import OptOuts
+from daskscope.observe.cluster.users import Registrant
 from daskscope.observe.cluster.versions import Versions
 from daskscope.observe.workers.workers import WorkerTotals
 
@@ -40,7 +41,7 @@ _OF_NOBODY = re.compile("[0-9a-f]{8}")
 
 
 class Cluster:
-    """Makes the rows of one cluster, which belongs to ``user`` and their ``program``, by its name.
+    """Makes the rows of one cluster, which belongs to the user of ``registrant``.
 
     ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``,
     ``worked`` as of :class:`.Idle`.
@@ -50,8 +51,7 @@ class Cluster:
         self,
         scheduler: Scheduler,
         settings: Settings,
-        user: str,
-        program: str,
+        registrant: Registrant,
         drops: Counter[str],
         *,
         refusals: OptOuts,
@@ -62,8 +62,7 @@ class Cluster:
         self._settings = settings
         self._drops = drops
         self._refusals = refusals
-        self._user = user
-        self._program = program
+        self._user, self._program = registrant.user, registrant.program
         self._host = host()
         self._id = scheduler.id
         self._environment = environment()

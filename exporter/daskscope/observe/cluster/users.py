@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 
 from distributed import Client
 
@@ -15,6 +16,19 @@ MAX_CLIENTS = 10_000
 
 #: What Dask calls the clients that tasks get to submit further work with.
 OF_A_TASK = "Client-worker-"
+
+
+@dataclass(frozen=True, slots=True)
+class Registrant:
+    """The user and host of the client that registered or, with a preload, of the scheduler.
+
+    ``program`` is the name of what runs there, "" where it has none.
+    """
+
+    user: str
+    host: str
+    client: str | None = None
+    program: str = ""
 
 
 class Users:
