@@ -159,7 +159,7 @@ class ObservationSession:
         self._timer.stop()
         with self._contained:
             self.observer.tasks_dropped()
-            while self.observer.rows_wait() and self._tell_rest("beat"):
+            while self.observer.snapshots.rows_wait() and self._tell_rest("beat"):
                 await asyncio.sleep(0)
         if self._profile is not None:
             # What the workers were last seen at is reported if they can be asked quickly.
@@ -193,12 +193,12 @@ class ObservationSession:
         # A beat of its own, which is sent as every other: no row is taken from another. In steps.
         while self._steps is not None:
             await asyncio.sleep(0)
-        steps = self._steps = self.observer.steps("beat")
+        steps = self._steps = self.observer.snapshots.steps("beat")
         self._go_on()
         while self._steps is steps:
             await asyncio.sleep(0)
-        if self.observer.rows_wait():
-            self._put(self.observer.rest("beat"))
+        if self.observer.snapshots.rows_wait():
+            self._put(self.observer.snapshots.rest("beat"))
         observed = self._observed
         if observed is None:
             return Explanation(problem="no snapshot of this cluster could be taken")
@@ -233,7 +233,7 @@ class ObservationSession:
             self.tell_more_soon()
             return
         self._finish_beat()
-        self._steps = self.observer.steps("beat")
+        self._steps = self.observer.snapshots.steps("beat")
         self._go_on()
 
     def _go_on(self) -> None:
@@ -264,7 +264,7 @@ class ObservationSession:
         except StopIteration as end:
             self._steps = None
             self._put(end.value)
-            if self.observer.rows_wait():
+            if self.observer.snapshots.rows_wait():
                 self.tell_more_soon()
             self._read_profile()
 
@@ -285,18 +285,18 @@ class ObservationSession:
     def _tell(self, phase: protocol.Phase) -> bool:
         """Hand a snapshot on. Return whether there is more to send."""
         self._finish_beat()
-        return self._hand_over(self.observer.snapshot, phase)
+        return self._hand_over(self.observer.snapshots.whole, phase)
 
     def _tell_rest(self, phase: protocol.Phase) -> bool:
         """Hand a part of what the last snapshot left on. Return whether there is more to send."""
-        return self._hand_over(self.observer.rest, phase)
+        return self._hand_over(self.observer.snapshots.rest, phase)
 
     def _hand_over(self, take: Callable[[protocol.Phase], Observed], phase: protocol.Phase) -> bool:
         with self._contained:
             if self._is_behind():
                 return True
             self._put(take(phase))
-            return self.observer.rows_wait()
+            return self.observer.snapshots.rows_wait()
         return False
 
     def _keep_before_exit(self) -> None:

@@ -152,7 +152,7 @@ class _Stage:
                 # What this filled the scheduler with is not to be looked through for garbage now.
                 gc.collect()
                 gc.freeze()
-                steps = observer.steps("beat" if number else "start")
+                steps = observer.snapshots.steps("beat" if number else "start")
                 first = len(stretches)
                 taken = None
                 while taken is None:
@@ -166,9 +166,9 @@ class _Stage:
                     stretches.append(_milliseconds(began))
                 if number:  # by the first, no task of an ordinary day has begun
                     beats.append(sum(stretches[first:]))
-                while observer.rows_wait():
+                while observer.snapshots.rows_wait():
                     began = time.thread_time()
-                    weight(observer.rest("beat"))
+                    weight(observer.snapshots.rest("beat"))
                     stretches.append(_milliseconds(began))
         finally:
             gc.unfreeze()

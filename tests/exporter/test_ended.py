@@ -199,7 +199,7 @@ def test_nor_if_they_are_lost_before_anyone_was_told(
     lost_at = time.time()
     lose_all_results(client, cluster)
     wait(futures)
-    (row,) = observer_of(cluster).snapshot("beat").computations
+    (row,) = observer_of(cluster).snapshots.whole("beat").computations
     assert (row.status, row.tasks, row.done, row.completed) == ("finished", 4, 4, 8)
     assert row.stopped_at is not None
     assert row.stopped_at < lost_at

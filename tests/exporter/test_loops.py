@@ -48,7 +48,7 @@ def test_of_one_line_each_task_goes_by_its_own_function(
     ]
     open_gate(client, "own", futures)
 
-    snapshot = observer_of(cluster).snapshot("beat")
+    snapshot = observer_of(cluster).snapshots.whole("beat")
     assert {group.prefix: group.completed for group in snapshot.task_groups} == {
         "hold": 3,
         "hold_too": 2,
@@ -72,7 +72,7 @@ def test_what_a_task_needs_may_be_new_too(
     client.run_on_scheduler(known, 6)
     open_gate(client, "needs", futures)
 
-    rows = observer_of(cluster).snapshot("beat").computations
+    rows = observer_of(cluster).snapshots.whole("beat").computations
     assert sorted((row.tasks, row.completed) for row in rows) == [(1, 1), (5, 5)]
 
 
@@ -86,7 +86,7 @@ def test_each_may_need_another_group(
     client.run_on_scheduler(known, 6)
     open_gate(client, "groups", futures)
 
-    groups = observer_of(cluster).snapshot("beat").task_groups
+    groups = observer_of(cluster).snapshots.whole("beat").task_groups
     assert [group.dependencies for group in groups if group.prefix == "hold"] == [("inc", "double")]
 
 
@@ -100,7 +100,7 @@ def test_annotations_are_told_of_each(
             futures.append(client.submit(hold, 1, "annotated", pure=False))
     open_gate(client, "annotated", futures)
 
-    (row,) = observer_of(cluster).snapshot("beat").computations
+    (row,) = observer_of(cluster).snapshots.whole("beat").computations
     assert (row.tasks, row.annotations) == (3, {"owner": "bob"})
 
 
@@ -114,7 +114,7 @@ def test_annotations_may_be_anything(
             futures.append(client.submit(hold, 1, "anything", pure=False))
     open_gate(client, "anything", futures)
 
-    snapshot = observer_of(cluster).snapshot("beat")
+    snapshot = observer_of(cluster).snapshots.whole("beat")
     assert [row.tasks for row in snapshot.computations] == [4]
     assert "internal error" not in snapshot.drops
 
@@ -130,7 +130,7 @@ def test_a_cell_that_was_changed_is_another_computation(
         futures.append(client.submit(hold, 1, "cell", pure=False))
     open_gate(client, "cell", futures)
 
-    snapshot = observer_of(cluster).snapshot("beat")
+    snapshot = observer_of(cluster).snapshots.whole("beat")
     assert sorted(row.tasks for row in snapshot.computations) == [1, 2]
     assert sorted(code.text for code in snapshot.code) == ["go(1)", "go(2)"]
 
@@ -143,7 +143,7 @@ def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
     observer = observer_of(cluster)
     for number in range(3):
         client.submit(inc, number, pure=False).result()
-        snapshot = observer.snapshot("beat")
+        snapshot = observer.snapshots.whole("beat")
         (row,) = snapshot.computations
         assert (row.status, row.stopped_at, row.completed) == ("running", None, number + 1)
         # What is traced of it is told once, when it has stopped.
@@ -152,12 +152,12 @@ def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
     # Or its last task may be let go of between the two snapshots.
     client.run_on_scheduler(forgotten)
     monkeypatch.setattr(computation_module, "LOOP_PAUSE", 0)
-    snapshot = observer.snapshot("beat")
+    snapshot = observer.snapshots.whole("beat")
     (last,) = snapshot.computations
     assert (last.id, last.status, last.completed) == (row.id, "finished", 3)
     assert last.stopped_at == pytest.approx(snapshot.task_groups[0].stopped_at, abs=1)
     assert len(snapshot.traced[row.id].samples["inc"]) == 3
-    assert not observer.snapshot("beat").computations
+    assert not observer.snapshots.whole("beat").computations
 
 
 def test_a_loop_whose_pause_was_too_long_is_another_computation(
@@ -169,7 +169,7 @@ def test_a_loop_whose_pause_was_too_long_is_another_computation(
         client.submit(inc, number, pure=False).result()
         monkeypatch.setattr(computation_module, "LOOP_PAUSE", 0)
 
-    rows = observer_of(cluster).snapshot("beat").computations
+    rows = observer_of(cluster).snapshots.whole("beat").computations
     assert [(row.status, row.tasks) for row in rows] == [("finished", 1), ("finished", 1)]
 
 
@@ -180,7 +180,7 @@ def test_a_map_in_batches_is_one_computation(
     register(interval="1h")
     wait(client.map(inc, range(4), batch_size=1, pure=False))
 
-    (row,) = observer_of(cluster).snapshot("beat").computations
+    (row,) = observer_of(cluster).snapshots.whole("beat").computations
     assert (row.tasks, row.completed) == (4, 4)
 
 
@@ -192,7 +192,7 @@ def test_each_call_of_compute_is_a_computation_however_soon_the_next_one_comes(
     for number in range(3):
         delayed(inc)(number).compute()
 
-    rows = observer_of(cluster).snapshot("beat").computations
+    rows = observer_of(cluster).snapshots.whole("beat").computations
     assert [(row.status, row.tasks) for row in rows] == [("finished", 1)] * 3
 
 
@@ -211,7 +211,7 @@ def test_nor_does_compute_go_on_with_what_was_submitted_or_the_other_way_round(
         )
         wait(futures)
 
-    rows = observer_of(cluster).snapshot("beat").computations
+    rows = observer_of(cluster).snapshots.whole("beat").computations
     assert sorted(row.tasks for row in rows) == [1, 1, 3]
 
 
@@ -228,7 +228,7 @@ def test_lines_that_may_go_on_are_bounded(
     def told_after(function: Callable[[int], int]) -> dict[str, protocol.ComputationStatus]:
         futures.append(client.submit(function, 1, pure=False))
         wait(futures)
-        return {row.id: row.status for row in observer.snapshot("beat").computations}
+        return {row.id: row.status for row in observer.snapshots.whole("beat").computations}
 
     (first,) = told_after(inc)
     told = told_after(double)

@@ -168,7 +168,7 @@ def test_idle_threads_are_paused_from_the_moment_on_that_they_are(
 
     since: float = client.run_on_scheduler(paused_since)
     known = monotonic() - since
-    seconds = observer_of(cluster).snapshot("beat").status.worker_seconds
+    seconds = observer_of(cluster).snapshots.whole("beat").status.worker_seconds
     assert seconds["paused"] >= 2 * THREADS * known
 
 
@@ -294,7 +294,7 @@ def test_of_many_workers_an_explanation_lets_others_have_their_turn(
     workers.come(1_000)
     observer: Any = observer_of(cluster)
     loop: Any = cluster.loop.asyncio_loop  # type: ignore[union-attr]
-    take, turns, told = observer.steps, 0, threading.Event()
+    take, turns, told = observer.snapshots.steps, 0, threading.Event()
     at_steps: list[int] = []
 
     def turn() -> None:
@@ -313,7 +313,7 @@ def test_of_many_workers_an_explanation_lets_others_have_their_turn(
                 return end.value
             yield
 
-    monkeypatch.setattr(observer, "steps", steps)
+    monkeypatch.setattr(observer.snapshots, "steps", steps)
     loop.call_soon_threadsafe(turn)
     try:
         status = daskscope.explain(client)["always"].sends["heartbeat"]["status"]

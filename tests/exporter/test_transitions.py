@@ -92,7 +92,7 @@ def test_so_is_what_is_left_once_the_loop_is_quiet(
     client.run_on_scheduler(taken_to_count)
 
     assert set(threads) == {"daskscope-count"}
-    (row,) = observer_of(cluster).snapshot("beat").computations
+    (row,) = observer_of(cluster).snapshots.whole("beat").computations
     assert row.states == {"memory": transitions.WORTHWHILE // 2}
 
 
@@ -152,18 +152,18 @@ def test_threads_have_a_task_from_the_moment_on_that_it_is_theirs_until_it_ends(
 ) -> None:
     register(interval="1h")
     observer = observer_of(cluster)
-    before = observer.snapshot("beat").workers
+    before = observer.snapshots.whole("beat").workers
     future = client.submit(hold, 1, "threads")
     began: float = client.run_on_scheduler(given)
     worked = monotonic() - began
-    during = observer.snapshot("beat").workers
+    during = observer.snapshots.whole("beat").workers
     Event("threads", client=client).set()
     future.result()
     ended = monotonic()
     while monotonic() < ended + 2 * (ended - began):
         client.run_on_scheduler(id, 1)
     rested = monotonic() - ended
-    after = observer.snapshot("beat").workers
+    after = observer.snapshots.whole("beat").workers
 
     assert during.unassigned - before.unassigned <= during.capacity - before.capacity - worked
     assert after.unassigned - during.unassigned >= after.threads * rested
@@ -177,7 +177,7 @@ def test_a_key_that_comes_back_is_another_task(
         client.submit(inc, 1, key="again", pure=False).result()
         client.run_on_scheduler(forgotten)
 
-    rows = observer_of(cluster).snapshot("beat").computations
+    rows = observer_of(cluster).snapshots.whole("beat").computations
     assert sum(row.tasks for row in rows) == 2
     assert sum(row.completed for row in rows) == 2
 
@@ -193,7 +193,7 @@ def test_nor_is_it_what_went_by_that_key_before_daskscope_came(
     after = client.submit(inc, 1, key="again", pure=False)
     after.result()
 
-    (row,) = observer_of(cluster).snapshot("beat").computations
+    (row,) = observer_of(cluster).snapshots.whole("beat").computations
     assert (row.status, row.tasks, row.completed, row.states) == ("finished", 1, 1, {"memory": 1})
 
 
@@ -211,7 +211,7 @@ def test_a_graph_does_not_wait_until_what_it_has_nothing_to_do_with_is_counted(
     assert len(noted._steps) > waiting > 0
     Event("others", client=client).set()
     wait(others)
-    rows = observer_of(cluster).snapshot("beat").computations
+    rows = observer_of(cluster).snapshots.whole("beat").computations
     assert sorted((row.status, row.completed) for row in rows) == [
         ("finished", 1),
         ("finished", 10),
@@ -247,7 +247,7 @@ def test_nor_does_one_of_a_loop_whose_last_task_is_still_at_work(
     wait(futures)
 
     assert not while_they_came
-    rows = observer.snapshot("beat")
+    rows = observer.snapshots.whole("beat")
     assert [(row.status, row.tasks, row.completed) for row in rows.computations] == [
         ("finished", 5, 5)
     ] * 2
@@ -271,7 +271,7 @@ def test_nor_does_one_of_a_loop_whose_last_task_has_just_ended(
     while_they_came = list(counted)
 
     assert not while_they_came
-    rows = observer.snapshot("beat").computations
+    rows = observer.snapshots.whole("beat").computations
     assert sorted((row.status, row.tasks, row.completed) for row in rows) == [
         ("running", 5, 5),
         ("running", 10, 10),
@@ -290,7 +290,7 @@ def test_one_of_a_loop_whose_last_task_was_let_go_is_another_computation(
         client.run_on_scheduler(forgotten)
         Event(f"let go {number}", client=client).set()
 
-    rows = observer_of(cluster).snapshot("beat").computations
+    rows = observer_of(cluster).snapshots.whole("beat").computations
     assert [(row.status, row.tasks) for row in rows] == [("cancelled", 1), ("cancelled", 1)]
 
 
@@ -307,7 +307,7 @@ def test_nor_does_any_once_all_tasks_from_before_daskscope_came_are_gone(
 
     del before
     client.run_on_scheduler(forgotten)
-    observer.snapshot("beat")
+    observer.snapshots.whole("beat")
     counted.clear()
     wait(client.map(inc, range(3), pure=False))
     assert not counted
@@ -322,7 +322,7 @@ def test_what_ended_before_a_restart_has_ended(
     wait(futures)
     client.restart()
 
-    (row,) = observer_of(cluster).snapshot("beat").computations
+    (row,) = observer_of(cluster).snapshots.whole("beat").computations
     assert (row.status, row.completed, row.cancelled) == ("finished", 5, 0)
 
 
@@ -336,7 +336,7 @@ def test_collections_that_dask_has_forgotten_leave_nothing(
         numbers = dask.bag.from_sequence(range(size), npartitions=size)
         assert len(client.compute(numbers.map(inc)).result()) == size
         client.run_on_scheduler(forgotten)
-        assert observer.snapshot("beat").task_groups
+        assert observer.snapshots.whole("beat").task_groups
         sizes.append(held(observer._computations))
 
     # An activity is there from its first moment on, which may be in any of them; there are few.

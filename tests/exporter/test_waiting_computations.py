@@ -104,7 +104,7 @@ def test_as_many_go_as_have_the_groups_that_are_too_many(
     monkeypatch.setattr(unsent, "MAX_WAITING", 6)
     for number in range(5):
         _run(client, number)
-    assert scheduler.plugins[NAME].session.observer.rows_wait()
+    assert scheduler.plugins[NAME].session.observer.snapshots.rows_wait()
     assert scheduler.plugins[NAME].session.observer._computations.waiting() == 3
     assert scheduler.plugins[NAME].drops["computation"] == 2
 

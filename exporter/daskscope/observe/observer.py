@@ -1,21 +1,16 @@
-"""Connects all counters to the plugin's hooks, and takes snapshots of them.
-
-Over 400 lines: it connects all counters, and their order within a hook matters.
-"""
+"""Connects all counters to the plugin's hooks, and takes snapshots of them."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dask.typing import Key
 from distributed.core import error_message
-from distributed.metrics import time
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import protocol
@@ -30,7 +25,7 @@ from daskscope.observe.messages.events import Events
 from daskscope.observe.messages.logs import Logs
 from daskscope.observe.messages.stream import Messages
 from daskscope.observe.naming import Naming
-from daskscope.observe.snapshot import Observed, Snapshot
+from daskscope.observe.snapshot_maker import Counters, SnapshotMaker
 from daskscope.observe.tasks.code import CodeOfGraphs
 from daskscope.observe.tasks.computations import BLAME, MANY, Computations
 from daskscope.observe.tasks.dispatch import hand_on_contexts
@@ -46,13 +41,8 @@ from daskscope.observe.workers.profile import Profiles, Window
 from daskscope.observe.workers.workers import Workers
 from daskscope.task_context import without_carried
 
-#: Rows that go along with the totals, in rows of groups. What is left goes by itself, some at a
-#: time, so that the event loop breathes.
-FEW_ROWS, SOME_ROWS = 50, 100
 #: What goes for the function where there is no task: what it is that failed.
 NO_TASK = "(graph)"
-#: Rows of failures that make as much work as one of a group.
-FAILURES_PER_ROW = 2
 
 
 _Self = TypeVar("_Self", bound="Observer")
@@ -96,10 +86,6 @@ class Observer:
         self._settings = settings
         self._users = Users(registrant.user if registrant.client is None else None, drops)
         self.refusals = OptOuts(drops)
-        self._hook_seconds = 0.0
-        # The last snapshot without its rows.
-        self._start: Observed | None = None
-        self._computing_seconds = 0.0
         self._drops = drops
         self._naming = Naming(self._drops)
         self._prefixes = Prefixes(self._naming)
@@ -191,6 +177,26 @@ class Observer:
             if settings.profile_transmit
             else None
         )
+        self.snapshots = SnapshotMaker(
+            scheduler,
+            Counters(
+                self._computations,
+                self._prefixes,
+                self._workers,
+                self._worker_metrics,
+                self._activities,
+                self._cluster,
+                self._failures,
+                self._events,
+                self._losses,
+                self._code,
+                self.logs,
+                self.profiles,
+            ),
+            drops,
+            begin=self._begin_snapshot,
+            count_first=self.transitions.count,
+        )
         # Whether there may be tasks that are counted under no computation.
         self._had_tasks = bool(scheduler.tasks)
         self._stopped = False
@@ -204,7 +210,7 @@ class Observer:
         """Take what was put into the scheduler and its event loop out of it. What is reported from
         now on is the last.
         """
-        self._stopped = True
+        self._stopped = self.snapshots.is_last = True
         self._stop_handing_on()
         self._graphs.stop()
         self._failed_runs.stop()
@@ -367,127 +373,21 @@ class Observer:
         """The scheduler has dropped all its tasks."""
         self._computations.cancel_all()
 
-    def rows_wait(self) -> bool:
-        """Return whether the last snapshot did not hold all there is to send."""
-        return bool(
-            self._computations.waiting() or self._failures.waiting() or self._losses.many_wait()
-        )
-
     @_up_to_date
     def _add(self, worker: WorkerState) -> None:
         for added in (self._workers.added, self._losses.added, self._cluster.worker_added):
             guarded(self._drops, None, added, worker)
 
-    # --- snapshots --------------------------------------------------------------------------------
-
-    def steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
-        """Take a snapshot in steps, and return it: of many workers each step takes a while.
-
-        One snapshot is taken at a time. Rows are handed out once. Not all of them may be among it:
-        see :meth:`rows_wait` and :meth:`rest`.
-        """
-        steps = self._steps(phase)
-        while True:
-            began = time()
-            try:
-                self._take_step(steps)
-            except StopIteration as end:
-                observed: Observed = end.value
-                return observed
-            finally:
-                self._hook_seconds += time() - began
-            yield
-
-    @_up_to_date
-    def _take_step(self, steps: Generator[None, None, Observed]) -> None:
-        next(steps)
-
-    def snapshot(self, phase: protocol.Phase) -> Observed:
-        """Take a snapshot at once."""
-        steps = self.steps(phase)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                observed: Observed = end.value
-                return observed
-
-    def rest(self, phase: protocol.Phase) -> Observed:
-        """Return more rows, with the totals of the last snapshot."""
-        if self._start is None:
-            return self.snapshot(phase)
-        began = time()
-        observed = self._rest(replace(self._start, phase=phase))
-        self._hook_seconds += time() - began
-        return observed
-
-    @_up_to_date
-    def _rest(self, start: Observed) -> Observed:
-        return self._with_rows(replace(start, drops=dict(self._drops)), SOME_ROWS, any_row=True)
-
-    def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
+    def _begin_snapshot(self, phase: protocol.Phase) -> None:
         if phase == "stop":
             self._computations.cancel_all()
         self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
-        compute_seconds = self._prefixes.compute_seconds()
-        # Before the tasks that run: one that ends between the steps is missing for a while, which
-        # is better than to count it twice.
-        measured = self._worker_metrics.read(self._workers.took_elsewhere())
-        yield
-        # In any order: by their addresses, as Dask keeps them, it takes several times as long.
-        dasks = tuple(dict.values(self._scheduler.workers))
-        workers = yield from self._workers.totals(dasks, compute_seconds)
-        now = time()
-        yield
-        times = self._activities.times(workers, measured)
-        prefixes = self._prefixes.rows()
-        yield
-        state: Observed = Snapshot(
-            phase=phase,
-            cluster=self._cluster.row(),
-            status=self._cluster.status(
-                workers, times.by_state, now, now if phase == "stop" else None
-            ),
-            workers=workers,
-            prefixes=prefixes,
-            times=times.rows,
-            measured=measured,
-            computations_running=self._computations.running(),
-            exceptions=self._failures.by_type(),
-            events_by_topic=self._events.by_topic(),
-            losses_by_reason=self._losses.by_reason(),
-            drops=dict(self._drops),
-            hook_seconds=self._hook_seconds,
-        )
-        self._start = state
-        self._computing_seconds = workers.computing
-        yield
-        return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=times.changed)
-
-    def _with_rows(self, state: Observed, most: int, *, any_row: bool) -> Observed:
-        computations, task_groups, traced = self._computations.changed(most, any_row=any_row)
-        left = most - len(task_groups)
-        return replace(
-            state,
-            computations=tuple(computations),
-            task_groups=tuple(task_groups),
-            traced=traced,
-            failures=tuple(self._failures.changed(max(left, 1) * FAILURES_PER_ROW)),
-            worker_losses=guarded(self._drops, (), self._losses.take, last=self._stopped),
-            events=guarded(self._drops, (), self._events.take),
-            code=guarded(self._drops, (), self._code.take),
-            logs=guarded(self._drops, (), self.logs.take),
-            profiles=() if self.profiles is None else guarded(self._drops, (), self.profiles.take),
-        )
 
     def profile_window(self, *, leaving: Collection[str] | None = None) -> Window | None:
         """Return what of the workers' profile is to be read now, right after a snapshot; or None.
 
         Of workers that are ``leaving``, by their addresses, there is something at any time.
         """
-        if self.profiles is None or self.refusals.by_any("profile_transmit"):
+        if self.refusals.by_any("profile_transmit"):
             return None
-        began = time()
-        window = self.profiles.window(self._computing_seconds, leaving=leaving)
-        self._hook_seconds += time() - began
-        return window
+        return self.snapshots.profile_window(leaving=leaving)

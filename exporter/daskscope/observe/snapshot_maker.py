@@ -1,0 +1,192 @@
+"""Takes snapshots of all counters, in steps and in parts, so as not to block the event loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, replace
+
+from distributed.metrics import time
+from distributed.scheduler import Scheduler
+
+from daskscope import protocol
+from daskscope.containment import guarded
+from daskscope.observe.cluster.cluster import Cluster
+from daskscope.observe.errors.failures import Failures
+from daskscope.observe.messages.events import Events
+from daskscope.observe.messages.logs import Logs
+from daskscope.observe.snapshot import Observed, Snapshot
+from daskscope.observe.tasks.code import CodeOfGraphs
+from daskscope.observe.tasks.computations import Computations
+from daskscope.observe.tasks.prefixes import Prefixes
+from daskscope.observe.workers.activities import Activities
+from daskscope.observe.workers.losses import Losses
+from daskscope.observe.workers.metrics import WorkerMetrics
+from daskscope.observe.workers.profile import Profiles, Window
+from daskscope.observe.workers.workers import Workers
+
+#: Rows that go along with the totals, in rows of groups. The rest follows in parts of some rows, so
+#: that the event loop handles other work between them.
+FEW_ROWS, SOME_ROWS = 50, 100
+#: Rows of failures that make as much work as one of a group.
+FAILURES_PER_ROW = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Everything that a snapshot is made of. ``profiles`` is None where the profile is refused."""
+
+    computations: Computations
+    prefixes: Prefixes
+    workers: Workers
+    worker_metrics: WorkerMetrics
+    activities: Activities
+    cluster: Cluster
+    failures: Failures
+    events: Events
+    losses: Losses
+    code: CodeOfGraphs
+    logs: Logs
+    profiles: Profiles | None
+
+
+class SnapshotMaker:
+    """Takes snapshots of ``counters``. Not thread-safe.
+
+    ``begin`` is called before a snapshot; ``count_first`` before each of its steps, and counts all
+    transitions until then.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        counters: Counters,
+        drops: Counter[str],
+        *,
+        begin: Callable[[protocol.Phase], None],
+        count_first: Callable[[], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._counters = counters
+        self._drops = drops
+        self._begin = begin
+        self._count_first = count_first
+        self._hook_seconds = 0.0
+        # The last snapshot without its rows.
+        self._start: Observed | None = None
+        self._computing_seconds = 0.0
+        #: Whether nothing is observed any more, so that the next snapshot is the last.
+        self.is_last = False
+
+    def rows_wait(self) -> bool:
+        """Return whether the last snapshot did not hold all there is to send."""
+        counters = self._counters
+        return bool(
+            counters.computations.waiting()
+            or counters.failures.waiting()
+            or counters.losses.many_wait()
+        )
+
+    def steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
+        """Take a snapshot in steps, and return it: of many workers each step takes a while.
+
+        One snapshot is taken at a time. Rows are handed out once. Not all of them may be among it:
+        see :meth:`rows_wait` and :meth:`rest`.
+        """
+        steps = self._steps(phase)
+        while True:
+            began = time()
+            try:
+                self._count_first()
+                next(steps)
+            except StopIteration as end:
+                observed: Observed = end.value
+                return observed
+            finally:
+                self._hook_seconds += time() - began
+            yield
+
+    def whole(self, phase: protocol.Phase) -> Observed:
+        """Take a snapshot at once."""
+        steps = self.steps(phase)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                observed: Observed = end.value
+                return observed
+
+    def rest(self, phase: protocol.Phase) -> Observed:
+        """Return more rows, with the totals of the last snapshot."""
+        if self._start is None:
+            return self.whole(phase)
+        began = time()
+        self._count_first()
+        start = replace(self._start, phase=phase, drops=dict(self._drops))
+        observed = self._with_rows(start, SOME_ROWS, any_row=True)
+        self._hook_seconds += time() - began
+        return observed
+
+    def profile_window(self, *, leaving: Collection[str] | None = None) -> Window | None:
+        """Return the part of the workers' profile to read now; see :meth:`.Profiles.window`."""
+        if self._counters.profiles is None:
+            return None
+        began = time()
+        window = self._counters.profiles.window(self._computing_seconds, leaving=leaving)
+        self._hook_seconds += time() - began
+        return window
+
+    def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
+        self._begin(phase)
+        counters = self._counters
+        compute_seconds = counters.prefixes.compute_seconds()
+        # Before the tasks that run: one that ends between the steps is missing for a while, which
+        # is better than to count it twice.
+        measured = counters.worker_metrics.read(counters.workers.took_elsewhere())
+        yield
+        # In any order: by their addresses, as Dask keeps them, it takes several times as long.
+        dasks = tuple(dict.values(self._scheduler.workers))
+        workers = yield from counters.workers.totals(dasks, compute_seconds)
+        now = time()
+        yield
+        times = counters.activities.times(workers, measured)
+        prefixes = counters.prefixes.rows()
+        yield
+        state: Observed = Snapshot(
+            phase=phase,
+            cluster=counters.cluster.row(),
+            status=counters.cluster.status(
+                workers, times.by_state, now, now if phase == "stop" else None
+            ),
+            workers=workers,
+            prefixes=prefixes,
+            times=times.rows,
+            measured=measured,
+            computations_running=counters.computations.running(),
+            exceptions=counters.failures.by_type(),
+            events_by_topic=counters.events.by_topic(),
+            losses_by_reason=counters.losses.by_reason(),
+            drops=dict(self._drops),
+            hook_seconds=self._hook_seconds,
+        )
+        self._start = state
+        self._computing_seconds = workers.computing
+        yield
+        return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=times.changed)
+
+    def _with_rows(self, state: Observed, most: int, *, any_row: bool) -> Observed:
+        counters, profiles = self._counters, self._counters.profiles
+        computations, task_groups, traced = counters.computations.changed(most, any_row=any_row)
+        left = most - len(task_groups)
+        return replace(
+            state,
+            computations=tuple(computations),
+            task_groups=tuple(task_groups),
+            traced=traced,
+            failures=tuple(counters.failures.changed(max(left, 1) * FAILURES_PER_ROW)),
+            worker_losses=guarded(self._drops, (), counters.losses.take, last=self.is_last),
+            events=guarded(self._drops, (), counters.events.take),
+            code=guarded(self._drops, (), counters.code.take),
+            logs=guarded(self._drops, (), counters.logs.take),
+            profiles=() if profiles is None else guarded(self._drops, (), profiles.take),
+        )
