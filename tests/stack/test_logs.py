@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import requests
 
+from daskscope import names
 from daskscope_service.telemetry.influx_logs import InfluxLogs
 from daskscope_service.telemetry.influx_rows import InfluxDatabase, Own
 from daskscope_service.telemetry.influxql import InfluxQL
@@ -95,6 +97,33 @@ def test_the_page_of_log_records_is_the_same(run: Run, reader: ServiceProcess) -
 
     assert any("is odd" in line for line in shown(reader))
     assert shown(reader) == shown(run.service)
+
+
+class OneRow:
+    """An InfluxDB with one record."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.row = row
+
+    def rows(self, database: str, statement: str) -> list[dict[str, Any]]:
+        return [self.row]
+
+
+@pytest.mark.parametrize("form", ["attributes", "tags"])
+def test_a_records_trace_is_read_as_this_collector_writes_it_and_as_older_ones_did(
+    form: str,
+) -> None:
+    ids = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7"}
+    row = {"time": 1, names.SERVICE_NAMESPACE: "team", "body": "x", "attributes": '{"a": 1}'}
+    if form == "attributes":
+        row["attributes"] = json.dumps({"a": 1, **ids})
+    else:
+        row |= ids
+    influxdb: Any = OneRow(row)
+    logs = InfluxLogs(InfluxDatabase(influxdb, DATABASE, lambda *_: frozenset()))
+    ((record,), _) = logs.newest("team", None, None, None, None, 1)
+    assert {"trace_id": record.trace_id, "span_id": record.span_id} == ids
+    assert record.attributes == {"a": 1}
 
 
 @pytest.fixture

@@ -59,6 +59,7 @@ ABSENT = {
     names.WORKER_LOSS_NANNY_MEMORY: "only of a worker that its nanny ended",
     names.WORKER_NAME: "only of a worker that had one",
     names.WORKER_LOSS_LOG: "only of a worker that was heard",
+    names.WORKER_LOSS_DEPLOYMENT: "only of a worker in a batch job or a pod",
     names.COMPUTATION_ID: "only where it is known",
     names.TASK_PREFIX: "only where it is known",
 }
@@ -116,7 +117,7 @@ def test_a_computation_is_one_trace_with_its_log_records(run: Run) -> None:
         assert (parent and parent["span.name"]) == expected.get(span["span.name"])
         assert parent is None or parent["trace_id"] == span["trace_id"]
     finished = run.database.rows(
-        f"""SELECT "body", "trace_id", "span_id" FROM "logs" WHERE
+        f"""SELECT "body", "attributes" FROM "logs" WHERE
         "dask.cluster.id" = '{run.cluster}'
         AND "event.name" = '{names.LOG_COMPUTATION_FINISHED.name}'"""
     )
@@ -125,7 +126,15 @@ def test_a_computation_is_one_trace_with_its_log_records(run: Run) -> None:
         for span in spans
         if span["span.name"] == names.SPAN_COMPUTATION.name
     }
-    assert {(row["trace_id"], row["span_id"]) for row in finished} == computations
+    told = [json.loads(row["attributes"]) for row in finished]
+    assert {(attributes["trace_id"], attributes["span_id"]) for attributes in told} == computations
+
+
+def test_no_tag_of_log_records_has_a_value_of_each_computation(run: Run) -> None:
+    rows = run.database.rows('SHOW TAG KEYS FROM "logs"')
+    tags = {row["tagKey"] for row in rows}
+    assert {names.CLUSTER_ID, names.EVENT_NAME} <= tags
+    assert not tags & {"trace_id", "span_id", names.COMPUTATION_ID}
 
 
 def test_what_dashboards_ask_by_are_the_tags(run: Run) -> None:

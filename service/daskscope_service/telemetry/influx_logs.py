@@ -133,6 +133,8 @@ class InfluxLogs:
 
 def _record(row: Mapping[str, Any]) -> Record:
     attributes = attributes_of(row, _BESIDE)
+    # An older configuration of the collector made tags of them.
+    trace_id, span_id = (attributes.pop(id, None) or row.get(id) for id in ("trace_id", "span_id"))
     return Record(
         id=_id(row),
         cluster=row.get(names.CLUSTER_ID, ""),
@@ -142,8 +144,8 @@ def _record(row: Mapping[str, Any]) -> Record:
         # The collector's exporter writes the end of a line as a backslash and an n.
         body=row.get("body", "").replace("\\n", "\n"),
         attributes=attributes,
-        trace_id=row.get("trace_id"),
-        span_id=row.get("span_id"),
+        trace_id=trace_id,
+        span_id=span_id,
     )
 
 
