@@ -31,7 +31,7 @@ from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.ingest.beat_schema import ROWS
 from daskscope_service.insight.findings.rules import MOST_SHOWN, RULES
 from daskscope_service.insight.findings.thresholds import TABLE
-from daskscope_service.settings import Settings, option
+from daskscope_service.settings import Settings, option, variable
 from daskscope_service.web.parameters import LIST
 
 HERE = Path(__file__).parent
@@ -269,7 +269,7 @@ def configuration() -> str:
     service = [
         (
             _codes([option(setting)] if option(setting) else []),
-            f"`{setting.metadata['variable']}`",
+            f"`{variable(setting.name)}`",
             _default(setting),
             setting.metadata["help"],
         )

@@ -21,7 +21,7 @@ from sqlalchemy import Engine
 from daskscope_service.accounts import tokens
 from daskscope_service.accounts.tokens import USUAL, Scope
 from daskscope_service.db.engine import open_database
-from daskscope_service.settings import Settings, option
+from daskscope_service.settings import Settings, option, variable
 from tests import sqlite_template
 from tests.forked import ForkedProcess
 from tests.patience import PATIENCE, wait_until
@@ -151,7 +151,7 @@ class ServiceProcess:
             setting = _SETTINGS[name]
             if not option(setting):  # a secret
                 text = ",".join(value) if isinstance(value, tuple) else str(value)
-                environment[setting.metadata["variable"]] = text
+                environment[variable(setting.name)] = text
                 continue
             for one in value if isinstance(value, tuple) else (value,):
                 arguments += [option(setting), str(one)]

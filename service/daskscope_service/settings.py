@@ -1,6 +1,7 @@
 """The service's settings: one table, read from ``DASKSCOPE_*`` environment variables.
 
-Each field of :class:`Settings` is one setting, with its variable, default and help in its metadata.
+Each field of :class:`Settings` is one setting, with its default and help. Its
+variable is ``DASKSCOPE_`` and its name in capitals.
 The command line offers the same table as options.
 """
 
@@ -21,8 +22,8 @@ from daskscope.errors import ConfigurationError
 KEY_BYTES = 32
 
 
-def _setting(default: Any, variable: str, help: str) -> Any:
-    return field(default=default, metadata={"variable": variable, "help": help})
+def _setting(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
 
 
 def _default_data_dir() -> Path:
@@ -43,37 +44,31 @@ class Settings:
     data_dir: Path = field(
         default_factory=_default_data_dir,
         metadata={
-            "variable": "DASKSCOPE_DATA_DIR",
             "help": "Folder of the database. Created if it is missing.",
         },
     )
     database_url: str = _setting(
         "",
-        "DASKSCOPE_DATABASE_URL",
         "SQLAlchemy address of the database. Default: SQLite in the data folder.",
     )
     influxdb_url: str = _setting(
         "",
-        "DASKSCOPE_INFLUXDB_URL",
         "Address of the InfluxDB, 1 or 2, to which a collector writes telemetry: the service "
         "reads time series, spans and log records from it. Default: the service reads what "
         "it received itself.",
     )
     influxdb_database: str = _setting(
         "daskscope",
-        "DASKSCOPE_INFLUXDB_DATABASE",
         "Its database (InfluxDB 2: bucket) of metrics and log records.",
     )
     influxdb_spans_database: str = _setting(
         "daskscope_spans",
-        "DASKSCOPE_INFLUXDB_SPANS_DATABASE",
         "Its database (InfluxDB 2: bucket) of spans.",
     )
     influxdb_token: str = field(
         default="",
         repr=False,
         metadata={
-            "variable": "DASKSCOPE_INFLUXDB_TOKEN",
             "option": "",  # an option's value can be read by everyone on the machine
             "help": "Its token, which must be able to read both; for InfluxDB 1, USER:PASSWORD. "
             "Default: none, for an InfluxDB without authentication.",
@@ -82,24 +77,21 @@ class Settings:
     migrate: str = field(
         default="apply",
         metadata={
-            "variable": "DASKSCOPE_MIGRATE",
             "choices": ("apply", "refuse"),
             "help": "What the service does at its start with a database of an older daskscope: "
             "apply the missing revisions, or refuse to start and print the command that "
             "applies them.",
         },
     )
-    host: str = _setting("127.0.0.1", "DASKSCOPE_HOST", "Address to listen on.")
-    port: int = _setting(8690, "DASKSCOPE_PORT", "Port to listen on.")
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(8690, "Port to listen on.")
     public_url: str = _setting(
         "",
-        "DASKSCOPE_PUBLIC_URL",
         "Address under which users reach the service, without a path. Default: http(s)://HOST:PORT.",
     )
     tls_cert: Path | None = field(
         default=None,
         metadata={
-            "variable": "DASKSCOPE_TLS_CERT",
             "help": "PEM file of the certificate, followed by any intermediate certificates. If "
             "it is set, the service serves HTTPS. It is read again when it changes.",
         },
@@ -107,14 +99,12 @@ class Settings:
     tls_key: Path | None = field(
         default=None,
         metadata={
-            "variable": "DASKSCOPE_TLS_KEY",
             "help": "PEM file of the certificate's private key, without a password.",
         },
     )
     trusted_proxies: tuple[str, ...] = field(
         default=(),
         metadata={
-            "variable": "DASKSCOPE_TRUSTED_PROXIES",
             "option": "--trusted-proxy",
             "help": "Address or network of a proxy that does TLS, such as 10.0.0.0/8. It may "
             "connect without TLS, and the service trusts its X-Forwarded-For, -Proto and "
@@ -125,7 +115,6 @@ class Settings:
     notify_networks: tuple[str, ...] = field(
         default=(),
         metadata={
-            "variable": "DASKSCOPE_NOTIFY_NETWORKS",
             "option": "--notify-network",
             "help": "Address or network that notifications may go to although it is not public, "
             "such as 10.1.2.3 or 10.1.0.0/16. For several, repeat the option, or "
@@ -137,7 +126,6 @@ class Settings:
         default="",
         repr=False,
         metadata={
-            "variable": "DASKSCOPE_METRICS_TOKEN",
             "option": "",  # an option's value can be read by everyone on the machine
             "help": "Secret that Prometheus sends to read /metrics; at least 16 characters. "
             "Default: nobody may read it.",
@@ -147,7 +135,6 @@ class Settings:
         default=(),
         repr=False,
         metadata={
-            "variable": "DASKSCOPE_CODE_KEYS",
             "option": "",
             "help": "Keys that encrypt users' code in the database, newest first, separated by "
             "commas: 64 hex digits each, as 'openssl rand -hex 32' makes. Default: the "
@@ -157,18 +144,14 @@ class Settings:
     )
     oidc_issuer: str = _setting(
         "",
-        "DASKSCOPE_OIDC_ISSUER",
         "Address of an OpenID Connect provider through which people may sign in, exactly as "
         "the provider reports it. Default: none.",
     )
-    oidc_client_id: str = _setting(
-        "", "DASKSCOPE_OIDC_CLIENT_ID", "The client id that the provider assigned to this service."
-    )
+    oidc_client_id: str = _setting("", "The client id that the provider assigned to this service.")
     oidc_client_secret: str = field(
         default="",
         repr=False,
         metadata={
-            "variable": "DASKSCOPE_OIDC_CLIENT_SECRET",
             "option": "",
             "help": "The secret that the provider assigned to this service.",
         },
@@ -176,42 +159,32 @@ class Settings:
     oidc_client_secret_file: Path | None = field(
         default=None,
         metadata={
-            "variable": "DASKSCOPE_OIDC_CLIENT_SECRET_FILE",
             "help": "File that holds the provider's secret, instead of the variable.",
         },
     )
-    oidc_name: str = _setting(
-        "single sign-on", "DASKSCOPE_OIDC_NAME", "The provider's name on the sign-in button."
-    )
+    oidc_name: str = _setting("single sign-on", "The provider's name on the sign-in button.")
     oidc_domains: tuple[str, ...] = field(
         default=(),
         metadata={
-            "variable": "DASKSCOPE_OIDC_DOMAINS",
             "option": "--oidc-domain",
             "help": "Domain whose e-mail addresses the provider may sign in. For several, repeat "
             "the option, or separate them by commas in the variable. Default: all.",
         },
     )
-    oidc_workspace: str = _setting(
-        "default", "DASKSCOPE_OIDC_WORKSPACE", "The workspace in which the provider assigns roles."
-    )
+    oidc_workspace: str = _setting("default", "The workspace in which the provider assigns roles.")
     oidc_role: str = field(
         default="none",
         metadata={
-            "variable": "DASKSCOPE_OIDC_ROLE",
             "choices": ("none", "viewer", "member", "owner"),
             "help": "The role in that workspace of someone who signs in through the provider for "
             "the first time. none: only people who have an account or an invitation may "
             "sign in.",
         },
     )
-    oidc_claim: str = _setting(
-        "groups", "DASKSCOPE_OIDC_CLAIM", "The provider's claim that decides on roles."
-    )
+    oidc_claim: str = _setting("groups", "The provider's claim that decides on roles.")
     oidc_roles: tuple[str, ...] = field(
         default=(),
         metadata={
-            "variable": "DASKSCOPE_OIDC_ROLES",
             "option": "--oidc-role-of",
             "help": "VALUE=ROLE: users with VALUE in that claim get ROLE, again at each sign-in; "
             "users with none of the values lose their role in the workspace. For "
@@ -222,7 +195,6 @@ class Settings:
     log_format: str = field(
         default="text",
         metadata={
-            "variable": "DASKSCOPE_LOG_FORMAT",
             "choices": ("text", "json"),
             "help": "Format of log lines on standard error: text, or json (one object per line).",
         },
@@ -230,7 +202,6 @@ class Settings:
     log_level: str = field(
         default="info",
         metadata={
-            "variable": "DASKSCOPE_LOG_LEVEL",
             "choices": ("info", "warning", "error"),
             "help": "The lowest level that is logged: info (includes each request), warning or "
             "error.",
@@ -238,56 +209,45 @@ class Settings:
     )
     max_body_bytes: int = _setting(
         16 * 1024 * 1024,
-        "DASKSCOPE_MAX_BODY_BYTES",
         "The largest OTLP request that is accepted, after decompression.",
     )
     quota_clusters: int = _setting(
         1_000_000,
-        "DASKSCOPE_QUOTA_CLUSTERS",
         "Clusters that a workspace may store; heartbeats of further clusters are refused for "
         "now (429). 0: any number.",
     )
     quota_series: int = _setting(
         10_000_000,
-        "DASKSCOPE_QUOTA_SERIES",
         "Time series that a workspace may store; points of further series are left out, and "
         "the answer reports them as OTLP's partial success. 0: any number.",
     )
     quota_bytes: int = _setting(
         1024**4,
-        "DASKSCOPE_QUOTA_BYTES",
         "About how many bytes of the database a workspace may use; beyond it, data for the "
         "workspace is refused for now (429). 0: any number.",
     )
     silent_after: float = _setting(
         60.0,
-        "DASKSCOPE_SILENT_AFTER",
         "Seconds of silence after which a cluster counts as lost (at least three heartbeats).",
     )
     session_idle: float = _setting(
         7 * 86400.0,
-        "DASKSCOPE_SESSION_IDLE",
         "Seconds without a request after which a session ends (a page that updates itself "
         "makes requests). Every session ends after 30 days.",
     )
     connection_idle: float = _setting(
         60.0,
-        "DASKSCOPE_CONNECTION_IDLE",
         "Seconds after which a connection that carries no request is closed.",
     )
     retention_interval: float = _setting(
         3600.0,
-        "DASKSCOPE_RETENTION_INTERVAL",
         "Seconds between two rounds of removing data that is older than 'daskscope "
         "retention' allows; the first round starts some minutes after the service. 0: none; "
         "run 'daskscope retention run' instead.",
     )
-    threads: int = _setting(
-        16, "DASKSCOPE_THREADS", "Requests that are processed at the same time."
-    )
+    threads: int = _setting(16, "Requests that are processed at the same time.")
     queue_size: int = _setting(
         12,
-        "DASKSCOPE_QUEUE_SIZE",
         "Requests that may wait to be written; further ones are refused for now. A number "
         "below --threads leaves threads free for reading while the disk is slow.",
     )
@@ -461,8 +421,7 @@ def option(setting: dataclasses.Field[Any]) -> str:
 
 def variable(name: str) -> str:
     """Return the environment variable of the setting of this name."""
-    setting = next(f for f in dataclasses.fields(Settings) if f.name == name)
-    return str(setting.metadata["variable"])
+    return f"DASKSCOPE_{name.upper()}"
 
 
 def _parse(name: str, kind: str, text: str) -> Any:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from daskscope_service.server.process import check
-from daskscope_service.settings import Settings
+from daskscope_service.settings import Settings, variable
 from tests.stack import build
 from tests.stack.collector import CONFIGURATIONS
 
@@ -107,7 +107,7 @@ def test_every_variable_is_one_that_is_read() -> None:
         for name in re.findall(r"\$\{env:(\w+)", (CONFIGURATIONS / file).read_text("utf-8"))
     }
     assert set(SERVICES["collector"]["environment"]) <= read
-    settings = {setting.metadata["variable"] for setting in dataclasses.fields(Settings)}
+    settings = {variable(setting.name) for setting in dataclasses.fields(Settings)}
     assert set(SERVICES["service"]["environment"]) <= settings
     sources = ROOT / "grafana/provisioning/datasources/daskscope.yaml"
     asked = set(re.findall(r"\$\{(\w+)\}", sources.read_text(encoding="utf-8")))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from daskscope_service.settings import Settings, option
+from daskscope_service.settings import Settings, option, variable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -40,7 +40,7 @@ def settings_options(*names: str) -> Callable[[F], F]:
                 setting.name,
                 type=click.Choice(choices) if choices else _KINDS[str(setting.type)],
                 multiple=str(setting.type).startswith("tuple"),
-                help=f"{setting.metadata['help']} [{setting.metadata['variable']}]",
+                help=f"{setting.metadata['help']} [{variable(setting.name)}]",
             )(command)
         return command
 
