@@ -46,3 +46,9 @@ def test_of_long_code_no_more_is_read_than_what_is_around() -> None:
     lines = [f"value_{n} = {n}" for n in range(10_000)]
     lines[5_000:5_001] = ["done = client.submit(", "    work,", ")"]
     assert statement_at(lines, 5_000) == "done = client.submit(work,)"
+
+
+def test_code_that_takes_long_to_read_is_its_line_alone() -> None:
+    lines = ["f'" + "{" * 20_000, "client.submit(", ")"]
+    assert statement_at(lines, 1) == "client.submit("
+    assert statement_at(["x", "(" * 50_000], 1) == "(" * 50_000

@@ -6,10 +6,9 @@ import io
 import re
 import tokenize
 
-#: Characters of code beyond which a statement is looked for among the lines around alone.
-_MOST_TEXT = 4_000
-#: Lines that these are, on each side.
-_AROUND = 30
+#: Characters of code beyond which a statement is looked for among fewer lines, and lines around it
+#: that these are, on each side. Python's tokenizer takes a second for some lines of 20,000.
+_MOST_TEXT, _AROUND = 2_000, (20, 6)
 
 _OPENS, _CLOSES = "([{", ")]}"
 _NO_SPACE_AFTER = tuple(_OPENS)
@@ -25,13 +24,13 @@ def statement_at(lines: list[str], place: int) -> str:
     line = lines[place].strip()
     if _stands_alone(lines, place):
         return line
-    first, end = 0, len(lines)
-    if sum(map(len, lines)) > _MOST_TEXT:
-        first, end = max(place - _AROUND, 0), place + _AROUND
-    rows = _rows("\n".join(lines[first:end]), place - first + 1)
-    if rows is None:
-        return line
-    return _joined(lines[first + rows[0] - 1 : first + rows[1]])
+    for around in (len(lines), *_AROUND):
+        first = max(place - around, 0)
+        some = lines[first : place + around]
+        if sum(map(len, some)) <= _MOST_TEXT:
+            rows = _rows("\n".join(some), place - first + 1)
+            return line if rows is None else _joined(some[rows[0] - 1 : rows[1]])
+    return line
 
 
 def _stands_alone(lines: list[str], place: int) -> bool:

@@ -33,6 +33,8 @@ _CLUSTER_COLUMNS = (
     "may_end",
 )
 
+#: Characters of a title.
+_MOST_TITLE = 300
 #: Prefixes of tasks that a title names, those of most tasks, where no code is known.
 _NAMED = 3
 
@@ -118,6 +120,7 @@ def _with_cluster(scope: Scope) -> Select[Any]:
 
 def _completed(scope: Scope, items: list[Item]) -> list[Item]:
     sources = _sources(scope, [frame for item in items for frame in (item["frames"] or [])[-1:]])
+    calls: dict[tuple[str, int], str | None] = {}  # the same call is made over and over
     for item in items:
         its_cluster = {name: item.pop(f"cluster.{name}") for name in _CLUSTER_COLUMNS}
         seconds = computation_seconds(item, its_cluster)
@@ -128,7 +131,13 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["done"] = done_of(item)
         item["status"], item["sentence"] = verdict.status, verdict.sentence
         item["duration"] = seconds
-        item["call"] = _calling_line(item, sources)
+        item["call"] = None
+        if item["frames"]:
+            frame = item["frames"][-1]
+            place = frame["code"], frame["line"]
+            if place not in calls:
+                calls[place] = _statement(frame, sources)
+            item["call"] = calls[place]
     _add_titles(scope, items)
     return add_causes(scope, items)
 
@@ -137,7 +146,7 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
     """Give each of ``items`` its ``title``: by what a person knows it again, "" for by nothing."""
     untitled: dict[tuple[str, str], Item] = {}
     for item in items:
-        item["title"] = item["call"] or ""
+        item["title"] = _brief(item["call"] or "")
         if not item["title"] and item["frames"]:
             item["title"] = f"{file_name(item['frames'][-1]['file'])}:{item['frames'][-1]['line']}"
         elif not item["title"]:
@@ -159,6 +168,10 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
         untitled[which]["title"] = f"tasks of {', '.join(named[:_NAMED])}{more}"
 
 
+def _brief(text: str) -> str:
+    return text if len(text) <= _MOST_TITLE else f"{text[: _MOST_TITLE - 1]}…"
+
+
 def _add_code(scope: Scope, frames: list[Item]) -> None:
     sources = _sources(scope, frames)
     for frame in frames:
@@ -176,11 +189,8 @@ def _sources(scope: Scope, frames: list[Item]) -> dict[str, Item]:
     }
 
 
-def _calling_line(item: Item, sources: dict[str, Item]) -> str | None:
-    """Return the statement that set the computation going, or None if it was not sent."""
-    if not item["frames"]:
-        return None
-    frame = item["frames"][-1]
+def _statement(frame: Item, sources: dict[str, Item]) -> str | None:
+    """Return the statement that a frame was at, or None if its code was not sent."""
     source = sources.get(frame["code"])
     if source is None or source["text"] is None:
         return None
