@@ -128,8 +128,10 @@ complete unless you pass `limit`. The dicts are typed: `daskscope.api_types` has
 ```python
 import pandas as pd
 import daskscope
+from daskscope.api_types import Cluster
 
-clusters = pd.DataFrame(daskscope.list_clusters(since="7 days"))
+# The names of the columns count where there is no cluster yet: an empty list has none.
+clusters = pd.DataFrame(daskscope.list_clusters(), columns=list(Cluster.__annotations__))
 print(clusters.groupby("user")[["duration", "computations", "failures"]].sum())
 
 for computation in daskscope.list_computations(since="1 day", user="ada"):

@@ -80,6 +80,9 @@ def deployment_of(
         name: next((variables[key] for key in keys if variables.get(key)), None)
         for name, keys in known.items()
     }
+    if job := found["lsf.job.name"]:
+        # Where nobody named it, LSF has the whole command line, with its arguments.
+        found["lsf.job.name"] = job.split()[0] if job.split() else None
     if in_kubernetes and found["k8s.namespace.name"] is None:
         found["k8s.namespace.name"] = namespace
     numbers = dict(_CONDOR_ID.findall(condor_job or ""))

@@ -104,6 +104,8 @@ class Privacy:
             cast(Cleared, snapshot),  # true once its events and failures are replaced
             cluster=dataclasses.replace(
                 snapshot.cluster,
+                name=self._text("", self._short, snapshot.cluster.name),
+                deployment=guarded(self._drops, {}, self._named, snapshot.cluster.deployment),
                 tags=self._tags,
                 settings=guarded(self._drops, {}, self._in_force, snapshot.cluster),
             ),

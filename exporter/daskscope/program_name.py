@@ -47,7 +47,9 @@ def _script() -> str:
 
 
 def _job() -> str:
-    name = _first(_JOBS)
+    # LSF's is the whole command line, where nobody named the job: of that, what it runs.
+    words = _first(_JOBS).split()
+    name = _file_name(words[0]) if words else ""
     return "" if name in _NO_JOB else name
 
 

@@ -24,6 +24,7 @@ import daskscope
 from daskscope import names, protocol
 from daskscope.deployment import deployment_of
 from daskscope.observe.cluster import environment
+from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
 from tests.exporter.recorder import Recorder
@@ -48,6 +49,7 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "dask-scheduler-0"}
             {"pbs.job.id": "1.head", "pbs.queue.name": "q"},
         ),
         ({"LSB_JOBID": "8", "LSB_QUEUE": "short"}, {"lsf.job.id": "8", "lsf.queue.name": "short"}),
+        ({"LSB_JOBNAME": "fit.sh --key s3cr3t"}, {"lsf.job.name": "fit.sh"}),
         ({"JOB_ID": "9", "SGE_ROOT": "/opt/sge"}, {"sge.job.id": "9"}),
         (POD, {"k8s.pod.name": "dask-scheduler-0"}),
         (
@@ -130,9 +132,11 @@ def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
         ("", {"JPY_SESSION_NAME": "/home/ada/Sales.ipynb"}, "file", "Sales.ipynb"),
         ("", {"AIRFLOW_CTX_DAG_ID": "nightly-etl"}, "file", "nightly-etl"),
         ("", {"SLURM_JOB_NAME": "fit-42"}, "text", "fit-42"),
+        ("", {"LSB_JOBNAME": "/jobs/fit.sh --key s3cr3t"}, "text", "fit.sh"),
+        ("", {"AIRFLOW_CTX_DAG_ID": "password=hunter2x"}, "file", f"password={SCRUBBED}"),
         ("name='by-dask'", {}, "file", "by-dask"),
     ],
-    ids=["script", "module", "notebook", "flow", "batch job", "named"],
+    ids=["script", "module", "notebook", "flow", "batch job", "command line", "secret", "named"],
 )
 def test_a_cluster_that_nobody_named_has_the_name_of_its_program(
     recorder: Recorder, tmp_path: Path, given: str, variables: dict[str, str], how: str, name: str

@@ -106,6 +106,17 @@ def _told(recorder: Recorder, path: str, text: bytes) -> bool:
     return any(text in request.body for request in recorder.requests if request.path == path)
 
 
+def test_no_secret_leaves_in_the_name_of_a_cluster(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(name=f"etl password=hunter{2}x")
+    client.submit(echo, "x").result()
+    for path in ("/api/v1/heartbeats", "/v1/metrics", "/v1/logs", "/v1/traces"):
+        text = f"etl password={SCRUBBED}".encode()
+        recorder.wait_for(lambda path=path, text=text: _told(recorder, path, text), path)  # type: ignore[misc]
+    assert f"hunter{2}x".encode() not in recorder.bytes
+
+
 def test_only_allowed_events_leave_and_hold_what_json_can(
     client: Client, register: Register, recorder: Recorder
 ) -> None:

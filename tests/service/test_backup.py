@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -120,6 +121,21 @@ def test_a_database_that_is_there_is_kept_aside_and_not_while_it_is_in_use(
         assert connection.execute("SELECT id FROM cluster").fetchall() == [("later",)]
     local_service.start()
     assert clusters_of(local_service, token) == set()
+
+
+def test_what_root_restores_belongs_to_the_user_of_the_folder_and_the_answer_says_where_it_is(
+    local_service: ServiceProcess, tmp_path: Path
+) -> None:
+    backup, folder = tmp_path / "b.db", tmp_path / "of-the-service"
+    assert daskscope("database", "backup", backup, *local_service.database_options).returncode == 0
+    folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder, 65_534, 65_534)
+    done = daskscope("database", "restore", backup, "--data-dir", folder)
+    restored = folder / "daskscope.db"
+    assert f"The database {restored} now holds the backup {backup}." in done.stdout
+    assert restored.stat().st_uid == folder.stat().st_uid
+    assert restored.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_no_backup_is_refused_and_nothing_changed(

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from daskscope import names
-from daskscope.protocol import CodeFrame
+from daskscope.protocol import Code, CodeFrame, code_hash
 from tests.seed import Seeded, seed
 from tests.service.beats import (
     make_beat,
@@ -268,6 +268,23 @@ def test_where_no_code_is_known_its_place_or_its_tasks_are_the_title(
         "refused": "tasks of load",
         "empty": "",
     }
+
+
+def test_of_a_long_line_a_list_holds_its_beginning(shared_service: ServiceProcess) -> None:
+    workspace = f"titles-{uuid.uuid4().hex[:8]}"
+    token = shared_service.token(scopes=["ingest", "read"], workspace=workspace)
+    text = f"y = f({'x' * 19_000})"
+    code = Code(code_hash("run.py", 1, False, text), "run.py", text, 1)
+    computation = make_computation("long", frames=(CodeFrame("run.py", 1, code.hash),))
+    beat = make_beat(make_cluster(), computations=(computation,), code=(code,))
+    assert post(shared_service.url, token, beat).ok
+    (found,) = requests.get(
+        f"{shared_service.url}/api/v1/computations",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=30,
+    ).json()["items"]
+    assert (len(found["call"]), len(found["title"])) == (1_000, 300)
+    assert found["call"].endswith("x…")
 
 
 def test_a_running_computation_of_a_lost_cluster_is_lost(get: Get, seeded: Seeded) -> None:

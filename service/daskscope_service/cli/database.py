@@ -103,13 +103,16 @@ def restore(file: Path, replace: bool, **options: Any) -> None:
       daskscope database restore /backups/daskscope-2026-05-01.db --replace
       systemctl start daskscope
 
-    The backup lacks data that arrived after it was made. The next start upgrades a backup of an
-    older daskscope. PostgreSQL has pg_restore for this.
+    It goes into the data folder of --data-dir or DASKSCOPE_DATA_DIR, and belongs to the user whose
+    folder that is. The backup lacks data that arrived after it was made. The next start upgrades a
+    backup of an older daskscope. PostgreSQL has pg_restore for this.
     """
     with extra("service"):
         from daskscope_service.db.backup import restore as put_back
-    aside = put_back(Settings.from_environment(**options), file, replace=replace)
-    click.echo(f"The database now holds the backup {file}.")
+        from daskscope_service.db.engine import sqlite_file
+    settings = Settings.from_environment(**options)
+    aside = put_back(settings, file, replace=replace)
+    click.echo(f"The database {sqlite_file(settings)} now holds the backup {file}.")
     if aside is not None:
         click.echo(f"The previous database is {aside}; remove it once you do not need it.")
 

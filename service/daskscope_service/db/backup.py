@@ -89,6 +89,7 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
         shutil.copyfile(backup, part)
         _check(part, str(backup))
         _check_revision(part, backup)
+        _give_to_owner_of_folder(part)
     except (OSError, sqlite3.Error) as error:
         part.unlink(missing_ok=True)
         raise ConfigurationError(f"cannot restore {backup}: {error}") from error
@@ -105,6 +106,13 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
         aside = _move_aside(file)
     _put(part, file)
     return aside
+
+
+def _give_to_owner_of_folder(file: Path) -> None:
+    """Let the service's user, whose folder it is, read what root has put there."""
+    folder = file.parent.stat()
+    if os.geteuid() == 0 and folder.st_uid != 0:
+        os.chown(file, folder.st_uid, folder.st_gid)
 
 
 def _check(file: Path, name: str) -> None:

@@ -33,8 +33,8 @@ _CLUSTER_COLUMNS = (
     "may_end",
 )
 
-#: Characters of a title.
-_MOST_TITLE = 300
+#: Characters of a title, and of a call: lists have a thousand of them, files ten thousand.
+_MOST_TITLE, _MOST_CALL = 300, 1_000
 #: Prefixes of tasks that a title names, those of most tasks, where no code is known.
 _NAMED = 3
 
@@ -146,7 +146,7 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
     """Give each of ``items`` its ``title``: by what a person knows it again, "" for by nothing."""
     untitled: dict[tuple[str, str], Item] = {}
     for item in items:
-        item["title"] = _brief(item["call"] or "")
+        item["title"] = _cut(item["call"] or "", _MOST_TITLE)
         if not item["title"] and item["frames"]:
             item["title"] = f"{file_name(item['frames'][-1]['file'])}:{item['frames'][-1]['line']}"
         elif not item["title"]:
@@ -168,8 +168,8 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
         untitled[which]["title"] = f"tasks of {', '.join(named[:_NAMED])}{more}"
 
 
-def _brief(text: str) -> str:
-    return text if len(text) <= _MOST_TITLE else f"{text[: _MOST_TITLE - 1]}…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _add_code(scope: Scope, frames: list[Item]) -> None:
@@ -196,4 +196,4 @@ def _statement(frame: Item, sources: dict[str, Item]) -> str | None:
         return None
     lines = source["text"].split("\n")
     place = frame["line"] - source["first_line"]
-    return statement_at(lines, place) if 0 <= place < len(lines) else None
+    return _cut(statement_at(lines, place), _MOST_CALL) if 0 <= place < len(lines) else None
