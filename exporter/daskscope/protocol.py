@@ -106,7 +106,8 @@ Amount = Annotated[float, Between(0, MAX_AMOUNT)]
 Timestamp = Annotated[float, Moment()]
 Id = Annotated[str, Length(MAX_ID)]
 #: Part of the address of pages.
-ClusterId = Annotated[str, Length(MAX_CLUSTER_ID, "[A-Za-z0-9._:@+~-]+")]
+# Part of addresses, where "." and ".." are none.
+ClusterId = Annotated[str, Length(MAX_CLUSTER_ID, "[._:@+~-]*[A-Za-z0-9][A-Za-z0-9._:@+~-]*")]
 Name = Annotated[str, Length(MAX_NAME)]
 Words = Annotated[str, Length(MAX_WORDS)]
 Text = Annotated[str, Length(MAX_TEXT)]

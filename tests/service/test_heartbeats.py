@@ -348,6 +348,8 @@ def test_a_gzipped_beat_is_stored(
         ("status", {}, "$.status.at"),
         ("cluster.id", "a/b", "$.cluster.id"),
         ("cluster.id", "", "$.cluster.id"),
+        ("cluster.id", "..", "$.cluster.id"),
+        ("cluster.id", "Scheduler-1\n", "$.cluster.id"),
         ("cluster.user", "u" * (MAX_NAME + 1), "$.cluster.user"),
         ("phase", "dance", "$.phase"),
         ("computations", 7, "$.computations"),

@@ -75,7 +75,8 @@ def _meta(bound: Bound) -> Meta:
         return Meta(ge=protocol.EARLIEST)
     if isinstance(bound, Entries):
         return Meta(max_length=bound.most)
-    pattern = None if bound.pattern is None else f"^{bound.pattern}$"
+    # Before the end of a last line, "$" alone would match, too.
+    pattern = None if bound.pattern is None else f"^{bound.pattern}$(?!\\n)"
     return Meta(max_length=bound.most, pattern=pattern)
 
 
