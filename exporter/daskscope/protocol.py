@@ -401,7 +401,7 @@ def tasks_done(
     # Of those that erred, Dask has forgotten some.
     gone -= max(erred - erred_now, 0) + cancelled
     # Some may be in memory without a run: a client sent their data.
-    return min(memory + max(min(completed - memory, gone), 0), most)
+    return max(min(memory + max(min(completed - memory, gone), 0), most), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,15 @@ from daskscope.privacy import Privacy
 from tests.service.beats import make_beat, make_cluster
 
 ODD = "/data/\udcff.csv"  # how Python spells a file name that is no UTF-8
+
+
+@pytest.mark.parametrize("status", ["running", "finished", "erred", "cancelled"])
+def test_as_many_tasks_are_done_as_there_may_be_whatever_the_counts_say(status: Any) -> None:
+    for cancelled in (0, 1, 2**31):
+        done = protocol.tasks_done(
+            tasks=1, completed=1, erred=0, states={}, status=status, cancelled=cancelled
+        )
+        assert 0 <= done <= 1
 
 
 def test_a_file_name_that_is_no_utf8_stops_nothing() -> None:

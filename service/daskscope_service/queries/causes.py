@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, tuple_
+from sqlalchemy import Column, ColumnElement, Select, String, and_, column, func, values
 
 from daskscope_service.db.schema import FINDING_COSTS, cluster, computation, finding
 from daskscope_service.db.scope import Item, Scope
@@ -24,9 +25,8 @@ def add_causes(scope: Scope, items: list[Item], *, of_clusters: bool = False) ->
         subjects = [(item["cluster"], item["id"]) for item in items]
     subject = (finding.c.cluster, finding.c.computation)
     columns = [finding.c[name] for name in NAMED]
-    query = scope.select(finding, *subject, *columns).where(
-        tuple_(*subject).in_(subjects), finding.c.position == 0
-    )
+    query = among(scope.select(finding, *subject, *columns), subject, subjects)
+    query = query.where(finding.c.position == 0)
     causes = {
         (row[0], row[1]): dict(zip(NAMED, row[2:], strict=True))
         for row in scope.connection.execute(query)
@@ -36,16 +36,30 @@ def add_causes(scope: Scope, items: list[Item], *, of_clusters: bool = False) ->
     return items
 
 
+def among(
+    query: Select[Any], key: tuple[Column[Any], Column[Any]], pairs: Iterable[tuple[str, str]]
+) -> Select[Any]:
+    """Return those rows of ``query`` whose ``key`` is one of ``pairs``: each is looked up.
+
+    With IN, SQLite reads the whole table.
+    """
+    columns = (column("first", String), column("second", String))
+    wanted = values(*columns).data(list(pairs) or [("", "")]).cte("wanted")
+    return query.join(wanted, and_(key[0] == wanted.c.first, key[1] == wanted.c.second))
+
+
 def with_finding(query: Select[Any], rule: str) -> Select[Any]:
     """Return those of ``query``, computations, that have a finding of ``rule``.
 
     Findings that another one explains do not count. The rows have ``at``, by which they are in an
     index: when the computation began.
     """
+    # Of a finding its computation is looked up, never the other way: what has no name of a column
+    # alone on its side is looked up in no index.
     same = and_(
         finding.c.workspace == computation.c.workspace,
-        finding.c.cluster == computation.c.cluster,
-        finding.c.computation == computation.c.id,
+        finding.c.cluster.concat("") == computation.c.cluster,
+        finding.c.computation.concat("") == computation.c.id,
     )
     return (
         query.add_columns(finding.c.at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, and_, tuple_
+from sqlalchemy import Select, and_
 
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
@@ -16,7 +16,7 @@ from daskscope_service.insight.verdict import (
     computation_verdict,
 )
 from daskscope_service.insight.wording import file_name
-from daskscope_service.queries.causes import add_causes, with_finding
+from daskscope_service.queries.causes import add_causes, among, with_finding
 from daskscope_service.web.fields import Missing
 
 _CLUSTER_COLUMNS = (
@@ -155,8 +155,7 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
         return
     key = (task_group.c.cluster, task_group.c.computation)
     query = (
-        scope.select(task_group, *key, task_group.c.prefix)
-        .where(tuple_(*key).in_(untitled))
+        among(scope.select(task_group, *key, task_group.c.prefix), key, untitled)
         .group_by(*key, task_group.c.prefix)
         .order_by(total(task_group.c.tasks).desc(), task_group.c.prefix)
     )
