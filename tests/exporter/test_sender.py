@@ -279,7 +279,8 @@ def test_why_a_beat_was_refused_is_told_once(
     field: str,
     says: str,
 ) -> None:
-    document = {"title": "Bad Request", "detail": f"Not a heartbeat, at {field}.", "field": field}
+    detail = f"Not a heartbeat,\x1b\n at {field}."  # which no terminal shall obey
+    document = {"title": "Bad Request", "detail": detail, "field": field}
     answer = _answers(400, json.dumps(document).encode())
     recorder.misbehave = lambda path: answer if "heartbeats" in path else None
     registration = register()
@@ -289,6 +290,7 @@ def test_why_a_beat_was_refused_is_told_once(
     (warning,) = _warnings(caplog, recorder.url)
     assert says in warning
     assert f"Not a heartbeat, at {field}." in warning
+    assert warning.isprintable()
     assert ("that part is dropped" in warning) == ("version" not in says)
 
 

@@ -254,6 +254,19 @@ def test_what_a_command_says_stays_one_line_in_logs_and_controls_no_terminal(
     assert all(text.isprintable() for text in said)
 
 
+def test_of_one_answer_no_more_commands_are_obeyed_than_a_cluster_may_have(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(interval="100ms")
+    recorder.commands = [_command(id=f"c{i}", action="call off") for i in range(10_000)]
+    seq = recorder.beats[-1].seq
+    recorder.wait_for(lambda: recorder.beats[-1].seq > seq + 5, "five more beats")
+    assert client.submit(abs, -1).result() == 1
+    obeyed = {row.id for beat in recorder.beats for row in beat.shutdowns}
+    assert obeyed <= {f"c{i}" for i in range(20)}
+    assert obeyed
+
+
 def test_a_command_finds_the_cluster_at_work(
     client: Client, register: Register, recorder: Recorder, tmp_path: Path
 ) -> None:

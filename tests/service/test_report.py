@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -112,6 +113,21 @@ def test_a_report_needs_no_other_file_and_leads_to_the_service(place: Place, pat
     links = re.findall(r'<a [^>]*href="([^"]*)"', report)
     assert any(link.startswith(f"{place.service.url}/exceptions/") for link in links)
     assert [link for link in links if not link.startswith((f"{place.service.url}/", "#"))] == []
+
+
+def test_a_computation_may_be_called_anything(place: Place) -> None:
+    odd = 'a\\eb"<i>'
+    computation = make_computation(odd)
+    cluster = make_cluster()
+    beat = make_beat(cluster, computations=(computation,))
+    token = place.service.token(workspace=place.workspace)
+    assert post(place.service.url, token, beat).ok
+    of_it = replace(place, cluster=cluster.id)
+    answer = of_it.ask(f"/computations/{quote(odd)}/report.html")
+    assert answer.ok
+    report = answer.text
+    assert "<i>" not in report
+    assert odd not in report
 
 
 def test_users_code_is_in_it_only_where_it_is_asked_for(place: Place) -> None:

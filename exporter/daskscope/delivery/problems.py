@@ -9,6 +9,7 @@ import requests
 from daskscope import protocol
 from daskscope.delivery import http_errors
 from daskscope.delivery.http import proxy_in_clear
+from daskscope.one_line import one_line
 from daskscope.version import __version__
 
 #: What sending the same again would not change.
@@ -103,6 +104,6 @@ def _detail(response: requests.Response) -> str:
     """Return what a problem document says, or the bare status."""
     try:
         problem = response.json()
-        return str(problem.get("detail") or problem.get("title"))[:300]
+        return one_line(str(problem.get("detail") or problem.get("title"))[:300])
     except (ValueError, AttributeError, RecursionError):
         return f"HTTP {response.status_code}"

@@ -27,6 +27,8 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds: to connect, and to wait for an answer.
 TIMEOUT = (3.0, 10.0)
+#: Commands of one answer that are obeyed. A cluster has one or two, and the service repeats them.
+MAX_COMMANDS = 20
 #: The smallest share of the usual number of rows that a beat is cut down to when it is refused.
 SMALLEST_SHARE = 0.01
 #: The share that the next beat is cut down to after one that did not arrive: it may not either.
@@ -211,7 +213,7 @@ class Sender:
                 self._pending.acknowledge(beat, reply.code_wanted)
             self._delivered(reply)
             if reply.commands:
-                self._obey(reply.commands)
+                self._obey(reply.commands[:MAX_COMMANDS])
             return True
         if response.status_code in NEVER:
             if self._share > SMALLEST_SHARE and self._pending.rows_wait():

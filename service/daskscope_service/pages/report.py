@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 from flask import Blueprint, Response, current_app, g, render_template, request, url_for
 from flask.typing import ResponseReturnValue
@@ -158,9 +159,11 @@ def _cluster(cluster_id: str) -> Item:
 def _lead_to_service(html: str, url: str) -> str:
     """Return ``html`` with links that lead to the service from wherever it is opened."""
     # Text of users has no quotation marks: they are escaped.
-    html = re.sub(r'(\s(?:href|action)=")/', rf"\g<1>{url}/", html)
+    # Ids are users' own: as a template of re's, a backslash in one would be an error.
+    html = re.sub(r'(\s(?:href|action)=")/', lambda found: f"{found[1]}{url}/", html)
     path = request.path.removeprefix("/api/v1").removesuffix(".html").removesuffix("/report")
-    return re.sub(r'(\shref=")\?', rf"\g<1>{url}{path}?", html)
+    page = f"{url}{quote(path)}?"
+    return re.sub(r'(\shref=")\?', lambda found: f"{found[1]}{page}", html)
 
 
 @cache
