@@ -353,3 +353,7 @@ def test_a_message_of_very_many_counts_those_that_it_leaves_out() -> None:
     assert title == "daskscope, team: 1,000 × worker lost"
     assert text.count("It is gone.\nhttps://d.example/clusters/x") == MOST_LINES
     assert text.endswith("And 980 more: https://d.example/")
+    long = one | {"sentence": "It ran in the job " + "x" * 5000}
+    _, text = message([long], "team", "https://d.example")
+    assert text.endswith("x…\nhttps://d.example/clusters/x")
+    assert len(text) < 600

@@ -17,6 +17,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 #: Lines of one message; the others are counted.
 MOST_LINES = 20
+#: Characters of one line: names and jobs are users' own, and a worker may be in many jobs.
+MOST_CHARACTERS = 500
 
 
 def computation_failed(computation: Any, cluster: Any) -> str:
@@ -79,6 +81,11 @@ def budget_passed(spent: float, amount: float, currency: str, month: str) -> str
     )
 
 
+def _line(sentence: str) -> str:
+    line = one_line(sentence)
+    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
+
+
 def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> tuple[str, str]:
     """Return title and text of one message about ``notices``, each with its link.
 
@@ -90,7 +97,7 @@ def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> t
     )
     # Names in a sentence are their users' own: none of them may add lines, such as a link.
     lines = [
-        f"{one_line(notice['sentence'])}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]
+        f"{_line(notice['sentence'])}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]
     ]
     if len(notices) > MOST_LINES:
         lines.append(f"And {number(len(notices) - MOST_LINES)} more: {url}/")
