@@ -354,6 +354,11 @@ prove it, what to do, and what that saves. The same is in the answers of the [AP
 (`headline`, `findings`), in `daskscope.why(id)`, `daskscope.list_findings()` and
 `daskscope why ID`.
 
+Lists of computations and clusters show the first cause of each, and can be filtered by it. The page
+*Findings* lists all causes, and adds up the thread time and the cost that each lost; the overview
+shows those that cost most in the last seven days. A notification of kind *finding* reports each of
+them once a day for each user.
+
 The service makes findings of what clusters sent: at a computation's end, and each minute while it
 runs. `daskscope findings rebuild` has them made anew.
 
