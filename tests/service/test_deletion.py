@@ -269,6 +269,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next(service: ServiceProcess
 
 def test_what_is_exported_of_a_user_is_what_would_be_deleted(service: ServiceProcess) -> None:
     plant(service)
+    service.stop()  # it looks for findings of clusters each minute
     whose = Whose("default", user="ada")
     counted = deletion.count(service.engine, whose)
     exported = {
