@@ -21,7 +21,6 @@ from distributed import Client, LocalCluster, wait
 from distributed.client import SourceCode
 from hypothesis import given
 from hypothesis import strategies as st
-from IPython.core.interactiveshell import InteractiveShell
 
 import daskscope
 from daskscope import calling_code
@@ -455,15 +454,16 @@ def test_a_notebooks_cell_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["%%time", "%%timeit", "%timeit", "%time"],
 )
 def test_what_a_notebook_times_has_its_own_line(cell: str, called: str) -> None:
+    shells = pytest.importorskip("IPython.core.interactiveshell", reason="IPython is not installed")
     client = Reader()
     calling_code.send_calling_code(client, 1, None, {})  # type: ignore[arg-type]
     kept: list[Any] = []
     names = {"read": client._get_computation_code, "keep": kept.append, "found": None}
-    shell = InteractiveShell.instance(user_ns=names)
+    shell = shells.InteractiveShell.instance(user_ns=names)
     try:
-        assert shell.run_cell(cell, store_history=True).success  # type: ignore[no-untyped-call]
+        assert shell.run_cell(cell, store_history=True).success
     finally:
-        InteractiveShell.clear_instance()
+        shells.InteractiveShell.clear_instance()
     ((frame,),) = kept or [shell.user_ns["found"]]
     assert frame.code.splitlines()[frame.lineno_relative].strip() == called
 
