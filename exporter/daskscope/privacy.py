@@ -262,6 +262,8 @@ class Privacy:
         )
 
     def _loss(self, loss: protocol.WorkerLoss) -> protocol.WorkerLoss:
+        where = guarded(self._drops, {}, self._named, loss.deployment)
+        loss = dataclasses.replace(loss, deployment=where)
         # Its lines are of all clients. Texts of exceptions were left out of them if whoever
         # registered first refuses these.
         refused = self._settings.exceptions_transmit and not self._tells_all("exceptions_transmit")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ntpath
 import os
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from daskscope.deployment import deployment_of
 
 #: Variables that say what a process runs: Airflow's name of a DAG, and a notebook's path, as
 #: Jupyter's server sets it.
 _FLOWS, _NOTEBOOKS = ("AIRFLOW_CTX_DAG_ID",), ("JPY_SESSION_NAME",)
-#: What batch systems call a job: by default after its script, or what it was started with.
-_JOBS = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME")
+#: What batch systems call a job where nobody named it, and it runs no script.
 _NO_JOB = frozenset({"bash", "sh", "wrap", "interactive", "STDIN"})
 
 #: Programs that run others' code: their own names say nothing of it.
@@ -36,9 +38,8 @@ def _first(names: tuple[str, ...]) -> str:
 def _script() -> str:
     main = sys.modules.get("__main__")
     spec = main.__dict__.get("__spec__") if type(main) is ModuleType else None
-    name = getattr(spec, "name", None)  # of "python -m"
-    if type(name) is str:
-        name = name.removesuffix(".__main__")
+    if type(spec) is ModuleSpec and type(spec.name) is str:  # of "python -m"
+        name = spec.name.removesuffix(".__main__")
     else:
         arguments = getattr(sys, "argv", None)
         name = arguments[0] if type(arguments) is list and arguments else ""
@@ -47,10 +48,9 @@ def _script() -> str:
 
 
 def _job() -> str:
-    # LSF's is the whole command line, where nobody named the job: of that, what it runs.
-    words = _first(_JOBS).split()
-    name = _file_name(words[0]) if words else ""
-    return "" if name in _NO_JOB else name
+    found = deployment_of(os.environ).items()
+    name = next((value for name, value in found if name.endswith(".job.name")), "")
+    return "" if name in _NO_JOB else _file_name(name)
 
 
 def _file_name(path: str) -> str:

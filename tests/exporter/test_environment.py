@@ -132,11 +132,22 @@ def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
         ("", {"JPY_SESSION_NAME": "/home/ada/Sales.ipynb"}, "file", "Sales.ipynb"),
         ("", {"AIRFLOW_CTX_DAG_ID": "nightly-etl"}, "file", "nightly-etl"),
         ("", {"SLURM_JOB_NAME": "fit-42"}, "text", "fit-42"),
+        ("", {"SLURM_JOB_NAME": "fit the model"}, "text", "fit the model"),
         ("", {"LSB_JOBNAME": "/jobs/fit.sh --key s3cr3t"}, "text", "fit.sh"),
         ("", {"AIRFLOW_CTX_DAG_ID": "password=hunter2x"}, "file", f"password={SCRUBBED}"),
         ("name='by-dask'", {}, "file", "by-dask"),
     ],
-    ids=["script", "module", "notebook", "flow", "batch job", "command line", "secret", "named"],
+    ids=[
+        "script",
+        "module",
+        "notebook",
+        "flow",
+        "batch job",
+        "words",
+        "command line",
+        "secret",
+        "named",
+    ],
 )
 def test_a_cluster_that_nobody_named_has_the_name_of_its_program(
     recorder: Recorder, tmp_path: Path, given: str, variables: dict[str, str], how: str, name: str

@@ -36,6 +36,7 @@ from daskscope.observe.workers.losses import (
     Losses,
 )
 from daskscope.plugin import NAME
+from daskscope.scrubbing import SCRUBBED
 from daskscope.size import size_of
 from daskscope.worker_process import METRIC
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
@@ -146,8 +147,12 @@ def test_a_lost_worker_says_in_which_job_it_ran(
     job.write_text("ClusterId = 12\nProcId = 3\n")
     variables, told = {
         "SLURM": (
-            {"SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "gpu", "SLURM_SUBMIT_DIR": MARKER},
-            {"slurm.job.id": "4711", "slurm.partition.name": "gpu"},
+            {
+                "SLURM_JOB_ID": "4711",
+                "SLURM_JOB_NAME": f"fit password={MARKER}",
+                "SLURM_SUBMIT_DIR": MARKER,
+            },
+            {"slurm.job.id": "4711", "slurm.job.name": f"fit password={SCRUBBED}"},
         ),
         "HTCondor": ({"_CONDOR_JOB_AD": str(job)}, {"htcondor.job.id": "12.3"}),
     }[system]

@@ -807,6 +807,15 @@ for n in (0, 1, 2):
     os.close(n)
 sys.exit(client.submit(abs, -9).result())
 """,
+    "a main module that answers nothing": """
+class Odd:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+__spec__ = Odd()
+sys.argv = Odd()
+register(client)
+print(client.submit(abs, -1).result())
+""",
     "no home": """
 os.environ.pop("HOME", None)
 register(client)

@@ -151,6 +151,8 @@ def test_a_cause_that_costs_is_reported_once_a_day(
     add(workspace, owner, webhook.address)
     status = make_status(threads=4, peak_threads=4)
     now = time.time()
+    # The same cause, but it cost less than half a minute of threads: a notice, and no notification.
+    workspace.beat(status=status, **make_tiny_tasks("c0", now - 600, now - 594))
     workspace.beat(status=status, **make_tiny_tasks("c1", now - 500, now - 483.6))
     workspace.beat(status=status, **make_tiny_tasks("c2", now - 400, now - 383.6))
     said = webhook.wait(1)
