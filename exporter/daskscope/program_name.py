@@ -27,7 +27,7 @@ _SHELLS = frozenset(
 
 
 def program_name() -> str:
-    """Return what a person calls what runs here, "" for an interactive session. Never raises."""
+    """Return what a person calls what runs here, "" for an interactive session."""
     return _first(_FLOWS) or _file_name(_first(_NOTEBOOKS)) or _script() or _job()
 
 

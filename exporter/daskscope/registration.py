@@ -21,6 +21,7 @@ from daskscope.admission import Installed, asked
 from daskscope.admission import install as put_into
 from daskscope.calling_code import send_calling_code, send_no_calling_code
 from daskscope.config import Settings, path_of, settings
+from daskscope.containment import guarded
 from daskscope.defaults import argument_name, leaves
 from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import address_of, install_on_scheduler, not_seen
@@ -307,7 +308,9 @@ def _not_on_scheduler(client: Client, reason: ImportError) -> NotOnScheduler:
 
 def _myself(client: str | None = None) -> Registrant:
     # The name of a user may come over the network: not on an event loop.
-    return Registrant(environment.user(), environment.host(), client, program_name())
+    return Registrant(
+        environment.user(), environment.host(), client, guarded(_errors, "", program_name)
+    )
 
 
 # --- preload --------------------------------------------------------------------------------------

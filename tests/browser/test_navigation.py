@@ -15,6 +15,7 @@ PARTS = {
     "Overview": "Overview",
     "Clusters": "Clusters",
     "Computations": "Computations",
+    "Findings": "Findings",
     "Exceptions": "Exceptions",
     "Profile": "Profile",
     "Events": "Events",
