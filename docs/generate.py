@@ -227,10 +227,12 @@ others. `service.instance.id` and `dask.cluster.id` are the same: one per schedu
 
 ## Metrics
 
-Counters are cumulative since the plugin started, unless OpenTelemetry's variable for temporality
-says otherwise. Values are floats. Up to {prefixes} task prefixes, {types} types of exceptions and
-{topics} event topics get their own attribute value. The rest is counted as `{other}`, and
-`{dropped}` counts how often that happened.
+Counters are cumulative, unless OpenTelemetry's variable for temporality says otherwise. The start
+of a series is when the plugin started or, if the series came later, the previous export, where it
+was still zero; so Prometheus' `increase()`, which takes a series for zero at its start, also finds
+what the first point has counted. Values are floats. Up to {prefixes} task prefixes, {types} types
+of exceptions and {topics} event topics get their own attribute value. The rest is counted as
+`{other}`, and `{dropped}` counts how often that happened.
 
 {metrics}
 

@@ -15,6 +15,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
+from distributed.metrics import time as wall_clock
 from distributed.scheduler import Scheduler
 
 from daskscope import protocol
@@ -84,6 +85,7 @@ class ObservationSession:
         self._settings = settings
         self._contained = Contained(drops)
         self._is_installed = is_installed
+        began_at = wall_clock()
         self.observer = Observer(
             scheduler,
             settings,
@@ -116,6 +118,7 @@ class ObservationSession:
                 self._waiting,
                 self.sender.is_well,
                 drops,
+                began_at,
             )
             self._emit = Background(
                 "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops

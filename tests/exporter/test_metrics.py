@@ -15,6 +15,9 @@ from dask.sizeof import sizeof
 from dask.utils import parse_timedelta
 from distributed import Client, Event, LocalCluster, Scheduler, SpecCluster, Worker, wait
 from distributed.core import Status
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 
 import daskscope
 from daskscope import names, protocol
@@ -388,6 +391,61 @@ def test_while_a_client_runs_something_the_threads_are_idle_and_cost_as_such(
     assert before_last.cost is not None
     cost = before_last.cost - first.cost
     assert 2 * (before_last.at - second.at) * 0.99 < cost < 2 * (last.at - first.at) * 1.01
+
+
+# --- since when counters count --------------------------------------------------------------------
+
+
+def test_counters_start_when_the_plugin_began_or_when_they_were_last_nothing(
+    cluster: LocalCluster, client: Client, register: Callable[..., Any], recorder: Recorder
+) -> None:
+    before = time.time()
+    register()
+    wait(client.map(abs, range(7), pure=False))
+    done = {("abs", "finished"): 7.0}.items()
+    _points(recorder, names.TASK_COMPLETED, lambda values: done <= values.items())
+    wait(client.map(float, range(5), pure=False))
+    done = {("float", "finished"): 5.0}.items()
+    _points(recorder, names.TASK_COMPLETED, lambda values: done <= values.items())
+    close_plugin(client)
+
+    exports: list[dict[Any, tuple[int, int]]] = []
+    first_seen: dict[Any, tuple[int, tuple[int, int]]] = {}
+    for request in recorder.requests:
+        if request.path == "/v1/metrics":
+            exports.append(_cumulative(request.body))
+            for series, point in exports[-1].items():
+                first_seen.setdefault(series, (len(exports) - 1, point))
+    times = [{at for _, at in export.values()} for export in exports]
+    assert {len(at) for at in times} == {1}
+    ends = [at.pop() for at in times]
+    assert {metric for metric, _ in first_seen} > {"dask.task.completed", "dask.task.duration"}
+    for (metric, _), (number, (start, at)) in first_seen.items():
+        # Never with the time of its own first point: all of that would be counted in no time.
+        assert before * 1e9 <= start < at, metric
+        if number:
+            assert start == ends[number - 1], metric
+    for export in exports:
+        for series, (start, _) in export.items():
+            assert start == first_seen[series][1][0], series
+
+
+def _cumulative(body: bytes) -> dict[tuple[str, frozenset[Any]], tuple[int, int]]:
+    """Return start and time of the points of counters and histograms in an export."""
+    found = {}
+    for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                kind = metric.WhichOneof("data")
+                if kind == "gauge":
+                    continue
+                for point in getattr(metric, kind).data_points:
+                    told = frozenset(
+                        (pair.key, pair.value.string_value) for pair in point.attributes
+                    )
+                    times = point.start_time_unix_nano, point.time_unix_nano
+                    found[metric.name, told] = times
+    return found
 
 
 # --- scheduler and workers ------------------------------------------------------------------------

@@ -72,6 +72,7 @@ class DryRun:
                 lambda: own.waiting,
                 lambda: True,
                 Counter(),
+                observed.status.at,
             )
             emitter.emit(cleared)
             emitter.shutdown()

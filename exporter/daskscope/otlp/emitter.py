@@ -31,7 +31,7 @@ class Emitter:
 
     ``send_failures`` returns what others count of failed requests, by what was sent; ``waiting``
     what waits in each queue; ``service_is_well`` whether heartbeats arrive. ``drops`` counts what a
-    bound left out.
+    bound left out. ``began_at`` is when the plugin began to count, in seconds since the epoch.
     """
 
     def __init__(
@@ -42,9 +42,11 @@ class Emitter:
         waiting: Callable[[], Mapping[str, int]],
         service_is_well: Callable[[], bool],
         drops: Counter[str],
+        began_at: float,
     ) -> None:
         self._settings = settings
         self._drops = drops
+        self._began_at = began_at
         self._contained = Contained(drops)
         self._exporters = Exporters(destination, settings.interval, service_is_well, drops)
         self._others_failures = send_failures
@@ -104,6 +106,7 @@ class Emitter:
                 self._waiting,
                 cluster.prices,
                 self._drops,
+                self._began_at,
             ),
             traces,
             Logs(

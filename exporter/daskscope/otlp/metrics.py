@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -28,6 +28,7 @@ from opentelemetry.sdk.metrics.export import (
     Sum,
 )
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.util.types import Attributes
 
 from daskscope import names, protocol
 from daskscope.containment import Contained
@@ -61,14 +62,17 @@ class Metrics:
         waiting: Callable[[], Mapping[str, int]],
         prices: protocol.Prices | None,
         drops: Counter[str],
+        began_at: float,
     ) -> None:
-        """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it."""
+        """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it. ``began_at`` is
+        when the plugin began to count, in seconds since the epoch.
+        """
         self._contained = Contained(drops)
         self._last: Cleared | None = None
         # What is being read: all points of an export are of one snapshot, and of its time.
         self._read: Cleared | None = None
         self._reading = threading.Lock()
-        self._began_at = 0.0
+        self._starts = _Starts(began_at)
         self._send_failures = send_failures
         self._waiting = waiting
         self._highest: dict[str, float] = {}
@@ -79,7 +83,7 @@ class Metrics:
         self._queued: Mapping[str, int] = {}
         # Left to itself it begins to collect before the provider has it, and warns of that.
         self._reader = PeriodicExportingMetricReader(
-            _OfSnapshot(exporter, self._times, self._durations),
+            _OfSnapshot(exporter, self._starts, self._read_at, self._durations),
             export_interval_millis=math.inf,
             **_LIMITS,
         )
@@ -102,8 +106,6 @@ class Metrics:
     def observe(self, snapshot: Cleared) -> None:
         """Let the instruments read ``snapshot`` from now on. The first one is sent at once."""
         first = self._last is None
-        if first:
-            self._began_at = snapshot.status.at
         load = snapshot.status.scheduler
         if load is not None:
             # There may be several snapshots to an export, and the longest is in one of them.
@@ -184,22 +186,24 @@ class Metrics:
 
         return observe
 
-    def _times(self) -> tuple[int, int]:
-        """Return since when the counters count, and the time of the snapshot that is read."""
-        if self._read is None:
-            return 0, time.time_ns()
-        at = int(self._read.status.at * 1e9)
-        return min(int(self._began_at * 1e9), at), at  # the clock may have been set back
+    def _read_at(self) -> int:
+        """Return the time of the snapshot that is read, in nanoseconds since the epoch."""
+        return time.time_ns() if self._read is None else int(self._read.status.at * 1e9)
 
     def _durations(self) -> list[HistogramDataPoint]:
         snapshot = self._read
         if snapshot is None:
             return []
-        began, at = self._times()
+        at = self._read_at()
+        rows = [
+            (row, {names.TASK_PREFIX: row.prefix})
+            for row in snapshot.prefixes
+            if any(row.durations)
+        ]
         return [
             HistogramDataPoint(
-                attributes={names.TASK_PREFIX: row.prefix},
-                start_time_unix_nano=began,
+                attributes=attributes,
+                start_time_unix_nano=self._starts.of(names.TASK_DURATION.name, attributes, at),
                 time_unix_nano=at,
                 count=sum(row.durations),
                 sum=row.duration_seconds,
@@ -208,9 +212,32 @@ class Metrics:
                 min=None,  # type: ignore[arg-type]  # left out: not kept since the start
                 max=None,  # type: ignore[arg-type]
             )
-            for row in snapshot.prefixes
-            if any(row.durations)
+            for row, attributes in rows
         ]
+
+
+class _Starts:
+    """Since when each series of a counter or histogram counts, in nanoseconds since the epoch.
+
+    What is in the first export counts since the plugin started. What comes later was nothing in
+    the export before it, so it counts since then: whoever takes a series for zero at its start, as
+    Prometheus can, finds all that was counted in the time that it was counted in.
+    """
+
+    def __init__(self, began_at: float) -> None:
+        self._before = int(began_at * 1e9)
+        # As many as series, and these are bounded.
+        self._starts: dict[Hashable, int] = {}
+
+    def of(self, metric: str, attributes: Attributes, at: int) -> int:
+        """Return the start of a series whose point is of the time ``at``."""
+        series = metric, frozenset((attributes or {}).items())
+        start = self._starts.setdefault(series, self._before)
+        return min(start, at)  # the clock may have been set back
+
+    def exported(self, at: int) -> None:
+        """Let series that come from now on begin ``at`` that time."""
+        self._before = at
 
 
 class _OfSnapshot(MetricExporter):
@@ -219,7 +246,7 @@ class _OfSnapshot(MetricExporter):
 
     The SDK gives a point the time at which it is collected, up to an interval after the snapshot:
     a counter would grow by two intervals in one, and by nothing in the next. And it lets a counter
-    start with its first point, so that what that one has counted would have grown in no time.
+    start with its first point: what that one has counted would have been counted in no time.
 
     The SDK has no observable histogram, and recording each task would cost the scheduler some ten
     microseconds a task; the buckets are counted as tasks finish and added here as they are.
@@ -228,12 +255,14 @@ class _OfSnapshot(MetricExporter):
     def __init__(
         self,
         exporter: MetricExporter,
-        times: Callable[[], tuple[int, int]],
+        starts: _Starts,
+        read_at: Callable[[], int],
         durations: Callable[[], list[HistogramDataPoint]],
     ) -> None:
         super().__init__()
         self._exporter = exporter
-        self._times = times
+        self._starts = starts
+        self._read_at = read_at
         self._durations = durations
 
     def export(
@@ -243,8 +272,8 @@ class _OfSnapshot(MetricExporter):
             # The one scope there is: the encoder keeps one entry per resource and scope.
             ours = metrics_data.resource_metrics[0]
             scope = ours.scope_metrics[0]
-            began, at = self._times()
-            metrics = [_at(began, at, metric) for metric in scope.metrics]
+            at = self._read_at()
+            metrics = [self._at(at, metric) for metric in scope.metrics]
             if points := self._durations():
                 metrics.append(
                     Metric(
@@ -254,29 +283,35 @@ class _OfSnapshot(MetricExporter):
                         Histogram(points, AggregationTemporality.CUMULATIVE),
                     )
                 )
+            self._starts.exported(at)
             metrics_data = MetricsData(
                 [replace(ours, scope_metrics=[replace(scope, metrics=metrics)])]
             )
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
+
+    def _at(self, at: int, metric: Metric) -> Metric:
+        """Return ``metric`` with that time, in nanoseconds, and their starts on all its points."""
+        data = metric.data
+        if not isinstance(data, Sum | Gauge):
+            return metric
+        points = [
+            NumberDataPoint(
+                point.attributes,
+                self._starts.of(metric.name, point.attributes, at)  # type: ignore[arg-type]
+                if isinstance(data, Sum)
+                else None,
+                at,
+                point.value,
+            )
+            for point in data.data_points
+        ]
+        return replace(metric, data=replace(data, data_points=points))
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
         self._exporter.shutdown(timeout_millis, **kwargs)
-
-
-def _at(began: int, at: int, metric: Metric) -> Metric:
-    """Return ``metric`` with these times, in nanoseconds, on all its points."""
-    data = metric.data
-    if not isinstance(data, Sum | Gauge):
-        return metric
-    start = began if isinstance(data, Sum) else None
-    points = [
-        NumberDataPoint(point.attributes, start, at, point.value)  # type: ignore[arg-type]
-        for point in data.data_points
-    ]
-    return replace(metric, data=replace(data, data_points=points))
 
 
 def _states(attribute: str, known: Iterable[str], counts: Mapping[str, int]) -> Values:
