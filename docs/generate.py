@@ -221,7 +221,7 @@ What the plugin sends over OTLP. The scheduler sends all of it, so you scrape no
 nothing on the workers.
 
 Every metric, span and log record carries the resource attributes {resource},
-and those that `OTEL_RESOURCE_ATTRIBUTES` in the scheduler's environment adds.
+{sdk}, and those that `OTEL_RESOURCE_ATTRIBUTES` in the scheduler's environment adds.
 `service.name` is `dask` and `service.namespace` is the workspace, unless `OTEL_*` variables set
 others. `service.instance.id` and `dask.cluster.id` are the same: one per scheduler.
 
@@ -298,6 +298,7 @@ def telemetry() -> str:
         types=MAX_TYPES,
         topics=MAX_TOPICS,
         resource=_codes(names.RESOURCE_ATTRIBUTES),
+        sdk=_codes(names.SDK_ATTRIBUTES),
         other=names.OTHER,
         dropped=names.DROPPED.name,
         duration=names.TASK_DURATION.name,

@@ -8,6 +8,7 @@ here, not an empty panel there.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from daskscope import names
@@ -234,13 +235,13 @@ def records(event: LogEvent, *tags: str, where: str = "", limit: int = 200) -> Q
 
 
 def slowest(span: names.Span, *tags: str, limit: int = 50) -> Query:
-    """Return the spans of that name that took longest: seconds, attributes as JSON, ``tags``."""
+    """Return the spans of that kind that took longest: seconds, attributes as JSON, ``tags``."""
     _check(tags, SPAN_TAGS, "spans")
     shown = ", ".join(['"attributes"', *(f'"{tag}"' for tag in tags)])
     user = f" AND {_OF_USER}" if names.USER_NAME in span.attributes else ""
     text = (
         f'SELECT top("duration_nano", {limit}) AS "duration", {shown} FROM "spans" '
-        f"WHERE \"span.name\" = '{span.name}' AND {SCOPE}{user} AND $timeFilter"
+        f'WHERE "span.name" =~ /^{re.escape(span.name)} / AND {SCOPE}{user} AND $timeFilter'
     )
     return Query(text, table=True, spans=True)
 

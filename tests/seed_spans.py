@@ -21,7 +21,7 @@ def spans(writer: SeedWriter, where: tuple[str, str], failed_in: str = "") -> No
     (row,) = writer.rows(schema.computation, cluster=cluster, id=computation)
     root = computation[:16]
 
-    def add(span: str, parent: str | None, kind: names.Span, times: Any, **values: Any) -> None:
+    def add(span: str, parent: str | None, name: str, times: Any, **values: Any) -> None:
         attributes = values.pop("attributes")
         writer.add(
             schema.span,
@@ -29,7 +29,7 @@ def spans(writer: SeedWriter, where: tuple[str, str], failed_in: str = "") -> No
             trace_id=TRACE_ID,
             span_id=span,
             parent_span_id=parent,
-            name=kind.name,
+            name=name,
             started_at=times[0],
             stopped_at=times[1],
             status="error" if values.get("failed") else "unset",
@@ -39,7 +39,7 @@ def spans(writer: SeedWriter, where: tuple[str, str], failed_in: str = "") -> No
     add(
         root,
         "00f067aa0ba902b7",
-        names.SPAN_COMPUTATION,
+        names.SPAN_COMPUTATION.name,
         (row["started_at"], row["stopped_at"]),
         failed=row["erred"],
         attributes={names.COMPUTATION_STATUS: row["status"]},
@@ -54,7 +54,7 @@ def spans(writer: SeedWriter, where: tuple[str, str], failed_in: str = "") -> No
         add(
             span,
             root,
-            names.SPAN_TASK_GROUP,
+            names.SPAN_TASK_GROUP.of(group["prefix"]),
             times,
             failed=failed,
             attributes={
@@ -77,7 +77,7 @@ def spans(writer: SeedWriter, where: tuple[str, str], failed_in: str = "") -> No
             add(
                 f"{span}-{turn}",
                 span,
-                names.SPAN_TASK,
+                names.SPAN_TASK.of(group["prefix"]),
                 (times[0] + begin * whole, times[0] + end * whole),
                 failed=bad,
                 attributes=attributes,

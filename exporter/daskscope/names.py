@@ -50,6 +50,9 @@ SERVICE_NAME = "service.name"
 SERVICE_NAMESPACE = "service.namespace"
 SERVICE_INSTANCE_ID = "service.instance.id"
 HOST_NAME = "host.name"
+TELEMETRY_SDK_NAME = "telemetry.sdk.name"
+TELEMETRY_SDK_LANGUAGE = "telemetry.sdk.language"
+TELEMETRY_SDK_VERSION = "telemetry.sdk.version"
 CLUSTER_ID = "dask.cluster.id"
 CLUSTER_NAME = "dask.cluster.name"
 RESOURCE_ATTRIBUTES: tuple[str, ...] = (
@@ -59,6 +62,13 @@ RESOURCE_ATTRIBUTES: tuple[str, ...] = (
     CLUSTER_ID,
     CLUSTER_NAME,
     HOST_NAME,
+)
+#: What OpenTelemetry wants every SDK to say of itself. The collector's configuration leaves them
+#: out: in InfluxDB they would be tags.
+SDK_ATTRIBUTES: tuple[str, ...] = (
+    TELEMETRY_SDK_NAME,
+    TELEMETRY_SDK_LANGUAGE,
+    TELEMETRY_SDK_VERSION,
 )
 
 WORKER_STATE = "dask.worker.state"
@@ -291,30 +301,40 @@ METRICS: tuple[Metric, ...] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One kind of span."""
+    """One kind of span. Its spans are called ``name``, or ``name`` and what ran."""
 
     name: str
     help: str
     attributes: tuple[str, ...]
 
+    def of(self, prefix: str) -> str:
+        """Return the name of a span of tasks with that prefix: there are as few as prefixes."""
+        return f"{self.name} {prefix}"
+
+    def includes(self, name: str) -> bool:
+        """Return whether a span of that name is of this kind, with or without what ran."""
+        return name == self.name or name.startswith(f"{self.name} ")
+
 
 SPAN_COMPUTATION = Span(
     "dask.computation",
     "One per computation, from its graph's arrival to its last task's end, in the trace of "
-    "whoever submitted it. An error if a task raised an exception.",
+    "whoever submitted it. An error if a task raised an exception: the status says how many did.",
     (COMPUTATION_ID, USER_NAME, COMPUTATION_STATUS, COMPUTATION_TASKS),
 )
 SPAN_TASK_GROUP = Span(
     "dask.task_group",
     "One per task group that ran, below its computation: from its first task's start to its "
-    "last one's end. Linked to the groups that it depends on. `dask.task_group.sampled` of "
-    "its tasks have a span.",
+    "last one's end. Its name ends with the prefix of its tasks, as in `dask.task_group read`. "
+    "Spans that your tasks make are below it. Linked to the groups that it depends on. "
+    "`dask.task_group.sampled` of its tasks have a span.",
     (COMPUTATION_ID, TASK_GROUP_NAME, TASK_PREFIX, TASK_GROUP_TASKS, TASK_GROUP_SAMPLED),
 )
 SPAN_TASK = Span(
     "dask.task",
     "A sample of a group's task runs, below their group: those that failed, the slowest, and some "
-    "others. From the start of its function to its end.",
+    "others. From the start of its function to its end. Its name ends with the prefix, as in "
+    "`dask.task read`. The status of a failed one is an error, described by the exception's type.",
     (COMPUTATION_ID, TASK_PREFIX, TASK_OUTCOME, WORKER_ADDRESS, EXCEPTION_TYPE),
 )
 

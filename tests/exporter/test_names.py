@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import dask.array as da
+import opentelemetry.sdk.version
 import pytest
 from distributed import Client, Event, wait
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -140,7 +141,10 @@ def test_the_resource_says_who_speaks_and_nothing_else(told: Recorder) -> None:
     sent = _sent(told, "metrics", ExportMetricsServiceRequest())
     for resource in sent.resource_metrics:
         attributes = _attributes(resource.resource.attributes)
-        assert set(attributes) == set(names.RESOURCE_ATTRIBUTES)
+        assert set(attributes) == {*names.RESOURCE_ATTRIBUTES, *names.SDK_ATTRIBUTES}
+        assert attributes[names.TELEMETRY_SDK_NAME] == "opentelemetry"
+        assert attributes[names.TELEMETRY_SDK_LANGUAGE] == "python"
+        assert attributes[names.TELEMETRY_SDK_VERSION] == opentelemetry.sdk.version.__version__
         assert attributes[names.CLUSTER_ID] == attributes[names.SERVICE_INSTANCE_ID] == cluster.id
         assert attributes[names.SERVICE_NAMESPACE] == "team"
 
@@ -164,13 +168,18 @@ def test_spans_are_of_the_trace_that_the_computation_names(told: Recorder) -> No
         assert attributes[names.COMPUTATION_STATUS] == row.status
         assert set(attributes) == set(names.SPAN_COMPUTATION.attributes)
         inside = [s for s in spans if s.parent_span_id == span.span_id]
-        assert {s.name for s in inside} == {names.SPAN_TASK_GROUP.name}
+        assert {s.name for s in inside} == {
+            names.SPAN_TASK_GROUP.of(prefix) for prefix in told.groups(row.id)
+        }
         assert len(inside) == len(told.groups(row.id))
         for child in inside:
             assert set(_attributes(child.attributes)) == set(names.SPAN_TASK_GROUP.attributes)
-    tasks = [_attributes(span.attributes) for span in spans if span.name == names.SPAN_TASK.name]
-    assert {key for task in tasks for key in task} == set(names.SPAN_TASK.attributes)
-    assert {span.name for span in spans} == {span.name for span in names.SPANS}
+    tasks = [span for span in spans if names.SPAN_TASK.includes(span.name)]
+    for span in tasks:
+        assert span.name == names.SPAN_TASK.of(_attributes(span.attributes)[names.TASK_PREFIX])
+    found = {key for task in tasks for key in _attributes(task.attributes)}
+    assert found == set(names.SPAN_TASK.attributes)
+    assert {span.name.partition(" ")[0] for span in spans} == {span.name for span in names.SPANS}
 
 
 def test_log_events_come_with_their_names(told: Recorder) -> None:

@@ -98,12 +98,27 @@ def spans(recorder: Recorder, name: str = "") -> list[Span]:
         for resource in sent.resource_spans
         for scope in resource.scope_spans
         for span in scope.spans
-        if not name or span.name == name
+        if not name or span.name == name or span.name.startswith(f"{name} ")
     ]
 
 
 def span_of(recorder: Recorder, name: names.Span) -> Span:
     return recorder.wait_for(lambda: spans(recorder, name.name), f"a span {name.name}")[0]
+
+
+def below_its_group(recorder: Recorder, seen: Seen) -> Span:
+    """Wait for the span of the task group that a user's span is below, and return its parent's."""
+    trace_id, parent = seen
+
+    def group_and_computation() -> Span | None:
+        by_id = {span.span_id.hex(): span for span in spans(recorder)}
+        group = by_id.get(parent)
+        return None if group is None else by_id.get(group.parent_span_id.hex())
+
+    computation = recorder.wait_for(group_and_computation, "the group and its computation")
+    assert computation.name == names.SPAN_COMPUTATION.name
+    assert computation.trace_id.hex() == trace_id
+    return computation
 
 
 def attributes(span: Span) -> dict[str, Any]:
@@ -236,7 +251,7 @@ def test_what_tracing_systems_tell_each_other_goes_along(
         assert traced.submit(trace_state, pure=False).result() == "vendor=x:1,other=y"
     span_of(recorder, names.SPAN_COMPUTATION)
     told = spans(recorder)
-    assert {span.name for span in told} == {span.name for span in names.SPANS}
+    assert {span.name.partition(" ")[0] for span in told} == {span.name for span in names.SPANS}
     assert {span.trace_state for span in told} == {"vendor=x:1,other=y"}
 
 
@@ -245,8 +260,8 @@ def test_what_is_no_state_of_a_trace_or_a_secret_is_not_told(
     traced: Client, recorder: Recorder, state: object
 ) -> None:
     with annotate(traceparent=CALLER, tracestate=state):
-        assert traced.submit(own_span, pure=False).result() == (TRACE, PARENT)
-    assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() == TRACE
+        seen = traced.submit(own_span, pure=False).result()
+    assert below_its_group(recorder, seen).trace_id.hex() == TRACE
     assert {span.trace_state for span in spans(recorder)} == {""}
     assert SECRET.encode() not in recorder.bytes
 
@@ -275,15 +290,15 @@ def test_each_client_has_its_own_callers(
 
     with Client(cluster, set_as_default=False) as other, Client(cluster) as unregistered:
         daskscope.register(other, endpoint=recorder.url, token=TOKEN, interval="100ms")
-        expected = (f"{caller.trace_id:032x}", f"{caller.span_id:016x}")
-        assert traced.submit(own_span, pure=False).result() == expected
+        expected = f"{caller.trace_id:032x}"
+        assert traced.submit(own_span, pure=False).result()[0] == expected
         tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
         with tracer.start_as_current_span("another", context=Context()) as span:
             context = span.get_span_context()
             seen = other.submit(own_span, pure=False).result()
-            assert seen == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
-        assert unregistered.submit(own_span, pure=False).result()[0] not in ("", expected[0])
-    assert traced.submit(own_span, pure=False).result() == expected
+            assert seen[0] == f"{context.trace_id:032x}"
+        assert unregistered.submit(own_span, pure=False).result()[0] not in ("", expected)
+    assert traced.submit(own_span, pure=False).result()[0] == expected
 
 
 def test_an_asynchronous_client_tells_of_its_callers(
@@ -291,15 +306,15 @@ def test_an_asynchronous_client_tells_of_its_callers(
 ) -> None:
     import daskscope
 
-    async def requests() -> list[tuple[Seen, Seen]]:
+    async def requests() -> list[tuple[Seen, str]]:
         tracer = TracerProvider(shutdown_on_exit=False).get_tracer("caller")
 
-        async def request(client: Client) -> tuple[Seen, Seen]:
+        async def request(client: Client) -> tuple[Seen, str]:
             with tracer.start_as_current_span("request") as span:
                 context = span.get_span_context()
                 await asyncio.sleep(0)
                 seen: Any = client.submit(own_span, pure=False)
-                return await seen, (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+                return await seen, f"{context.trace_id:032x}"
 
         async with Client(cluster.scheduler_address, asynchronous=True) as client:
             await daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
@@ -308,7 +323,7 @@ def test_an_asynchronous_client_tells_of_its_callers(
             return await asyncio.gather(*(request(client) for _ in range(5)))
 
     seen = asyncio.run(requests())
-    assert [found for found, _ in seen] == [expected for _, expected in seen]
+    assert [trace_id for (trace_id, _), _ in seen] == [expected for _, expected in seen]
     assert len({trace_id for (trace_id, _), _ in seen}) == 5
 
 
@@ -344,26 +359,76 @@ def gate_of(name: str) -> None:
 # --- into the tasks -------------------------------------------------------------------------------
 
 
-def test_spans_made_in_tasks_join_the_callers_trace(
-    traced: Client, caller: trace.SpanContext
+def test_spans_made_in_tasks_are_below_their_group_in_the_callers_trace(
+    traced: Client, recorder: Recorder, caller: trace.SpanContext
 ) -> None:
-    expected = (f"{caller.trace_id:032x}", f"{caller.span_id:016x}")
-    assert traced.submit(own_span, pure=False).result() == expected
-    assert traced.gather(traced.map(own_span, range(3), pure=False)) == [expected] * 3
-    assert delayed(own_span)().compute() == expected
-    assert traced.compute(delayed(own_span)(1)).result() == expected
-    assert traced.persist(delayed(own_span)(2)).compute() == expected
+    seen: list[Seen] = [
+        traced.submit(own_span, pure=False).result(),
+        *traced.gather(traced.map(own_span, range(3), pure=False)),
+        delayed(own_span)().compute(),
+        traced.compute(delayed(own_span)(1)).result(),
+        traced.persist(delayed(own_span)(2)).compute(),
+    ]
     of_coroutine: Any = traced.submit(own_span_async, pure=False)
-    assert of_coroutine.result() == expected
+    seen.append(of_coroutine.result())
+    for one in seen:
+        computation = below_its_group(recorder, one)
+        assert computation.trace_id.hex() == f"{caller.trace_id:032x}"
+        assert computation.parent_span_id.hex() == f"{caller.span_id:016x}"
+    told = {span.span_id.hex(): span.name for span in spans(recorder)}
+    assert {told[parent] for _, parent in seen} == {
+        names.SPAN_TASK_GROUP.of(prefix) for prefix in ("own_span", "own_span_async")
+    }
+
+
+def test_spans_made_in_tasks_are_below_the_group_of_their_own_task(
+    traced: Client, recorder: Recorder
+) -> None:
+    first = delayed(own_span)()
+    second = delayed(own_trace_after)(first)
+    seen = second.compute()
+    told = {span.span_id.hex(): span for span in spans(recorder)}
+    recorder.wait_for(lambda: len(spans(recorder, names.SPAN_TASK_GROUP.name)) == 2, "both groups")
+    told = {span.span_id.hex(): span for span in spans(recorder)}
+    assert [told[parent].name for _, parent in seen] == [
+        names.SPAN_TASK_GROUP.of("own_span"),
+        names.SPAN_TASK_GROUP.of("own_trace_after"),
+    ]
+
+
+def own_trace_after(first: Seen) -> tuple[Seen, Seen]:
+    return first, own_span()
 
 
 def test_spans_made_in_tasks_of_no_caller_join_the_computations_trace(
     traced: Client, recorder: Recorder
 ) -> None:
-    trace_id, parent = traced.submit(own_span, pure=False).result()
-    span = span_of(recorder, names.SPAN_COMPUTATION)
-    assert (span.trace_id.hex(), span.span_id.hex()) == (trace_id, parent)
-    assert not span.parent_span_id
+    seen = traced.submit(own_span, pure=False).result()
+    assert not below_its_group(recorder, seen).parent_span_id
+
+
+@pytest.mark.own_cluster
+def test_a_group_of_which_no_run_ended_has_a_span_for_those_that_its_tasks_made(
+    traced: Client, recorder: Recorder
+) -> None:
+    gate, told = Event(f"{recorder.url}/gate", client=traced), Event(recorder.url, client=traced)
+    future = traced.submit(own_span_and_wait, recorder.url, pure=False)
+    told.wait()
+    seen = traced.get_metadata("seen")
+    future.cancel()
+    gate.set()
+    computation = below_its_group(recorder, tuple(seen))
+    assert attributes(computation)[names.COMPUTATION_STATUS] == "cancelled"
+    (group,) = spans(recorder, names.SPAN_TASK_GROUP.name)
+    assert computation.start_time_unix_nano <= group.start_time_unix_nano
+    assert group.start_time_unix_nano <= group.end_time_unix_nano
+    assert group.end_time_unix_nano <= computation.end_time_unix_nano
+
+
+def own_span_and_wait(url: str) -> None:
+    get_client().set_metadata("seen", own_span())
+    Event(url).set()
+    Event(f"{url}/gate").wait()
 
 
 def test_what_runs_again_is_of_the_trace_of_whoever_asked_for_it(
@@ -395,7 +460,8 @@ def test_what_runs_again_is_of_the_trace_of_whoever_asked_for_it(
         ),
         "the second computation's span",
     )
-    assert span.parent_span_id.hex() == f"{caller.get_span_context().span_id:016x}" == parent
+    assert span.parent_span_id.hex() == f"{caller.get_span_context().span_id:016x}"
+    assert below_its_group(recorder, (trace_id, parent)) == span
 
 
 def test_a_context_does_not_leak_from_task_to_task(traced: Client) -> None:
@@ -404,20 +470,23 @@ def test_a_context_does_not_leak_from_task_to_task(traced: Client) -> None:
         marked += [traced.submit(own_span_async, pure=False) for _ in range(5)]
     others: list[Any] = traced.map(own_span, range(20), pure=False)
     others += [traced.submit(own_span_async, pure=False) for _ in range(5)]
-    assert set(traced.gather(marked)) == {(TRACE, PARENT)}
+    assert {trace_id for trace_id, _ in traced.gather(marked)} == {TRACE}
     assert TRACE not in {trace_id for trace_id, _ in traced.gather(others)}
 
 
 def test_what_a_task_submits_is_of_the_same_trace(traced: Client, recorder: Recorder) -> None:
     with annotate(traceparent=CALLER):
         outer = traced.submit(own_span_of_a_task_in_a_task, pure=False)
-    assert outer.result() == (TRACE, PARENT)
+    inner = below_its_group(recorder, outer.result())
     recorder.wait_for(
         lambda: (
             [span.trace_id.hex() for span in spans(recorder, "dask.computation")] == [TRACE] * 2
         ),
         "both computations in the caller's trace",
     )
+    # What a task submits is below the group of that task, as all that it does.
+    outer_one = below_its_group(recorder, (TRACE, inner.parent_span_id.hex()))
+    assert outer_one.parent_span_id.hex() == PARENT
 
 
 @pytest.mark.usefixtures("caller")
@@ -480,8 +549,12 @@ def test_the_users_own_spans_go_on_in_tasks_to_a_backend_of_the_users_own(
 
         request, step = span_of_name(backend, "request"), span_of_name(backend, "step")
         computation = span_of(recorder, names.SPAN_COMPUTATION)
-        for span in (step, computation):
-            assert (span.trace_id, span.parent_span_id) == (request.trace_id, request.span_id)
+        assert (computation.trace_id, computation.parent_span_id) == (
+            request.trace_id,
+            request.span_id,
+        )
+        of_step = step.trace_id.hex(), step.parent_span_id.hex()
+        assert below_its_group(recorder, of_step) == computation
         assert not [span for span in spans(backend) if span.name.startswith("dask.")]
         assert not [span for span in spans(recorder) if not span.name.startswith("dask.")]
     # In this process runs the scheduler, with the plugin.
@@ -587,8 +660,13 @@ def test_failed_and_slowest_tasks_have_spans_below_their_group(
             "erred",
             "ZeroDivisionError",
         )
-        assert span.status.code == 2
+        assert span.name == names.SPAN_TASK.of("fail")
+        assert (span.status.code, span.status.message) == (2, "ZeroDivisionError")
         assert told[names.WORKER_ADDRESS].startswith("tcp://")
+    (computation,) = spans(recorder, names.SPAN_COMPUTATION.name)
+    assert computation.status.message == "3 of 7 tasks raised an exception"
+    assert groups["fail"].status.message == "3 of 3 tasks raised an exception"
+    assert {span.status.message for span in [groups["nap"], *below["nap"]]} == {""}
     longest = max(span.end_time_unix_nano - span.start_time_unix_nano for span in below["nap"])
     assert longest >= 0.2e9
 

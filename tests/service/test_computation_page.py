@@ -163,14 +163,14 @@ def test_a_waterfall_of_too_much_keeps_what_failed_and_what_took_longest() -> No
     groups[0] |= {"erred": 1}
     groups.append(read("later", started_at=None, stopped_at=None, done=0, completed=0))
     runs = [
-        Span(f"{i}.{turn}", f"s{i}", names.SPAN_TASK.name, NOW, NOW + 1 + turn, "unset", {})
+        Span(f"{i}.{turn}", f"s{i}", names.SPAN_TASK.of("read"), NOW, NOW + 1 + turn, "unset", {})
         for i in range(40)
         for turn in range(10)
     ]
-    runs[7] = Span("bad", "s0", names.SPAN_TASK.name, NOW, NOW + 0.1, "error", {})
+    runs[7] = Span("bad", "s0", names.SPAN_TASK.of("read"), NOW, NOW + 0.1, "error", {})
     above = [
         Span(
-            f"s{i}", "root", names.SPAN_TASK_GROUP.name, NOW, NOW + 1, "unset",
+            f"s{i}", "root", names.SPAN_TASK_GROUP.of("read"), NOW, NOW + 1, "unset",
             {names.TASK_GROUP_NAME: f"g-{i}", names.TASK_GROUP_SAMPLED: 10},
         )
         for i in range(40)

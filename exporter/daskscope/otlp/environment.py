@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -360,6 +361,9 @@ class Who(Resource):
                 names.SERVICE_NAME: "dask",
                 names.SERVICE_NAMESPACE: cluster.workspace or "default",
                 names.HOST_NAME: cluster.host,
+                names.TELEMETRY_SDK_NAME: "opentelemetry",
+                names.TELEMETRY_SDK_LANGUAGE: "python",
+                names.TELEMETRY_SDK_VERSION: version("opentelemetry-sdk"),
                 **scrubber.scrub_named({key: str(value) for key, value in environment.items()}),
                 # Whatever the environment says: another instance would be another series at every
                 # start.

@@ -21,6 +21,7 @@ from daskscope.names import LogEvent
 from daskscope.observe.messages.logs import LogRecord
 from daskscope.otlp import sdk_private
 from daskscope.otlp.environment import SCOPE
+from daskscope.otlp.exception_text import text_of
 from daskscope.otlp.sdk_private import LoggerProvider, LogRecordProcessor, SeverityNumber
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
@@ -189,7 +190,7 @@ class Logs:
             names.TASK_PREFIX: failure.function,
         }
         if failure.message is not None:
-            attributes[names.EXCEPTION_MESSAGE] = failure.message
+            attributes[names.EXCEPTION_MESSAGE] = text_of(failure.message, failure.type)
         if failure.traceback is not None:
             attributes[names.EXCEPTION_STACKTRACE] = failure.traceback
         self.emit(

@@ -31,7 +31,7 @@ from daskscope.config import Settings
 from daskscope.containment import Contained
 from daskscope.observe.tasks.computation import Traced
 from daskscope.observe.tasks.runs import TaskSample
-from daskscope.observe.tasks.trace_context import TraceContext, of_computation
+from daskscope.observe.tasks.trace_context import TraceContext, of_computation, of_group
 from daskscope.otlp.environment import SCOPE
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
@@ -47,6 +47,7 @@ MAX_KNOWN = 5_000
 @dataclass(slots=True)
 class _Open:
     span: Span
+    context: TraceContext
     groups: dict[str, protocol.TaskGroup] = field(default_factory=dict)
 
 
@@ -96,10 +97,10 @@ class Traces:
             if row.status != "running" and row.id in self._open and row.id in snapshot.traced
         ]
         allowed = self._allowed([traced for _, _, traced in ended], snapshot.status.at)
-        for (computation, opened, _), samples in zip(ended, allowed, strict=True):
+        for (computation, opened, traced), samples in zip(ended, allowed, strict=True):
             self._groups -= len(opened.groups)
             with self._contained:
-                self._end(computation, opened, samples)
+                self._end(computation, opened, samples, traced.sent)
 
     def shutdown(self) -> None:
         """Send what waits and end. Takes as long as the exporter's timeout."""
@@ -121,7 +122,7 @@ class Traces:
         self._known[computation.id] = span.get_span_context()
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
-        self._open[computation.id] = _Open(span)
+        self._open[computation.id] = _Open(span, own)
         if len(self._open) > MAX_OPEN:
             _, dropped = self._open.popitem(last=False)
             self._groups -= len(dropped.groups)
@@ -160,45 +161,53 @@ class Traces:
         computation: protocol.Computation,
         opened: _Open,
         samples: Mapping[str, Sequence[TaskSample]],
+        sent: Mapping[str, float],
     ) -> None:
         span = opened.span
+        stopped_at = computation.stopped_at or computation.started_at
         if span.is_recording():
             context = span.get_span_context()
             # Their ids first: a span is linked to spans that may be made after it.
             ran = {
                 group.name: SpanContext(
                     context.trace_id,
-                    self._ids.generate_span_id(),
+                    int(of_group(opened.context, group.name).span_id, 16),
                     is_remote=False,
                     trace_flags=context.trace_flags,
                     trace_state=context.trace_state,
                 )
                 for group in opened.groups.values()
-                if group.started_at is not None
+                if group.started_at is not None or group.name in sent
             }
             for name, own in ran.items():
-                self._tell_group(opened.groups[name], context, own, ran, samples.get(name, ()))
+                group = opened.groups[name]
+                # Where no run has reported its times, one may still have made spans below it.
+                times = (
+                    sent[name] if group.started_at is None else group.started_at,
+                    stopped_at if group.stopped_at is None else group.stopped_at,
+                )
+                self._tell_group(group, times, context, own, ran, samples.get(name, ()))
         span.set_attribute(names.COMPUTATION_STATUS, computation.status)
         span.set_attribute(names.COMPUTATION_TASKS, computation.tasks)
         if computation.status == "erred":
-            span.set_status(Status(StatusCode.ERROR))
-        span.end(_ns(computation.stopped_at or computation.started_at))
+            span.set_status(_error(computation.erred, computation.tasks))
+        span.end(_ns(stopped_at))
 
     def _tell_group(
         self,
         group: protocol.TaskGroup,
+        times: tuple[float, float],
         parent: SpanContext,
         own: SpanContext,
         others: Mapping[str, SpanContext],
         samples: Sequence[TaskSample],
     ) -> None:
-        assert group.started_at is not None
-        assert group.stopped_at is not None
+        started_at, stopped_at = times
         self._ids.next_are(own.trace_id, own.span_id)
         span = self._tracer.start_span(
-            names.SPAN_TASK_GROUP.name,
+            names.SPAN_TASK_GROUP.of(group.prefix),
             context=_inside(parent),
-            start_time=_ns(group.started_at),
+            start_time=_ns(started_at),
             links=[Link(others[name]) for name in group.dependencies if name in others],
             attributes={
                 names.COMPUTATION_ID: group.computation,
@@ -211,8 +220,8 @@ class Traces:
         for sample in samples:
             self._tell_task(group, own, sample)
         if group.erred:
-            span.set_status(Status(StatusCode.ERROR))
-        span.end(_ns(group.stopped_at))
+            span.set_status(_error(group.erred, group.tasks))
+        span.end(_ns(max(stopped_at, started_at)))
 
     def _tell_task(
         self, group: protocol.TaskGroup, parent: SpanContext, sample: TaskSample
@@ -226,13 +235,13 @@ class Traces:
         if sample.exception is not None:
             attributes[names.EXCEPTION_TYPE] = sample.exception
         span = self._tracer.start_span(
-            names.SPAN_TASK.name,
+            names.SPAN_TASK.of(group.prefix),
             context=_inside(parent),
             start_time=_ns(sample.started_at),
             attributes=attributes,
         )
         if sample.exception is not None:
-            span.set_status(Status(StatusCode.ERROR))
+            span.set_status(Status(StatusCode.ERROR, sample.exception))
         span.end(_ns(sample.stopped_at))
 
 
@@ -295,6 +304,13 @@ class _Allowance:
         granted = min(count, int(self._left))
         self._left -= granted
         return granted
+
+
+def _error(raised: int, tasks: int) -> Status:
+    """Return the status of a span below which tasks failed, in words that stay the same."""
+    if not raised:
+        return Status(StatusCode.ERROR, "tasks could not run, because others had failed")
+    return Status(StatusCode.ERROR, f"{raised} of {tasks} tasks raised an exception")
 
 
 def _remote(context: TraceContext) -> SpanContext:

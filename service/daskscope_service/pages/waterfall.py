@@ -101,11 +101,11 @@ def waterfall(computation: Item, trace: Trace) -> Waterfall:
     own = {
         (span.attributes or {}).get(names.TASK_GROUP_NAME): span
         for span in trace.spans
-        if span.name == names.SPAN_TASK_GROUP.name
+        if names.SPAN_TASK_GROUP.includes(span.name)
     }
     below: dict[str | None, list[Span]] = {}
     for span in trace.spans:
-        if span.name == names.SPAN_TASK.name:
+        if names.SPAN_TASK.includes(span.name):
             below.setdefault(span.parent_span_id, []).append(span)
     start = min([computation["started_at"], *(group["started_at"] for group in groups)])
     stop = max(

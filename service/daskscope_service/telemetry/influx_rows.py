@@ -20,7 +20,14 @@ from daskscope_service.db.schema import cluster as table
 from daskscope_service.telemetry.influxql import InfluxQL
 
 #: Tags that name who sent something: the same for all of a cluster.
-OF_SENDER = frozenset((*names.RESOURCE_ATTRIBUTES, "otel.library.name", "otel.library.version"))
+OF_SENDER = frozenset(
+    (
+        *names.RESOURCE_ATTRIBUTES,
+        *names.SDK_ATTRIBUTES,
+        "otel.library.name",
+        "otel.library.version",
+    )
+)
 
 #: What a cluster without the setting calls its workspace.
 UNNAMED = "default"

@@ -17,7 +17,7 @@ from daskscope.observe.tasks.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.tasks.groups import Group
 from daskscope.observe.tasks.prefixes import Prefixes
 from daskscope.observe.tasks.runs import TaskSample
-from daskscope.observe.tasks.trace_context import TraceContext, of_computation, to_carry
+from daskscope.observe.tasks.trace_context import TraceContext, of_computation
 
 #: States of a task that still has something to do.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
@@ -50,12 +50,12 @@ class Computation:
         "caller",
         "cancelled",
         "changed",
+        "context",
         "dropped",
         "ended_at",
         "frames",
         "graph_bytes",
         "groups",
-        "handed_on",
         "id",
         "line",
         "lost_runs",
@@ -87,18 +87,15 @@ class Computation:
         self.id = uuid.uuid4().hex
         self.caller = caller
         self.trace_id: str | None = None
-        #: What carries a context to its tasks: its caller's, which is whole on any backend, or else
-        #: that of its own span; None if it has neither.
-        self.handed_on: dict[str, str] | None = None
+        #: That of its own span; None if it has none.
+        self.context: TraceContext | None = None
         # No span, no samples.
         self.places = 0
         if sampled is not None:
             trace = self.trace_id = uuid.uuid4().hex if caller is None else caller.trace_id
             kept = sampled(trace) if caller is None else caller.sampled
-            self.handed_on = to_carry(of_computation(self.id, trace, caller, sampled=kept))
+            self.context = of_computation(self.id, trace, caller, sampled=kept)
             self.places = places if kept else 0
-        if caller is not None:
-            self.handed_on = to_carry(caller)
         self.line = line
         # A task of the last graph that joined it, as one is about to, and when that was.
         self._newest: ref[TaskState] | None = None
@@ -228,12 +225,14 @@ class Computation:
 
     def take_traced(self) -> Traced:
         """Return what to trace of it. The samples are handed out once, when it has ended."""
-        samples = {}
+        samples, sent = {}, {}
         if self.places and self.stopped_at is not None:
             for group in self.groups.values():
+                if group.sent_at is not None:
+                    sent[group.name] = group.sent_at
                 if group.samples is not None:
                     samples[group.name], group.samples = group.samples.chosen(), None
-        return Traced(self.caller, samples)
+        return Traced(self.caller, samples, sent)
 
     def row(self) -> protocol.Computation:
         """Return what goes over the wire."""
@@ -277,8 +276,10 @@ class Computation:
 class Traced:
     """A computation's data for traces, apart from its rows: heartbeats never contain it.
 
-    ``samples`` are by the group's name, and empty until the computation has ended.
+    ``samples``, and when the first task was ``sent`` to a worker, are by the group's name, and
+    empty until the computation has ended.
     """
 
     caller: TraceContext | None
     samples: Mapping[str, tuple[TaskSample, ...]]
+    sent: Mapping[str, float]

@@ -65,7 +65,7 @@ class GraphIntake:
     def sent_by_task(self, graph: Graph) -> Graph:
         """Return a ``graph`` that a task sent, with the context which that task was handed."""
         group = self._members.group_of_key(graph.of_task)
-        carried = None if group is None else group.computation.handed_on
+        carried = None if group is None else group.handed_on
         return graph if carried is None else graph._replace(caller=carried_by(carried))
 
     def again(self, task: TaskState, client: str, graph: Graph) -> bool:

@@ -23,6 +23,7 @@ from daskscope.observe.tasks.runs import (
     TaskSample,
     actions_of,
 )
+from daskscope.observe.tasks.trace_context import of_group, to_carry
 
 if TYPE_CHECKING:
     from daskscope.observe.tasks.computation import Computation
@@ -46,6 +47,7 @@ class Group:
         "dependencies",
         "durations",
         "erred",
+        "handed_on",
         "longest",
         "name",
         "output_bytes",
@@ -53,6 +55,7 @@ class Group:
         "retried",
         "samples",
         "seconds",
+        "sent_at",
         "shortest",
         "started_at",
         "states",
@@ -83,6 +86,11 @@ class Group:
         # Until there was any.
         self.shortest, self.longest = inf, -inf
         self.started_at, self.stopped_at = inf, -inf
+        #: What carries a context to its tasks: that of its span or, where no spans are sent, that
+        #: of its computation's caller; None if there is neither.
+        self.handed_on = _handed_on(computation, name)
+        #: When the first of its tasks was sent to a worker with it.
+        self.sent_at: float | None = None
         # None where none are wanted, and once they were handed out.
         self.samples = Samples(computation.places) if computation.places else None
 
@@ -191,6 +199,12 @@ class Group:
             started_at=_finite(self.started_at),
             stopped_at=_finite(self.stopped_at),
         )
+
+
+def _handed_on(computation: Computation, name: str) -> dict[str, str] | None:
+    if computation.context is not None:
+        return to_carry(of_group(computation.context, name))
+    return None if computation.caller is None else to_carry(computation.caller)
 
 
 def _finite(value: float) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -59,6 +60,16 @@ def of_computation(
     if caller is None:
         return TraceContext(trace_id, identity[:16], sampled)
     return replace(caller, span_id=identity[:16])
+
+
+def of_group(computation: TraceContext, name: str) -> TraceContext:
+    """Return the context of the span of a computation's task group: its id is made of both names.
+
+    So its tasks can have it before there is a span.
+    """
+    # As the name is sent: see daskscope.sendable.
+    made_of = computation.span_id.encode() + name.encode(errors="replace")
+    return replace(computation, span_id=blake2b(made_of, digest_size=8).hexdigest())
 
 
 def caller_of(annotated: Iterable[Mapping[str, Any] | None]) -> TraceContext | None:
