@@ -109,15 +109,13 @@ class Panel:
 class Stat(Panel):
     """One number: the last of a line, or of one row.
 
-    ``bad`` colours it from that value on; ``shown`` is the field to take where there are several.
+    ``bad`` colours it from that value on.
     """
 
     width: int = 4
     height: int = 4
     bad: float | None = None
-    shown: str = ""
     decimals: int | None = None
-    computed: tuple[Json, ...] = ()
     links: tuple[Link, ...] = ()
 
     kind: str = field(default="stat", init=False)
@@ -127,7 +125,7 @@ class Stat(Panel):
             "reduceOptions": {
                 "values": False,
                 "calcs": ["lastNotNull"],
-                "fields": f"/^{self.shown}$/" if self.shown else "",
+                "fields": "",
             },
             "orientation": "auto",
             "textMode": "value",
@@ -150,9 +148,6 @@ class Stat(Panel):
         if self.links:
             found["links"] = [link.json() for link in self.links]
         return found
-
-    def transformations(self) -> list[Json]:
-        return list(self.computed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

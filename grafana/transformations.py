@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 Json = dict[str, Any]
 
@@ -36,18 +36,9 @@ def chosen(titles: Mapping[str, str]) -> list[Json]:
 
 def quotient(left: str, right: str, title: str) -> Json:
     """Return the transformation that adds the field ``title``: ``left`` by ``right``."""
-    return _calculated(left, "/", right, title)
-
-
-def product(left: str, right: str, title: str) -> Json:
-    """Return the transformation that adds the field ``title``: ``left`` times ``right``."""
-    return _calculated(left, "*", right, title)
-
-
-def _calculated(left: str, operator: Literal["*", "/"], right: str, title: str) -> Json:
     binary = {
         "left": {"matcher": {"id": "byName", "options": left}},
-        "operator": operator,
+        "operator": "/",
         "right": {"matcher": {"id": "byName", "options": right}},
     }
     return {

@@ -225,6 +225,13 @@ CLUSTER_COST = Metric(
     "{currency}",
     "Cost of the cluster by the configured prices, in their currency. Absent without prices.",
 )
+CLUSTER_IDLE_COST = Metric(
+    "dask.cluster.idle_cost",
+    "counter",
+    "{currency}",
+    "The part of that cost which idle threads had: at each moment, their share of all threads. "
+    "While there is no thread, all of it if the cluster is idle.",
+)
 TRANSFER_IO = Metric(
     "dask.transfer.io",
     "counter",

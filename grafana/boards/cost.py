@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from daskscope import names
 from grafana.board import Board, Row
-from grafana.boards.parts import CLUSTER_COLUMNS, IDLE_COST, cost_per_hour, idle_cost
+from grafana.boards.parts import CLUSTER_COLUMNS, cost_per_hour, idle_cost
 from grafana.influxql import CLUSTER, equals, events, grown, number_of, rate
 from grafana.panels import Bars, Lines, Stat
 from grafana.table import Column, Table
+from grafana.transformations import quotient
 
 _UNPRICED = "No prices are set"
 _IDLE = equals(names.WORKER_STATE, "idle")
@@ -53,15 +54,16 @@ _OVER_TIME = (
 _CLUSTERS = (
     Table(
         title="Cost by cluster",
-        description="In the time that is shown. Idle cost: the idle share of the thread time, "
-        "times the cost.",
+        description="In the time that is shown. Idle cost: the part that idle threads had, at each "
+        "moment their share of all threads. Idle: the share of the thread time.",
         queries=(
             grown(names.WORKER_TIME, *CLUSTER, title="All"),
             grown(names.WORKER_TIME, *CLUSTER, title="Idle", where=_IDLE),
             grown(names.CLUSTER_COST, *CLUSTER, title="Cost"),
+            grown(names.CLUSTER_IDLE_COST, *CLUSTER, title="Idle cost"),
         ),
         empty="No cluster has reported in this time",
-        computed=IDLE_COST,
+        computed=(quotient("Idle", "All", "Idle share"),),
         columns=(
             *CLUSTER_COLUMNS,
             Column("Cost", "Cost", decimals=2),

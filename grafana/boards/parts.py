@@ -6,7 +6,6 @@ from daskscope import names
 from grafana.influxql import Query, equals, grown, rate_now, records, so_far
 from grafana.panels import CARRIED, TO_CLUSTER, TO_CLUSTER_PAGE, TO_COMPUTATION_PAGE, Link, Stat
 from grafana.table import Column, Table
-from grafana.transformations import MERGED, product, quotient
 
 #: In place of a figure of now, where its cluster sends nothing any more.
 GONE = "The cluster does not report"
@@ -55,29 +54,17 @@ COMPUTATION_COLUMNS = (
     ),
 )
 
-#: The share of thread time that was idle, times what all of it cost.
-IDLE_COST = (
-    quotient("Idle", "All", "Idle share"),
-    product("Cost", "Idle share", "Idle cost"),
-)
-
 
 def idle_cost(*, width: int) -> Stat:
     """Return the panel of what the clusters cost while their threads had nothing to do."""
     return Stat(
         title="Idle cost",
-        description="What the clusters cost in this time, by the share of their threads' time "
-        "that was idle.",
-        queries=(
-            grown(names.CLUSTER_COST, title="Cost"),
-            grown(names.WORKER_TIME, title="All"),
-            grown(names.WORKER_TIME, title="Idle", where=equals(names.WORKER_STATE, "idle")),
-        ),
+        description="The part of the cost that idle threads had, at each moment their share of all "
+        "threads.",
+        queries=(grown(names.CLUSTER_IDLE_COST, title="Idle cost"),),
         empty="No prices are set",
         width=width,
         decimals=2,
-        computed=(MERGED, *IDLE_COST),
-        shown="Idle cost",
     )
 
 

@@ -154,6 +154,7 @@ def _lines(end: float) -> Iterator[str]:
                     (names.TASK_COUNT, {names.TASK_STATE: "no-worker"}, 0.0),
                     (names.TASK_COUNT, {names.TASK_STATE: "memory"}, 7.0),
                     (names.CLUSTER_COST, {}, lived),
+                    (names.CLUSTER_IDLE_COST, {}, lived * idle),
                     (names.WORKER_TIME, {names.WORKER_STATE: "idle"}, 2 * lived * idle),
                     (names.WORKER_TIME, {names.WORKER_STATE: "busy"}, 2 * lived * (not idle)),
                 )

@@ -151,7 +151,7 @@ class Metrics:
         }
         for metric, read in readers.items():
             unit = metric.unit
-            if metric is names.CLUSTER_COST:
+            if metric in (names.CLUSTER_COST, names.CLUSTER_IDLE_COST):
                 if prices is None:
                     continue
                 unit = f"{{{prices.currency}}}"
@@ -381,6 +381,7 @@ _READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.COMPUTATION_COUNT: lambda s: _one(s.computations_running),
     names.CLUSTER_IDLE: lambda s: _one(s.status.idle_seconds or 0.0),
     names.CLUSTER_COST: lambda s: _measured(s.status.cost),
+    names.CLUSTER_IDLE_COST: lambda s: _measured(s.status.idle_cost),
     names.TRANSFER_IO: lambda s: _directions(names.TRANSFER_DIRECTION, transmit=s.measured.served),
     names.SPILL_IO: lambda s: _directions(
         names.SPILL_DIRECTION, write=s.measured.spilled, read=s.measured.unspilled
