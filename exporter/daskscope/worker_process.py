@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import distributed
 import psutil  # type: ignore[import-untyped]  # distributed needs it, too
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
@@ -26,12 +27,15 @@ METRIC = "daskscope-process"
 
 #: What others may have asked the worker for itself, that takes as long as it takes.
 CALLS = frozenset(("actor_execute", "run", "run_coroutine"))
+#: Connections that are open for as long as another worker is: nobody waits there for an answer.
+STREAMS = frozenset(("connection_stream",))
 
 #: Seconds between two looks at processes, at least; and the most of the worker's time that looks
 #: may take, as a share: where there are thousands of processes, they are further apart.
 PAUSE, MOST = 0.4, 0.005
 LONGEST_PAUSE = 5.0
 
+_DASKS_FOLDER = os.path.join(os.path.dirname(distributed.__file__), "")
 
 #: The unit of ``ru_maxrss``, in bytes: kilobytes, except on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -43,7 +47,9 @@ class WorkerProcess(WorkerPlugin):
     was started: see :func:`daskscope.deployment.deployment_of`.
 
     The seconds are those of the process and its child processes, running or ended. The calls are
-    those of :data:`CALLS`, such as a method of an actor.
+    those of :data:`CALLS`, such as a method of an actor; those of any other operation that has gone
+    on since the last look, such as a client's that fetches a large result by itself; and the
+    coroutines that ``client.run(…, wait=False)`` has left to run.
     """
 
     def setup(self, worker: Worker) -> None:
@@ -55,6 +61,8 @@ class WorkerProcess(WorkerPlugin):
         self._cpu = 0.0
         self._before = cpu_seconds()
         self._read_at = self._due = time.monotonic()
+        # Other operations that were in progress at the last look.
+        self._others: dict[Any, str] = {}
         self._metric = self._read
         worker.metrics[METRIC] = self._metric
 
@@ -74,10 +82,38 @@ class WorkerProcess(WorkerPlugin):
                 self._before, self._read_at = now, began
                 took = time.monotonic() - began
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
-            calls = sum(operation in CALLS for operation in worker._comms.values())
+            calls = self._calls(worker) + left_to_run(worker)
             found = (self._read_at, self._cpu, calls, peak_memory())
             return (*found, self._deployment) if self._deployment else found
         return None
+
+    def _calls(self, worker: Worker) -> int:
+        """Return how many calls are in progress. What is over in a moment is none."""
+        before, others, count = self._others, {}, 0
+        for connection, operation in worker._comms.items():
+            if operation in CALLS:
+                count += 1
+            elif operation is not None and operation not in STREAMS and not connection.closed():
+                others[connection] = operation
+                count += before.get(connection) == operation
+        self._others = others
+        return count
+
+
+def left_to_run(server: Any) -> int:
+    """Return how many coroutines of a user's run on a ``server`` of Dask's that nobody waits for:
+    those of ``client.run(…, wait=False)``.
+    """
+    tasks = getattr(getattr(server, "_ongoing_background_tasks", None), "_ongoing_tasks", ())
+    # Mostly there is one for each connection, of Dask's own.
+    if len(tasks) <= len(server._comms):
+        return 0
+    return sum(not _is_dasks(task.get_coro()) for task in tuple(tasks))
+
+
+def _is_dasks(coroutine: Any) -> bool:
+    file = getattr(getattr(coroutine, "cr_code", None), "co_filename", "")
+    return bool(file.startswith(_DASKS_FOLDER))
 
 
 def peak_memory() -> int | None:

@@ -14,7 +14,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from distributed import Client, Event, LocalCluster, Lock, MultiLock, Queue, Semaphore, Variable
+from distributed import (
+    Client,
+    Event,
+    LocalCluster,
+    Lock,
+    MultiLock,
+    Queue,
+    Semaphore,
+    Variable,
+    wait,
+)
 from distributed.comm.core import connect
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -241,6 +251,48 @@ def test_a_call_of_a_clients_says_so(
     _becomes_idle(recorder)
 
 
+def test_a_client_that_fetches_from_a_worker_by_itself_says_so(
+    client: Client, recorder: Recorder, stays: Stays
+) -> None:
+    # As over a slow line: more than the buffers between the two hold is not read yet.
+    result = client.submit(bytes, 64_000_000)
+    wait(result)
+    (worker,) = client.who_has([result])[result.key]
+
+    async def ask() -> Any:
+        connection = await connect(worker, deserialize=False)
+        await connection.write({"op": "get_data", "keys": [result.key], "who": None})
+        return connection
+
+    async def read(connection: Any) -> None:
+        await connection.read()
+        await connection.write("OK")
+        await connection.close()
+
+    connection = client.sync(ask)
+    stays("a call to a worker is in progress")
+    client.sync(read, connection)
+    _becomes_idle(recorder)
+
+
+@pytest.mark.parametrize("where", ["on a worker", "on the scheduler"])
+def test_a_coroutine_that_nobody_waits_for_is_work(
+    client: Client, recorder: Recorder, stays: Stays, done: Path, where: str
+) -> None:
+    async def wait_for_file(path: str) -> None:
+        while not Path(path).exists():
+            await asyncio.sleep(0.05)
+
+    if where == "on a worker":
+        client.run(wait_for_file, str(done), wait=False)
+        stays("a call to a worker is in progress")
+    else:
+        client.run_on_scheduler(wait_for_file, str(done), wait=False)
+        stays("a client's call is in progress")
+    done.touch()
+    _becomes_idle(recorder)
+
+
 class OtherScheduler(SchedulerPlugin):
     """Does as Frisky's plugin does, which has its own tasks in the scheduler's process."""
 
@@ -392,3 +444,19 @@ def test_a_worker_that_does_not_report_any_more_is_not_taken_for_idle() -> None:
     assert workers.cpu.silent == 2
     workers.pass_seconds(1, 0.02)
     assert workers.cpu.silent == 0
+
+
+def test_a_worker_that_has_not_reported_yet_is_not_taken_for_idle() -> None:
+    workers = Workers()
+    workers.look()
+    workers.now += SILENT / 2
+    workers.look()
+    assert workers.cpu.unheard
+    workers.pass_seconds(2, 0.02)
+    assert not workers.cpu.unheard
+    # What it said before it was quiet says nothing of the time since.
+    workers.cpu.restart()
+    workers.look()
+    assert workers.cpu.unheard
+    workers.pass_seconds(2, 0.02)
+    assert not workers.cpu.unheard

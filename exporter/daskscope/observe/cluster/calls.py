@@ -6,6 +6,8 @@ from typing import Any
 
 from distributed.scheduler import Scheduler
 
+from daskscope.worker_process import left_to_run
+
 #: What a client may ask the scheduler for that takes as long as it takes: ``client.run``,
 #: ``client.run_on_scheduler``, and moving data.
 CALLS = frozenset(("broadcast", "run_function", "gather", "scatter", "rebalance", "replicate"))
@@ -69,6 +71,7 @@ class Calls:
                 continue
             known, since = before.get(connection, (None, now))
             others[connection] = (operation, since if known == operation else now)
+        count += left_to_run(self._scheduler)
         self._others, self.in_progress = others, max(count - self.ours, 0)
         self.lasting = tuple(name for name, since in others.values() if now - since >= LASTING)
 

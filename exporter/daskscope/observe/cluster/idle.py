@@ -132,7 +132,8 @@ class Idle:
 
     def settled(self) -> bool:
         """Return whether it has been without task and call for long enough to see all signs."""
-        if self._quiet_since is None:
+        # A worker whose event loop is held up says nothing of what holds it up.
+        if self._quiet_since is None or self._cpu.unheard:
             return False
         beats = BEATS * heartbeat_interval(len(self._scheduler.workers))
         return self.watched - self._quiet_since >= SETTLED + beats

@@ -102,13 +102,15 @@ class WorkersCpu:
 
     ``calls`` is how many calls are in progress on the workers, such as methods of actors, ``busy``
     how many workers' processes are at work, and ``share`` what the busiest uses of one core. Of
-    those that share a process, each reports all of it. ``silent`` workers do not report.
+    those that share a process, each reports all of it. ``silent`` workers do not report, and
+    ``unheard`` says that some have not done so yet.
     """
 
     def __init__(self) -> None:
         self._windows: dict[str, _Window] = {}
         self._begin(())
         self.calls = self.busy = self.silent = 0
+        self.unheard = True
         self.share = 0.0
 
     def restart(self) -> None:
@@ -116,6 +118,7 @@ class WorkersCpu:
         self._windows.clear()
         self._begin(())
         self.calls = self.busy = self.silent = 0
+        self.unheard = True
         self.share = 0.0
 
     def look(self, workers: Collection[WorkerState], now: float) -> None:
@@ -140,12 +143,15 @@ class WorkersCpu:
             window = windows.get(worker.address)
             if window is None:
                 windows[worker.address] = _Window(at, now)
+                self._unheard = True
                 continue
             if at != window.at:
                 window.add(at, used, metrics.get("cpu") or 0.0)
                 window.heard_at = now
             elif window.heard_at < missed_at:
                 silent += 1
+            if window.base is None:
+                self._unheard = True
             if window.at_work:
                 found.append((worker, window))
         self._next += AT_ONCE
@@ -157,6 +163,7 @@ class WorkersCpu:
     def _begin(self, workers: Collection[WorkerState]) -> None:
         self._round, self._next = tuple(workers), 0
         self._calls = self._silent = 0
+        self._unheard = False
         self._found: list[tuple[WorkerState, _Window]] = []
 
     def _end(self) -> None:
@@ -167,6 +174,7 @@ class WorkersCpu:
         if found:
             found = _without_shares(found, workers)
         self.calls, self.silent, self.busy = self._calls, self._silent, len(found)
+        self.unheard = self._unheard
         self.share = max((one.share for _, one in found), default=0.0)
 
 
