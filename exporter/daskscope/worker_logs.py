@@ -19,9 +19,11 @@ Over 400 lines: it is sent to the workers as one text, so it cannot import a sec
 from __future__ import annotations
 
 import asyncio
+import builtins
 import itertools
 import json
 import logging
+import os
 import re
 import sys
 import threading
@@ -60,6 +62,10 @@ MAX_LAST_LINE = 1_000
 #: and characters of one that is taken out wherever it stands.
 MAX_TEXTS = 100
 MIN_TEXT = 4
+#: The same of one line of it.
+MIN_LINE = 8
+#: Exceptions whose texts are looked for in one message.
+MAX_FAMILY = 50
 #: Exceptions of a chain, and frames of each: the outermost, and more of the innermost ones.
 MAX_CHAIN = 5
 OUTERMOST, INNERMOST = 5, 25
@@ -82,6 +88,14 @@ _TAP = "_daskscope_tap"
 # Where a record says, while it is looked at, which of several workers in a process has taken it.
 _TAKER = "_daskscope"
 
+# What is looked into for texts, one in the other.
+_DEEP = 4
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+_GROUPS: Any = getattr(builtins, "BaseExceptionGroup", ())  # of Python 3.11
+# Stands for what was taken out, until all is.
+_TAKEN_OUT = "\ue000"
+_TAKEN = re.compile(f"{_TAKEN_OUT}+")
+
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([diouxXeEfFgGcrsa%])")
 # What dask.utils.format_bytes makes.
 _SIZE = re.compile(r"\d+(\.\d+)? ([kMGTP]i)?B")
@@ -96,10 +110,18 @@ def tap(take: Callable[[logging.LogRecord], None]) -> Callable[[], None]:
     # All of ours in a process share one wrapper and its list, in whichever order they end.
     known = getattr(logging.Logger.callHandlers, _TAP, None)
     wrapper, original, takers = _wrap() if known is None else known
-    takers.append(take)
+    process = os.getpid()
+
+    def take_here(record: logging.LogRecord) -> None:
+        # Not in a copy that was forked off: there nobody sends it, and a lock of ours may be held
+        # for good.
+        if os.getpid() == process:
+            take(record)
+
+    takers.append(take_here)
 
     def untap() -> None:
-        takers.remove(take)
+        takers.remove(take_here)
         # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
         if not takers and logging.Logger.callHandlers is wrapper:
             logging.Logger.callHandlers = original  # type: ignore[method-assign]
@@ -193,13 +215,44 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
     args = record.args.values() if isinstance(record.args, dict) else record.args or ()
     # Often a message is made of the exception that is being handled.
     handled = record.exc_info[1] if isinstance(record.exc_info, tuple) else sys.exc_info()[1]
-    for candidate in (handled, record.msg, *args):
-        if isinstance(candidate, BaseException):
-            for error in _chain(candidate):
-                if not exceptions or _names_keys(error):
-                    for part in _texts_of(error):
-                        text = text.replace(part, LEFT_OUT if exceptions else REFUSED)
-    return text
+    found = _family(_exceptions_in((handled, record.msg, *args), depth=3))
+    if len(found) > MAX_FAMILY and not exceptions:
+        return REFUSED  # which of them are in it takes too long to find out
+    parts = {
+        part for error in found if not exceptions or _names_keys(error) for part in _texts_of(error)
+    }
+    # All first, the longest first, and what stands for them last: each may be a part of another.
+    for part in sorted(parts, key=len, reverse=True):
+        text = text.replace(part, _TAKEN_OUT)
+    return _TAKEN.sub(LEFT_OUT if exceptions else REFUSED, text) if parts else text
+
+
+def _exceptions_in(values: Any, depth: int) -> Iterator[BaseException]:
+    """Yield the exceptions among ``values``, and those in lists and mappings of Python's own."""
+    for value in itertools.islice(values, MAX_TEXTS):
+        if isinstance(value, BaseException):
+            yield value
+        elif depth and type(value) in _CONTAINERS:
+            inner = value.values() if type(value) is dict else value
+            yield from _exceptions_in(inner, depth - 1)
+
+
+def _family(errors: Iterator[BaseException]) -> list[BaseException]:
+    """Return ``errors``, what led to them also where that is not shown, and members of groups.
+
+    Some more than :data:`MAX_FAMILY` where there are more.
+    """
+    found: dict[int, BaseException] = {}
+    left = list(errors)
+    while left and len(found) <= MAX_FAMILY:
+        error = left.pop()
+        if id(error) not in found:
+            found[id(error)] = error
+            led_to = (error.__cause__, error.__context__)
+            left += [each for each in led_to if isinstance(each, BaseException)]
+            if isinstance(error, _GROUPS):
+                left += error.exceptions[: MAX_FAMILY + 1]
+    return list(found.values())
 
 
 def _made_text(record: logging.LogRecord) -> str:
@@ -227,19 +280,24 @@ def _not_the_users(value: Any) -> Any:
     return value if known else LEFT_OUT
 
 
-def _texts_of(error: BaseException) -> list[str]:
-    """Return what of ``error`` may be part of a message, the longest first."""
+def _texts_of(error: BaseException) -> set[str]:
+    """Return what of ``error`` may be part of a message."""
     files = getattr(error, "filename", None), getattr(error, "filename2", None)
-    texts = {str(error), repr(error), *_texts_in((*error.args, *files), depth=2)}
+    texts = {str(error), repr(error), *_texts_in((*error.args, *files), depth=_DEEP)}
+    # With its notes, and what its class keeps of it, such as the output of a command.
+    texts.update(_texts_in((vars(error),), depth=_DEEP))
+    # A part of it is shown often, and a traceback of a group has each line behind a margin.
+    lines = (line.strip() for text in texts for line in text.splitlines()[:MAX_TEXTS])
+    texts |= {line for line in lines if len(line) >= MIN_LINE}
     # And as Python and JSON write it: a quote, or the end of a line, is another text there.
     texts |= {repr(text)[1:-1] for text in texts} | {json.dumps(text)[1:-1] for text in texts}
-    return sorted(filter(None, texts), key=len, reverse=True)
+    return texts - {""}
 
 
 def _texts_in(values: Any, depth: int) -> Iterator[str]:
     for value in itertools.islice(values, MAX_TEXTS):
         if isinstance(value, str):
-            if depth == 2 or len(value) >= MIN_TEXT:
+            if depth == _DEEP or len(value) >= MIN_TEXT:
                 yield value
         elif depth and isinstance(value, dict):
             yield from _texts_in(value.values(), depth - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from distributed import Client
 
 import daskscope
 from daskscope import names
+from daskscope.worker_logs import tap
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
@@ -90,6 +92,75 @@ def test_a_copy_sends_nothing_and_ends(recorder: Recorder, tmp_path: Path) -> No
             assert not recorder.changed.wait_for(lambda: len(recorder.requests) > told, timeout=1)
         say(process)
         expect(process, "ended with 3")
+
+
+#: The same, but the copy ends by itself, without Dask's own part of that, which takes long.
+ENDING = """\
+import atexit
+import os
+import sys
+import threading
+from distributed import Client, LocalCluster, client as dask_client
+from distributed.deploy import spec
+
+import daskscope
+
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
+    client = Client(cluster)
+    daskscope.register(endpoint=sys.argv[1], token=sys.argv[2], interval="1h")
+    client.submit(len, ()).result()
+    session = cluster.scheduler.plugins["daskscope"].session
+    # As another thread may at that moment.
+    with session.sender._lock:
+        copy = os.fork()
+    if copy == 0:
+        atexit.unregister(spec.close_clusters)
+        atexit.unregister(dask_client._close_global_client)
+        threading.Timer(30, os._exit, (9,)).start()
+        atexit._run_exitfuncs()
+        os._exit(3)
+    _, status = os.waitpid(copy, 0)
+    print("ended with", os.waitstatus_to_exitcode(status), flush=True)
+    client.close()
+    cluster.close()
+"""
+
+
+def test_a_copy_that_ends_waits_for_nothing_and_warns_of_nothing(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    recorder.misbehave = lambda path: 503 if path.startswith("/api/") else None
+    path = tmp_path / "ends.py"
+    path.write_text(ENDING)
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path), recorder.url, TOKEN],
+        env=os.environ | {"DASK_DASKSCOPE__SPOOL__DIRECTORY": str(tmp_path / "spool")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "ended with 3\n"
+    assert "the spool" not in ended.stderr
+
+
+def test_a_copy_that_logs_does_not_wait_for_those_who_look_at_records() -> None:
+    looked: list[int] = []
+    untap = tap(lambda record: looked.append(os.getpid()))
+    logger = logging.getLogger("a_copys")
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    try:
+        copy = os.fork()
+        if copy == 0:
+            logger.warning("from the copy")
+            os._exit(len(looked))
+        logger.warning("from here")
+    finally:
+        untap()
+        logger.handlers.clear()
+    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 0
+    assert looked == [os.getpid()]
 
 
 def test_a_copy_holds_no_spool(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -54,6 +55,81 @@ def test_where_no_handler_has_made_a_text_the_users_code_makes_none() -> None:
     assert described(record_of("%d and %s of %s", 1, "two", argument)) == "1 and two of …"
     assert described(record_of("%(one)s", {"one": argument})) == "…"
     assert argument.made == 0
+
+
+PRIVATE = "the customer is Ada Lovelace"
+
+
+class Failed(Exception):
+    def __init__(self, output: str) -> None:
+        super().__init__("a command")
+        self.output = output
+
+
+def group() -> ExceptionGroup[Exception]:
+    return ExceptionGroup("many", [KeyError(1), ExceptionGroup("some", [ValueError(PRIVATE)])])
+
+
+def noted() -> Exception:
+    error = ValueError("a")
+    error.add_note(f"about {PRIVATE}")
+    return error
+
+
+def from_none() -> Exception:
+    error = KeyError("b")
+    error.__context__, error.__suppress_context__ = ValueError(PRIVATE), True
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (group(), lambda error: str(error.exceptions[1].exceptions[0])),
+        (group(), lambda error: "".join(traceback.format_exception(error))),
+        (noted(), lambda error: f"it says {error.__notes__}"),
+        (noted(), lambda error: "".join(traceback.format_exception(error))),
+        (from_none(), lambda error: f"before: {error.__context__}"),
+        (Failed(PRIVATE), lambda error: f"it printed {error.output}"),
+        (ValueError({"of": [1, {"row": PRIVATE}]}), lambda error: error.args[0]["of"][1]["row"]),
+        (ValueError(f"{PRIVATE}\nin row 3"), lambda error: str(error).splitlines()[0]),
+        (ValueError("e", PRIVATE), lambda error: "".join(error.args)),
+    ],
+    ids=[
+        *("a member", "a group", "a note", "a note below it", "what it hides", "an attribute"),
+        *("deep in it", "a line", "behind a short one"),
+    ],
+)
+def test_a_message_that_is_made_of_a_handled_exception_has_none_of_its_texts_where_refused(
+    error: Exception, message: Callable[[Any], str]
+) -> None:
+    try:
+        raise error
+    except Exception:
+        record = record_of(f"failed: {message(error)}")
+        text = describe(record, exceptions=False)[3]
+    assert "Ada" not in text
+    assert worker_logs.REFUSED in text
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [[ValueError(PRIVATE)], {"a": (1, ValueError(PRIVATE))}, group().exceptions],
+    ids=["a list", "a mapping", "the members of a group"],
+)
+def test_exceptions_inside_of_arguments_lose_their_texts_where_refused(argument: Any) -> None:
+    record = record_of("of %d: %s", 1, argument)
+    logging.Formatter().format(record)
+    assert PRIVATE in record.message
+    assert "Ada" not in describe(record, exceptions=False)[3]
+
+
+def test_of_more_exceptions_than_are_looked_at_nothing_is_sent_where_refused() -> None:
+    argument = [ValueError(f"{PRIVATE} {number}") for number in range(worker_logs.MAX_FAMILY + 1)]
+    record = record_of("all: %s", argument)
+    logging.Formatter().format(record)
+    assert describe(record, exceptions=False)[3] == worker_logs.REFUSED
+    assert PRIVATE in describe(record, exceptions=True)[3]
 
 
 def test_a_record_that_someone_keeps_has_nothing_of_ours_in_it(logger: logging.Logger) -> None:

@@ -8,6 +8,7 @@ one job waits at most: what it does is what is to be done when its turn comes.
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import time
 from collections import Counter
@@ -43,6 +44,7 @@ class SpoolWorker:
         self, spool: Spool, pending: DeliveryQueue, lock: threading.Lock, drops: Counter[str]
     ) -> None:
         self._spool = spool
+        self._process = os.getpid()
         self._pending = pending
         self._lock = lock
         # Those that wait, in the order in which they were handed over last.
@@ -58,7 +60,12 @@ class SpoolWorker:
         self._hand_over(self._write)
 
     def keep_before_exit(self, timeout: float) -> None:
-        """Write what waits, if anything does, and wait for it: the process ends."""
+        """Write what waits, if anything does, and wait for it: the process ends.
+
+        Nothing in a copy that was forked off: it has no thread of ours, and waits for no lock.
+        """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if not self._pending.rows_wait():
                 return
