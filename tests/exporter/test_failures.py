@@ -180,6 +180,18 @@ def test_another_type_function_or_frame_is_another_failure(
     assert fingerprint(kind, function, _traceback(*frames)) != one
 
 
+def test_the_middle_of_a_very_deep_traceback_is_not_looked_at() -> None:
+    # Each frame that is takes a while of the event loop.
+    def deep(middle: int) -> str:
+        inner = [("/home/ann/walk.py", 1, f"step_{number}") for number in range(middle)]
+        first = [("/home/ann/walk.py", 1, f"first_{number}") for number in range(200)]
+        last = [("/home/ann/walk.py", 1, f"last_{number}") for number in range(300)]
+        return fingerprint("KeyError", "walk", _traceback(*first, *inner, *last))
+
+    assert deep(10) == deep(500) == deep(20_000)
+    assert deep(10) != fingerprint("KeyError", "walk", _traceback(MINE))
+
+
 def _add(failures: Failures, name: str, key: Key = "a-key") -> None:
     failures.add("a computation", name, key, {"exception_text": "ValueError('x')"})
 
@@ -215,3 +227,26 @@ def test_retries_that_are_not_told_with_what_failed_are_counted(
     (told,) = failures.changed(10)
     assert (told.row.function, told.row.retried) == ("told", 1)
     assert drops["retry"] == 2
+
+
+def test_a_key_of_the_users_own_is_in_no_text_of_an_exception() -> None:
+    key = "patient-4711"
+    members = [ValueError(f"cannot load {key}"), KeyError(key)]
+    error = ExceptionGroup(f"in {key}", members)
+    error.add_note(f"while {key} was read")
+    try:
+        try:
+            raise LookupError(key)
+        except LookupError as cause:
+            raise error from cause
+    except ExceptionGroup as raised:
+        details: Any = error_message(raised)
+    details["exception"] = serialized(details["exception"])
+    failures = Failures(Counter())
+    failures.add("a computation", "load", key, details)
+    (raw,) = failures.changed(10)
+    assert len(raw.causes.members) == 2
+    assert len(raw.causes.notes) == len(raw.causes.causes) == 1
+    texts = (raw.row.message, *raw.causes.notes)
+    found = (*raw.causes.causes, *raw.causes.members)
+    assert "4711" not in "".join(filter(None, (*texts, *(cause.message for cause in found))))

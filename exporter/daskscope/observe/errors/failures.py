@@ -18,7 +18,7 @@ from distributed.metrics import time
 from daskscope import protocol
 from daskscope.containment import each_guarded, guarded
 from daskscope.observe.bounded import Bounded, Count
-from daskscope.observe.errors.exception_chain import ExceptionChain, causes_of
+from daskscope.observe.errors.exception_chain import Cause, ExceptionChain, causes_of
 from daskscope.observe.errors.exception_types import by_dask, type_of_failed
 from daskscope.observe.naming import without_key
 from daskscope.own_code import is_of_library
@@ -43,6 +43,8 @@ _FRAME = re.compile(
 )
 #: The most frames of a user's own that call each other in a circle and are known for one.
 _MAX_CYCLE = 8
+#: Frames that are looked at, and characters of a traceback at either end: it is on the event loop.
+_OUTERMOST, _INNERMOST, _MAX_PART = 100, 200, 100_000
 # A notebook's cell is a file whose name changes with its text.
 _CELL = re.compile(r".*[\\/]ipykernel_\d+[\\/]\d+\.py")
 
@@ -198,11 +200,15 @@ def _text_of(details: Mapping[str, Any], task: Key) -> str:
 
 
 def _causes_of(details: Mapping[str, Any], task: Key) -> ExceptionChain:
-    causes = causes_of(details.get("traceback_text") or "", details.get("exception"))
-    return causes._replace(
-        causes=tuple(
-            replace(cause, message=without_key(cause.message, task)) for cause in causes.causes
-        )
+    chain = causes_of(details.get("traceback_text") or "", details.get("exception"))
+
+    def cleared(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+        return tuple(replace(cause, message=without_key(cause.message, task)) for cause in causes)
+
+    return chain._replace(
+        causes=cleared(chain.causes),
+        members=cleared(chain.members),
+        notes=tuple(without_key(note, task) for note in chain.notes),
     )
 
 
@@ -278,7 +284,11 @@ def fingerprint(kind: str, function: str, traceback: str) -> str:
     other machines. Between the first and the last call of a recursive function it leaves out all
     frames, so the depth makes no difference.
     """
+    if len(traceback) > 2 * _MAX_PART:
+        traceback = f"{traceback[:_MAX_PART]}\n{traceback[-_MAX_PART:]}"
     frames = [_Frame(**match.groupdict()) for match in _FRAME.finditer(traceback)]
+    if len(frames) > _OUTERMOST + _INNERMOST:
+        frames[_OUTERMOST:-_INNERMOST] = []
     own = [frame for frame in frames if not is_of_library(frame.file)]
     parts = [kind, function, *_without_recursion(own or frames)]
     return "v1-" + hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:16]
@@ -313,16 +323,30 @@ def _recursive(frames: list[_Frame], names: list[str]) -> set[str]:
     found: set[str] = set()
     if len(set(names)) == len(names):
         return found
+    seen = set(names[:1])
     for number, (caller, frame) in enumerate(pairwise(frames)):
-        called = rf"(?<![\w.])(?:(?:self|cls)\.)?{re.escape(frame.function)}\("
-        if names[number + 1] in names[: number + 1] and re.search(called, caller.source):
-            found.add(names[number + 1])
+        called = names[number + 1]
+        if called in seen and _calls(caller.source, frame.function):
+            found.add(called)
+        seen.add(called)
     for length in range(1, _MAX_CYCLE + 1):
         for at in range(len(frames) - 2 * length + 1):
             again = at + length
             if frames[at] == frames[again] and frames[at:again] == frames[again : again + length]:
                 found.update(names[at:again])
     return found
+
+
+def _calls(source: str, function: str) -> bool:
+    """Return whether a line of code calls that function, or that method of its own object."""
+    # Without a regular expression, which would have to be compiled for each function.
+    at = source.find(f"{function}(")
+    while at >= 0:
+        before = source[:at].removesuffix("self.").removesuffix("cls.")[-1:]
+        if not (before.isalnum() or before in ("_", ".")):
+            return True
+        at = source.find(f"{function}(", at + 1)
+    return False
 
 
 def _file_name(file: str) -> str:
