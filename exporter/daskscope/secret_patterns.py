@@ -283,9 +283,17 @@ NAMED = (
         plain=True,
     ),
     Named(
-        "in a list of such",  # PASSWORDS = ["…", "…"]
+        "in a mapping of such",  # SECRETS = {"database": "…", "mail": "…"}
+        rf"""(?P<keep> {_IS} {_SIGN} {{ \s{{0,20}}
+        (?: {_KEPT} \s{{0,4}} : \s{{0,4}} {_KEPT} \s{{0,4}} , \s{{0,20}} ){{0,5}}?
+        {_KEPT} \s{{0,4}} : \s{{0,4}} ) {_QUOTED_MADE_UP}
+        (?: \s{{0,4}} , \s{{0,20}} {_KEPT} \s{{0,4}} : \s{{0,4}} {_KEPT} ){{0,100}}+""",
+        plain=True,
+    ),
+    Named(
+        "in a list of such",  # PASSWORDS = ["…", "…"]; what is named in a mapping is none
         rf"""(?P<keep> {_IS} {_SIGN} [(\[{{] \s{{0,20}} )
-        {_QUOTED} (?: \s{{0,20}} ,? \s{{0,20}} {_KEPT} ){{0,100}}+""",
+        (?! {_KEPT} \s{{0,20}} : ) {_QUOTED} (?: \s{{0,20}} ,? \s{{0,20}} {_KEPT} ){{0,100}}+""",
         plain=True,
     ),
     Named(
@@ -427,9 +435,9 @@ KINDS = (
     ),
     Kind(
         "of Oracle's user",
-        ("connect", "sqlplus"),
-        rf"""(?ix) (?P<keep> \b (?: connect \s? \( \s? ["'] | sqlplus [ ]{{1,4}}
-        (?: -\w{{1,4}} [ ]{{1,4}} )? ["']? ) [\w$]{{1,60}} / )
+        ("connect", "sqlplus", "oracle:"),
+        rf"""(?ix) (?P<keep> \b (?: connect \s? \( \s? ["'] | oracle:(?:thin|oci):
+        | sqlplus [ ]{{1,4}} (?: -\w{{1,4}} [ ]{{1,4}} )? ["']? ) [\w$]{{1,60}} / )
         {_NO_PLACE} [^\s"'/@]{{3,100}}+ (?= @ )""",
     ),
     Kind(
@@ -446,6 +454,25 @@ KINDS = (
         | (?: docker|podman|helm|az|oc ) [ ] (?: registry[ ] )? login | redis-cli )
         \b [^\n]{{0,200}}? \s (?: -p | -a (?= \s ) ) [ ]? ["']? )
         {_NO_PLACE} (?! - ) [^\s"']{{3,}}+""",
+    ),
+    Kind(
+        "of a command that packs files",
+        (" -p",),
+        rf"""(?x) (?P<keep> \b (?: 7z[ar]? \b [^\n]{{0,200}}? \s -p (?= \S )
+        | (?: un)? zip \b [^\n]{{0,200}}? \s -P [ ]? ) ["']? )
+        {_NO_PLACE} (?! - ) [^\s"']{{3,}}+""",
+    ),
+    Kind(
+        "the key beside a user's name",  # of kaggle.json
+        ("username",),
+        rf"""(?ix) (?P<keep> ["'] username ["'] \s{{0,4}} : \s{{0,4}} {_KEPT} \s{{0,4}} , \s{{0,20}}
+        ["'] key ["'] \s{{0,4}} : \s{{0,4}} ) {_QUOTED}""",
+    ),
+    Kind(
+        "of the Climate Data Store",  # key: 12345:…, in .cdsapirc and in calls
+        ("cdsapi", "copernicus", "//cds", "//ads"),
+        r"""(?ix) (?P<keep> \b key ["']? \s{0,4} [:=] \s{0,4} ["']? (?: \d{1,10} : )? )
+        [0-9a-f]{8} (?: - [0-9a-f]{4} ){3} - [0-9a-f]{12} \b""",
     ),
     Kind(
         "of .netrc",

@@ -67,6 +67,37 @@ def test_what_is_named_or_placed_as_a_secret_is_scrubbed(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        'credentials = {"password": "{}"}',
+        'credentials = {"username": "bob", "password": "{}"}',
+        '{"secret": {"token": "{}"}, "a": 1}',
+        'SECRETS = {\n    "database": "{}",\n    "mail": "{}1"}',
+        "passwords = {'ann': 'b', 'bob': '{}', 'cleo': 'd'}",
+        'PASSWORDS = {"{}", "swordfish"}',
+        '{"username": "bob", "key": "{}"}',
+        "7z x file.7z -p{}",
+        "unzip -P {} file.zip",
+        "jdbc:oracle:thin:bob/{}@host:1521:x",
+    ],
+)
+@pytest.mark.parametrize("code", [False, True])
+def test_what_is_in_a_mapping_or_a_command_is_scrubbed(text: str, code: bool) -> None:
+    scrubbed = Scrubber().scrub(f"before {text.replace('{}', SECRET)} after", LIMIT, code=code)
+    assert SCRUBBED in scrubbed
+    assert "s3cr3t" not in scrubbed
+    assert "4711" not in scrubbed
+    assert (scrubbed[:7], scrubbed[-6:]) == ("before ", " after")
+
+
+@pytest.mark.parametrize("key", ["{}", "12345:{}"])
+def test_the_key_of_the_climate_data_store_is_scrubbed(key: str) -> None:
+    uuid = "1cb7a5d3-7a5c-4b1e-9d7f-0a1b2c3d4e5f"
+    for text in ("url: https://cds.climate.copernicus.eu/api\nkey: §", "cdsapi.Client(key='§')"):
+        assert uuid not in scrub(text.replace("§", key.format(uuid)))
+
+
+@pytest.mark.parametrize(
     "token",
     [
         "dsk_abc2345678_" + "0123456789abcdef" * 4,
@@ -124,6 +155,9 @@ def test_plain_code_is_left_alone(text: str) -> None:
         "a basic question of bearers",
         "token=None, password: null",
         "----- a table -----",
+        '{"password": {"type": "string", "minLength": 8}}',
+        "{'secret': {'type': 'string', 'format': 'v1'}}",
+        "unzip -p archive.zip file",
     ],
 )
 def test_plain_prose_is_left_alone(text: str) -> None:
