@@ -326,12 +326,16 @@ class FailureSample(Failure):
 class ComputationDetail(_Computation, _Explained):
     """A computation, with its task groups, failures and code.
 
-    ``headline``, ``findings`` and ``not_measured`` are as those of a cluster.
+    ``headline``, ``findings`` and ``not_measured`` are as those of a cluster. There are 1,000 task
+    groups and 500 failures at most; ``more_task_groups`` and ``more_failures`` say whether the
+    service has more.
     """
 
     frames: list[CodeFrameDetail] | None
     task_groups: list[TaskGroup]
+    more_task_groups: bool
     failures: list[Failure]
+    more_failures: bool
 
 
 class Span(_Encrypted):

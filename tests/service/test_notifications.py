@@ -342,7 +342,7 @@ def test_names_add_no_lines_to_a_message() -> None:
     name = "train\r\n\nSign in: https://evil.example\x85\u2028\u202egpj"
     sentence = cluster_silent({"name": name, "user": "ada\nBcc: eve"}, 60)
     one = {"kind": "cluster silent", "sentence": sentence, "path": "/clusters/x"}
-    _, text = message([one], "team", "https://d.example")
+    _, text = message([one], {"cluster silent": 1}, "team", "https://d.example")
     first, link = text.splitlines()
     assert first.startswith("train Sign in: https://evil.example gpj of ada Bcc: eve fell silent")
     assert link == "https://d.example/clusters/x"
@@ -351,11 +351,11 @@ def test_names_add_no_lines_to_a_message() -> None:
 
 def test_a_message_of_very_many_counts_those_that_it_leaves_out() -> None:
     one = {"kind": "worker lost", "sentence": "It is gone.", "path": "/clusters/x"}
-    title, text = message([one] * 1000, "team", "https://d.example")
+    title, text = message([one] * MOST_LINES, {"worker lost": 1000}, "team", "https://d.example")
     assert title == "daskscope, team: 1,000 × worker lost"
     assert text.count("It is gone.\nhttps://d.example/clusters/x") == MOST_LINES
     assert text.endswith("And 980 more: https://d.example/")
     long = one | {"sentence": "It ran in the job " + "x" * 5000}
-    _, text = message([long], "team", "https://d.example")
+    _, text = message([long], {"worker lost": 1}, "team", "https://d.example")
     assert text.endswith("x…\nhttps://d.example/clusters/x")
     assert len(text) < 600

@@ -42,6 +42,13 @@ _WENT = {"lost": "fell silent", "ended": "ended without a word", "stopped": "sto
 _RUN_AGAIN = ", so that their tasks run again"
 
 
+#: The columns of a cluster that verdicts are made of.
+OF_VERDICT = (
+    *("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds"),
+    *("held_by", "busy_by", "workers", "may_end"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``status`` is one word; ``sentence`` says it in full, ready for a page."""

@@ -15,7 +15,7 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import FINDING_COSTS, budget, cluster, finding, notice
 from daskscope_service.db.statements import Upsert
-from daskscope_service.insight.verdict import cluster_verdict
+from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.notifications import wording as words
 
 #: Seconds since work began, and since a cause of it was found, after which it is no news.
@@ -29,6 +29,11 @@ _REPORTED_OTHERWISE = (
 
 #: Seconds of silence after which no one wants to hear of it any more.
 _SILENT_WITHIN = 86400.0
+#: What is read of clusters that are silent: a cluster's own row may be large.
+_OF_SILENT = [cluster.c[name] for name in ("id", "name", "user", *OF_VERDICT)]
+
+#: Notices that are looked up with one statement: databases take no more than some thousand values.
+_AT_ONCE = 500
 
 
 def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) -> None:
@@ -40,15 +45,13 @@ def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) 
         found = [*_over_budget(connection, workspace), *_findings(connection, workspace)]
         if listens:
             found += _silent(connection, workspace, silent_after)
-        if not found:
-            return
-        ids = [one["id"] for one in found]
-        known = connection.execute(
-            select_in(workspace, notice, notice.c.id).where(notice.c.id.in_(ids))
-        )
         new = {one["id"]: one for one in found}
-        for id in known.scalars():
-            del new[id]
+        ids = list(new)
+        for first in range(0, len(ids), _AT_ONCE):
+            some = ids[first : first + _AT_ONCE]
+            known = select_in(workspace, notice, notice.c.id).where(notice.c.id.in_(some))
+            for id in connection.execute(known).scalars():
+                del new[id]
     if new:
         statement = Upsert(engine, notice)
         with writing(engine) as connection:
@@ -64,7 +67,7 @@ def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) 
 
 def _silent(connection: Connection, workspace: str, silent_after: float) -> list[dict[str, Any]]:
     now = time.time()
-    query = select_in(workspace, cluster).where(
+    query = select_in(workspace, cluster, *_OF_SILENT).where(
         cluster.c.stopped_at.is_(None),
         not_(cluster.c.may_end),
         cluster.c.last_seen_at < now - silent_after,

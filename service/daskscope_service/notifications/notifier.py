@@ -17,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, Row, delete, select, update
+from sqlalchemy import Engine, Row, delete, func, select, update
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
@@ -28,7 +29,7 @@ from daskscope_service.db.schema import notice, workspace
 from daskscope_service.db.schema import notification_target as table
 from daskscope_service.notifications.due_notices import find
 from daskscope_service.notifications.sending import SECONDS, NotSent, Sender
-from daskscope_service.notifications.wording import message
+from daskscope_service.notifications.wording import MOST_LINES, message
 from daskscope_service.periodic import in_each
 
 #: Seconds that what was found rests first: what comes together is sent together, and what another
@@ -153,8 +154,8 @@ def _notify(engine: Engine, sender: Sender, name: str, target_id: str, url: str)
     claimed = _claim(engine, name, target_id)
     if claimed is None:
         return False
-    target, notices, until, claimed_until = claimed
-    title, text = message(notices, name, url)
+    target = claimed.target
+    title, text = message(claimed.notices, claimed.counts, name, url)
     failure: str | None = None
     try:
         sender.send(target["address"], title, text)
@@ -163,7 +164,7 @@ def _notify(engine: Engine, sender: Sender, name: str, target_id: str, url: str)
     now = time.time()
     if failure is None:
         values: dict[str, Any] = {
-            "told_until": until,
+            "told_until": claimed.found_until,
             "next_at": now + PAUSE,
             "sent_at": now,
             "failed_at": None,
@@ -171,7 +172,7 @@ def _notify(engine: Engine, sender: Sender, name: str, target_id: str, url: str)
         }
     else:
         logger.warning("target %s (%s) of %s: %s", target_id, target["name"], name, failure)
-        waits = PAUSE_PART * (now - notices[0]["found_at"])
+        waits = PAUSE_PART * (now - claimed.notices[0]["found_at"])
         pause = min(max(PAUSE_AFTER_FAILURE, waits), LONGEST_PAUSE)
         values = {"failed_at": now, "failure": failure, "next_at": now + pause}
     with writing(engine) as connection:
@@ -180,17 +181,29 @@ def _notify(engine: Engine, sender: Sender, name: str, target_id: str, url: str)
             .where(
                 table.c.workspace == name,
                 table.c.id == target_id,
-                table.c.next_at == claimed_until,
+                table.c.next_at == claimed.ends_at,
             )
             .values(values)
         )
     return failure is None
 
 
-def _claim(
-    engine: Engine, name: str, target_id: str
-) -> tuple[dict[str, Any], list[dict[str, Any]], float, float] | None:
-    """Return a target, what it is to be sent, until when that was found, and the end of the claim.
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The first ``notices`` that a target is to be sent, and how many there are by kind.
+
+    They were found up to ``found_until``; the claim ends at ``ends_at``.
+    """
+
+    target: dict[str, Any]
+    notices: list[dict[str, Any]]
+    counts: dict[str, int]
+    found_until: float
+    ends_at: float
+
+
+def _claim(engine: Engine, name: str, target_id: str) -> _Claim | None:
+    """Claim what a target is to be sent.
 
     None if there is nothing to send, or another process has claimed it.
     """
@@ -203,17 +216,19 @@ def _claim(
         ).mappings().first()  # fmt: skip
         if row is None or row["next_at"] > now:
             return None  # it was removed, or another process was quicker
-        found = connection.execute(
-            select_in(name, notice)
-            .where(
-                notice.c.found_at > row["told_until"],
-                notice.c.found_at <= until,
-                notice.c.kind.in_(row["kinds"]),
-            )
-            .order_by(notice.c.found_at, notice.c.id)
+        due = (
+            notice.c.found_at > row["told_until"],
+            notice.c.found_at <= until,
+            notice.c.kind.in_(row["kinds"]),
         )
-        notices = [{**one} for one in found.mappings()]
+        # Only what is shown of them: a heartbeat may bring ten thousand.
+        first = select_in(name, notice).where(*due).order_by(notice.c.found_at, notice.c.id)
+        notices = [{**one} for one in connection.execute(first.limit(MOST_LINES)).mappings()]
         if not notices:
             return None
+        of_kinds = select_in(name, notice, notice.c.kind, func.count(), func.min(notice.c.found_at))
+        of_kinds = of_kinds.where(*due).group_by(notice.c.kind)
+        counted = sorted(connection.execute(of_kinds).all(), key=lambda one: (one[2], one[0]))
+        counts = {kind: int(count) for kind, count, _ in counted}
         connection.execute(update(table).where(*ours).values(next_at=now + CLAIMED))
-    return {**row}, notices, until, now + CLAIMED
+    return _Claim({**row}, notices, counts, until, now + CLAIMED)

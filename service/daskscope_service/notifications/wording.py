@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -86,12 +85,20 @@ def _line(sentence: str) -> str:
     return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 
 
-def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> tuple[str, str]:
-    """Return title and text of one message about ``notices``, each with its link.
+def message(
+    notices: Sequence[Mapping[str, Any]], counts: Mapping[str, int], workspace: str, url: str
+) -> tuple[str, str]:
+    """Return title and text of one message about what happened.
 
-    ``url`` is where users reach the service.
+    Parameters
+    ----------
+    notices
+        The first notices, :data:`MOST_LINES` at most; each is shown with its link.
+    counts
+        How many there are of each kind, those that are not among ``notices`` too.
+    url
+        Where users reach the service.
     """
-    counts = Counter(notice["kind"] for notice in notices)
     happened = ", ".join(
         kind if count == 1 else f"{number(count)} × {kind}" for kind, count in counts.items()
     )
@@ -99,6 +106,7 @@ def message(notices: Sequence[Mapping[str, Any]], workspace: str, url: str) -> t
     lines = [
         f"{_line(notice['sentence'])}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]
     ]
-    if len(notices) > MOST_LINES:
-        lines.append(f"And {number(len(notices) - MOST_LINES)} more: {url}/")
+    more = sum(counts.values()) - len(lines)
+    if more > 0:
+        lines.append(f"And {number(more)} more: {url}/")
     return f"daskscope, {workspace}: {happened}", "\n\n".join(lines)

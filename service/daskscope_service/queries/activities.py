@@ -8,15 +8,22 @@ from daskscope_service.db.schema import activity, cluster, profile
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.web.fields import Missing
 
+#: Prefixes of one cluster that are read at most: the plugin sends 500, and joins the rest.
+MOST_PREFIXES = 1_000
+
 _WITHOUT_TREE = ("cluster", "id", "started_at", "stopped_at", "workers", "seconds", "cut")
 
 
 def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
-    """Return the thread-seconds of each prefix by activity; ``""`` is what belongs to no task."""
+    """Return the thread-seconds of each prefix by activity; ``""`` is what belongs to no task.
+
+    These are :data:`MOST_PREFIXES` at most, by name.
+    """
     return scope.items(
         scope.select(activity, activity.c.prefix, activity.c.seconds)
         .where(activity.c.cluster == cluster_id)
         .order_by(activity.c.prefix)
+        .limit(MOST_PREFIXES)
     )
 
 

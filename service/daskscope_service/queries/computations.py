@@ -11,6 +11,7 @@ from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.progress import done_in, done_of
 from daskscope_service.insight.statement import statement_at
 from daskscope_service.insight.verdict import (
+    OF_VERDICT,
     cluster_verdict,
     computation_seconds,
     computation_verdict,
@@ -19,24 +20,17 @@ from daskscope_service.insight.wording import file_name
 from daskscope_service.queries.causes import add_causes, among, with_finding
 from daskscope_service.web.fields import Missing
 
-_CLUSTER_COLUMNS = (
-    "name",
-    "started_at",
-    "stopped_at",
-    "status_at",
-    "last_seen_at",
-    "interval",
-    "idle_seconds",
-    "held_by",
-    "busy_by",
-    "workers",
-    "may_end",
-)
+_CLUSTER_COLUMNS = ("name", *OF_VERDICT)
 
 #: Characters of a title, and of a call: lists have a thousand of them, files ten thousand.
 _MOST_TITLE, _MOST_CALL = 300, 1_000
-#: Prefixes of tasks that a title names, those of most tasks, where no code is known.
-_NAMED = 3
+#: Prefixes of tasks that a title names, those of most tasks, where no code is known; and those that
+#: are read for all titles of a list.
+_NAMED, _MOST_PREFIXES = 3, 20_000
+
+#: Task groups and failures of one computation that are read at most: the plugin sends 200 groups.
+#: Whoever may send could store a million of them, and these are read as a whole.
+MOST_GROUPS, MOST_FAILURES = 1_000, 500
 
 _OF_FAILURE = [column for column in failure.c if column is not failure.c.user]
 
@@ -61,23 +55,31 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item:
 
     Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where it is not
     kept; and ``unreadable`` where it cannot be decrypted: see :meth:`Scope.items`. ``frames``
-    itself is None where the cluster's settings refuse to send code.
+    itself is None where the cluster's settings refuse to send code. Of very many task groups or
+    failures not all are there: ``more_task_groups`` and ``more_failures`` say so.
     """
     query = _with_cluster(scope).where(computation.c.cluster == cluster_id, computation.c.id == id)
     rows = scope.items(query)
     if not rows:
         raise Missing("computation", id)
     item = _completed(scope, rows)[0]
-    item["task_groups"] = scope.items(
+    # By their keys, so that no more than the first are looked at.
+    item["task_groups"], item["more_task_groups"] = scope.first_items(
         scope.select(task_group)
         .where(task_group.c.cluster == cluster_id, task_group.c.computation == id)
-        .order_by(task_group.c.started_at.is_(None), task_group.c.started_at, task_group.c.name)
+        .order_by(task_group.c.name),
+        MOST_GROUPS,
     )
-    item["failures"] = scope.items(
+    item["task_groups"].sort(
+        key=lambda one: (one["started_at"] is None, one["started_at"] or 0.0, one["name"])
+    )
+    item["failures"], item["more_failures"] = scope.first_items(
         scope.select(failure, *_OF_FAILURE)
         .where(failure.c.cluster == cluster_id, failure.c.computation == id)
-        .order_by(failure.c.first_at, failure.c.fingerprint)
+        .order_by(failure.c.fingerprint),
+        MOST_FAILURES,
     )
+    item["failures"].sort(key=lambda one: (one["first_at"], one["fingerprint"]))
     for group in item["task_groups"]:
         group["done"] = done_in(group, item)
     for part in (*item["task_groups"], *item["failures"]):
@@ -158,6 +160,7 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
         among(scope.select(task_group, *key, task_group.c.prefix), key, untitled)
         .group_by(*key, task_group.c.prefix)
         .order_by(total(task_group.c.tasks).desc(), task_group.c.prefix)
+        .limit(_MOST_PREFIXES)
     )
     prefixes: dict[tuple[str, str], list[str]] = {}
     for cluster_id, id, prefix in scope.connection.execute(query):

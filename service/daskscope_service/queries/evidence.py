@@ -28,6 +28,7 @@ from daskscope_service.insight.verdict import (
 )
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries import meanwhile
+from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.telemetry.store import SeriesStore
 
@@ -179,6 +180,7 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
     query = scope.select(table, *columns).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
+    query = query.order_by(table.c.name).limit(MOST_GROUPS)
     return [Group(**row) for row in scope.items(query)]
 
 
@@ -191,6 +193,7 @@ def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
     query = scope.select(table, *columns).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
+    query = query.order_by(table.c.fingerprint).limit(MOST_FAILURES)
     return [Failed(**row) for row in scope.items(query)]
 
 

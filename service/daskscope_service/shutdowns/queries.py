@@ -8,14 +8,10 @@ from sqlalchemy import Select, and_
 
 from daskscope_service.db.schema import cluster, command, shutdown
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
-from daskscope_service.insight.verdict import cluster_verdict
+from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.queries.events import MOST_SHUTDOWNS, list_shutdowns
 from daskscope_service.shutdowns.verdict import is_over, shutdown_verdict
 from daskscope_service.web.fields import Missing
-
-#: What decides whether a cluster stopped or is silent.
-_OF_CLUSTER = ("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds",
-               "held_by", "busy_by", "workers", "may_end")  # fmt: skip
 
 #: What a shutdown has that the cluster decided on by itself.
 _OWN: Item = {column.name: None for column in command.c} | {"even_if_busy": False}
@@ -78,13 +74,13 @@ def _asked_for(scope: Scope) -> Select[Any]:
 
 
 def _cluster_columns() -> list[Any]:
-    named = [cluster.c[name].label(f"cluster_{name}") for name in _OF_CLUSTER]
+    named = [cluster.c[name].label(f"cluster_{name}") for name in OF_VERDICT]
     return [*named, cluster.c.name.label("cluster_name")]
 
 
 def _completed(scope: Scope, item: Item) -> Item:
     """Say where it stands; the cluster's own words are ``detail``, sent at ``answered_at``."""
-    row = {name: item.pop(f"cluster_{name}") for name in _OF_CLUSTER}
+    row = {name: item.pop(f"cluster_{name}") for name in OF_VERDICT}
     of_cluster = cluster_verdict(row, scope.now, scope.silent_after)
     verdict = shutdown_verdict(item, of_cluster, scope.now)
     gone = of_cluster.status in ("stopped", "ended")

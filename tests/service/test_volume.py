@@ -1,0 +1,171 @@
+"""Very many rows of one subject cost no more than the few that are shown: memory has bounds."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from sqlalchemy import Engine, event, func, insert, select, update
+
+from daskscope.protocol import Activity, Heartbeat, encode
+from daskscope_service.accounts import sessions, tokens
+from daskscope_service.application import close_app, create_app
+from daskscope_service.db import schema
+from daskscope_service.db.engine import upgrade_database, writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.scope import Scope
+from daskscope_service.notifications import due_notices, notifier
+from daskscope_service.notifications.wording import MOST_LINES
+from daskscope_service.queries.activities import MOST_PREFIXES
+from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
+from daskscope_service.queries.evidence import of_computation
+from daskscope_service.services import services
+from daskscope_service.settings import Settings
+from tests.service.beats import (
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_failure,
+    make_task_group,
+    make_worker_loss,
+)
+from tests.service.conftest import NewDatabase
+from tests.service.pages import words
+
+#: Sends a beat to the test's workspace.
+Send = Callable[[Heartbeat], None]
+
+
+@pytest.fixture
+def app(tmp_path: Path, new_database: NewDatabase) -> Iterator[Flask]:
+    chosen = Settings(data_dir=tmp_path, database_url=new_database())
+    upgrade_database(chosen)
+    app = create_app(chosen)
+    yield app
+    close_app(app)
+
+
+@pytest.fixture
+def engine(app: Flask) -> Engine:
+    return services(app).engine
+
+
+@pytest.fixture
+def workspace(engine: Engine) -> str:
+    return f"w-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def client(app: Flask, engine: Engine, workspace: str) -> FlaskClient:
+    """An owner's browser."""
+    client = app.test_client()
+    with writing(engine) as connection:
+        client.set_cookie(
+            sessions.COOKIE, sessions.start(connection, workspace=workspace, role="owner")
+        )
+    return client
+
+
+@pytest.fixture
+def send(app: Flask, engine: Engine, workspace: str) -> Send:
+    """Send a beat to the workspace."""
+    token = tokens.create(engine, workspace=workspace, label="test", scopes=["ingest"])
+
+    def send(beat: Heartbeat) -> None:
+        answer = app.test_client().post(
+            "/api/v1/heartbeats", data=encode(beat), headers={"Authorization": f"Bearer {token}"}
+        )
+        assert answer.status_code == 200, answer.text
+
+    return send
+
+
+def test_of_very_many_groups_and_failures_the_first_are_read_and_the_answer_says_so(
+    app: Flask, engine: Engine, client: FlaskClient, workspace: str, send: Send
+) -> None:
+    cluster = make_cluster("c")
+    group = make_task_group(name="a")
+    send(make_beat(cluster, computations=(make_computation(),), task_groups=(group,)))
+    where = "/clusters/c/computations/c1"
+    told = client.get(f"/api/v1{where}").json
+    assert told is not None
+    assert (told["more_task_groups"], told["more_failures"]) == (False, False)
+    assert "There are more" not in client.get(where).text
+
+    groups = tuple(
+        make_task_group(name=f"b{n:04}", dependencies=(), durations=()) for n in range(MOST_GROUPS)
+    )
+    failures = tuple(
+        make_failure(fingerprint=f"1:{n:04}", message=None, traceback=None)
+        for n in range(MOST_FAILURES + 1)
+    )
+    prefixes = tuple(Activity(f"p{n:04}", {"executor": 1.0}) for n in range(MOST_PREFIXES + 1))
+    send(make_beat(cluster, 2, task_groups=groups, failures=failures, activities=prefixes))
+    told = client.get(f"/api/v1{where}").json
+    assert told is not None
+    assert len(told["task_groups"]) == MOST_GROUPS
+    assert len(told["failures"]) == MOST_FAILURES
+    assert (told["more_task_groups"], told["more_failures"]) == (True, True)
+    page = words(client.get(where).text)
+    assert f"There are more; only {MOST_GROUPS:,} are shown." in page
+    assert f"There are more; only {MOST_FAILURES:,} are shown." in page
+    told = client.get("/api/v1/clusters/c").json
+    assert told is not None
+    assert len(told["activities"]) == MOST_PREFIXES
+    # What findings are made of, in the background and each minute.
+    with engine.connect() as connection:
+        found = of_computation(
+            Scope(connection, workspace, 0.0, 60.0), services(app).series, "c", "c1"
+        )
+    assert found is not None
+    assert found.run is not None
+    assert (len(found.run.groups), len(found.run.failures)) == (MOST_GROUPS, MOST_FAILURES)
+
+
+def test_of_very_many_notices_only_those_that_are_shown_are_read(
+    engine: Engine, workspace: str, send: Send
+) -> None:
+    target = {
+        "workspace": workspace, "id": "t", "name": "t", "address": "json://x",
+        "kinds": ["worker lost"], "told_until": 0.0, "next_at": 0.0, "changed_at": 0.0,
+        "changed_by": "x",
+    }  # fmt: skip
+    with writing(engine) as connection:
+        connection.execute(insert(schema.notification_target).values(target))
+    lost = tuple(make_worker_loss(id=f"w{n}") for n in range(5 * MOST_LINES))
+    send(make_beat(make_cluster("c"), worker_losses=lost))
+    with writing(engine) as connection:
+        connection.execute(update(schema.notice).values(found_at=1.0))
+    claimed = notifier._claim(engine, workspace, "t")
+    assert claimed is not None
+    assert len(claimed.notices) == MOST_LINES
+    assert claimed.counts == {"worker lost": 5 * MOST_LINES}
+
+
+def test_as_many_clusters_as_there_are_may_be_silent(
+    engine: Engine, workspace: str, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due_notices, "_AT_ONCE", 3)
+    many: list[int] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(_c: object, _k: object, _s: object, parameters: object, *_: object) -> None:
+        if isinstance(parameters, tuple | dict):
+            many.append(len(parameters))
+
+    for number in range(20):
+        send(make_beat(make_cluster(f"c{number}")))
+    with writing(engine) as connection:
+        last = select(func.max(schema.cluster.c.last_seen_at)).scalar_subquery()
+        connection.execute(update(schema.cluster).values(last_seen_at=last - 300.0))
+    for _ in range(2):
+        many.clear()
+        due_notices.find(engine, workspace, 60.0, listens=True)
+        assert max(many) < 20  # a statement takes some thousand values, and no more
+        with engine.connect() as connection:
+            query = select_in(workspace, schema.notice, func.count())
+            assert connection.execute(query).scalar_one() == 20
