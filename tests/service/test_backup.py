@@ -10,6 +10,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import requests
 
 from daskscope_service.db.keys import FILE
@@ -136,6 +137,18 @@ def test_what_root_restores_belongs_to_the_user_of_the_folder_and_the_answer_say
     assert f"The database {restored} now holds the backup {backup}." in done.stdout
     assert restored.stat().st_uid == folder.stat().st_uid
     assert restored.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_root_makes_in_the_folder_of_a_user_belongs_to_the_user(tmp_path: Path) -> None:
+    folder = tmp_path / "of-the-service"
+    folder.mkdir()
+    os.chown(folder, 65_534, 65_534)
+    with ServiceProcess(folder):
+        assert daskscope("key", "rotate", "--data-dir", folder).returncode == 0
+    made = {file.name: file.stat() for file in folder.iterdir()}
+    assert {"daskscope.db", FILE, "address"} <= set(made)
+    assert {found.st_uid for found in made.values()} == {65_534}
 
 
 def test_what_is_no_backup_is_refused_and_nothing_changed(

@@ -162,6 +162,8 @@ def test_a_fresh_sign_in_link_can_be_had(local_service: ServiceProcess) -> None:
     session = requests.Session()
     assert follow(f"{local_service.url}/sign-in?code={code}", session).ok
     assert session.get(f"{local_service.url}/api/v1/clusters", timeout=30).ok
+    # Without one, it leads to where the service of the data folder listens.
+    assert daskscope("user", "sign-in", *where).stdout.startswith(f"{local_service.url}/sign-in?")
 
 
 def test_the_cookie_is_for_https_alone_where_users_come_by_https(tmp_path: Path) -> None:

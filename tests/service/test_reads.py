@@ -209,6 +209,50 @@ def test_lists_are_chosen_by_user_cluster_and_time(get: Get, seeded: Seeded) -> 
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        *("clusters", "computations", "exceptions", "events", "profiles", "logs", "findings"),
+        *("commands", "decisions"),
+    ],
+)
+def test_lists_are_chosen_by_a_clusters_name_as_pages_show_it(
+    get: Get, seeded: Seeded, path: str
+) -> None:
+    named: dict[str, list[str]] = {}
+    for cluster in _all(get, "clusters"):
+        named.setdefault(cluster["name"], []).append(cluster["id"])
+    assert len(named["features-nightly"]) == 8
+    found = 0
+    for name, ids in named.items():
+        of_them = {_key(one) for id in ids for one in _all(get, path, cluster=id)}
+        assert {_key(one) for one in _all(get, path, cluster=name)} == of_them
+        found += len(of_them)
+    assert found or path in ("findings", "decisions")  # of which the seed has none
+    assert _all(get, path, cluster="nightly") == []
+
+
+def _key(one: dict[str, Any]) -> object:
+    # Of the exceptions of several clusters, groups are added up.
+    return one.get("id") or one.get("fingerprint") or (one["computation"], one["rule"])
+
+
+def test_a_clusters_id_goes_before_anothers_name(
+    shared_service: ServiceProcess, seeded: Seeded
+) -> None:
+    token = shared_service.token(scopes=["read", "ingest"], workspace="called")
+    other = make_cluster(id=f"Scheduler-{uuid.uuid4()}", name=seeded.stopped)
+    plain = make_cluster(id=f"Scheduler-{uuid.uuid4()}", name="plain")
+    named = make_cluster(id=f"Scheduler-{uuid.uuid4()}", name=plain.id)
+    for cluster in (other, plain, named):
+        assert post(shared_service.url, token, make_beat(cluster)).ok
+    get = _getter(shared_service, token)
+
+    assert [c["id"] for c in get("clusters", cluster=plain.id)["items"]] == [plain.id]
+    # Another workspace's cluster is none here.
+    assert [c["id"] for c in get("clusters", cluster=seeded.stopped)["items"]] == [other.id]
+
+
+@pytest.mark.parametrize(
     ("path", "time_of_it"),
     [
         ("clusters", "started_at"),

@@ -14,6 +14,7 @@ import click
 
 from daskscope.errors import ConfigurationError
 from daskscope.version import __version__
+from daskscope_service.cli.address import note_address
 from daskscope_service.cli.audit import audit
 from daskscope_service.cli.data import delete, export
 from daskscope_service.cli.database import database_group, say_upgrade
@@ -81,6 +82,7 @@ def serve(**options: Any) -> None:
             key_register.check(connection)
         keys = sealing.keys_of(engine.dialect).source
         link = sign_in.make_link(engine, settings.url, DEFAULT_WORKSPACE)
+    note_address(settings)
     # The database is closed again: its connections must not pass into the serving process.
     data = "in the database given" if settings.database_url else settings.data_dir
     same_data = f" --data-dir {settings.data_dir}" if options.get("data_dir") else ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskscope_service.cli.address import address_for_links
 from daskscope_service.cli.options import database, settings_options
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def print_sign_in_link(workspace: str, **options: Any) -> None:
     with database(options) as (settings, engine):
         from daskscope_service.accounts import sign_in
 
-        click.echo(sign_in.make_link(engine, settings.url, workspace))
+        click.echo(sign_in.make_link(engine, address_for_links(settings), workspace))
 
 
 def _user(engine: Engine, name: str) -> User:

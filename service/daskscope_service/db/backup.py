@@ -17,6 +17,7 @@ from sqlalchemy import create_engine
 from daskscope.errors import ConfigurationError
 from daskscope_service.db import revisions
 from daskscope_service.db.engine import sqlite_file
+from daskscope_service.db.private_files import give_to_owner_of_folder, make_private
 from daskscope_service.settings import Settings
 
 #: Pages that are copied between two looks at how far it is.
@@ -40,7 +41,8 @@ def back_up(settings: Settings, target: Path, on_progress: Callable[[float], Non
         raise ConfigurationError(f"{target} already exists; choose a new file name")
     part = target.with_name(f"{target.name}.part")
     try:
-        _make_private(part)
+        part.unlink(missing_ok=True)  # of a copy that was broken off
+        make_private(part)
         with closing(sqlite3.connect(file, isolation_level=None)) as source:
             # In one transaction that reads: else each write of another begins the copy anew.
             source.execute("BEGIN")
@@ -85,11 +87,12 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
     part = file.with_name(f"{file.name}.restoring")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _make_private(part)
+        part.unlink(missing_ok=True)  # of a copy that was broken off
+        make_private(part)
         shutil.copyfile(backup, part)
         _check(part, str(backup))
         _check_revision(part, backup)
-        _give_to_owner_of_folder(part)
+        give_to_owner_of_folder(part)
     except (OSError, sqlite3.Error) as error:
         part.unlink(missing_ok=True)
         raise ConfigurationError(f"cannot restore {backup}: {error}") from error
@@ -106,13 +109,6 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
         aside = _move_aside(file)
     _put(part, file)
     return aside
-
-
-def _give_to_owner_of_folder(file: Path) -> None:
-    """Let the service's user, whose folder it is, read what root has put there."""
-    folder = file.parent.stat()
-    if os.geteuid() == 0 and folder.st_uid != 0:
-        os.chown(file, folder.st_uid, folder.st_gid)
 
 
 def _check(file: Path, name: str) -> None:
@@ -156,10 +152,6 @@ def _move_aside(file: Path) -> Path:
         if old.exists():
             old.rename(aside.with_name(aside.name + suffix))
     return aside
-
-
-def _make_private(file: Path) -> None:
-    os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
 
 
 def _put(part: Path, target: Path) -> None:

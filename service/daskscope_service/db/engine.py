@@ -6,7 +6,6 @@ Everything else speaks SQLAlchemy Core, on what is opened here.
 from __future__ import annotations
 
 import math
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from daskscope.errors import ConfigurationError
 from daskscope_service.db import revisions, sealing
 from daskscope_service.db.keys import Keys
+from daskscope_service.db.private_files import give_to_owner_of_folder, make_private
 from daskscope_service.db.revisions import Position
 from daskscope_service.db.schema import workspace
 from daskscope_service.db.statements import Upsert, execute
@@ -256,7 +256,9 @@ def _make_private(file: Path, *, make: bool) -> None:
     # SQLite gives its -wal and -shm files the mode of the database.
     if make:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        if not file.exists():
+            make_private(file)
+            give_to_owner_of_folder(file)
     elif not file.exists():
         raise ConfigurationError(
             f"there is no database {file}; 'daskscope serve' or '{revisions.COMMAND}' creates "

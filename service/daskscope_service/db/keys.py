@@ -15,6 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 
 from daskscope.errors import ConfigurationError
+from daskscope_service.db.private_files import give_to_owner_of_folder
 from daskscope_service.settings import KEY_BYTES, Settings, parse_key
 
 #: The file's name in the data folder.
@@ -150,6 +151,7 @@ def _replace(file: Path, text: str) -> None:
             out.write(text)
             out.flush()
             os.fsync(descriptor)
+        give_to_owner_of_folder(new)
         new.replace(file)
     finally:
         new.unlink(missing_ok=True)

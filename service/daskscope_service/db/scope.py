@@ -21,17 +21,22 @@ from sqlalchemy import (
     TypeDecorator,
     cast,
     func,
+    true,
     tuple_,
     type_coerce,
 )
 from sqlalchemy.sql.elements import ColumnElement
 
 from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import cluster
 from daskscope_service.db.sealing import Sealed, SealedJSON, Unreadable
 from daskscope_service.services import services
 
 #: Rows of a list that one request gets at most.
 MOST_ROWS = 1000
+
+#: Clusters of one name that a list is about, where it is chosen by name.
+MOST_OF_A_NAME = 100
 
 #: Bytes of them, as JSON, after which no more rows are read. They are weighed by the hundred, so
 #: that most lists are not weighed at all.
@@ -61,6 +66,29 @@ class Scope:
     def select(self, table: FromClause, *columns: Any) -> Select[Any]:
         """Return a query of ``columns`` (default: all) in this reader's workspace."""
         return select_in(self.workspace, table, *columns)
+
+    def is_of(self, asked: str | None, column: ColumnElement[str]) -> ColumnElement[bool]:
+        """Return the condition that ``column`` is the id of a cluster that a reader asks for.
+
+        ``asked`` is an id or a name, as :meth:`called` takes it; None is any cluster.
+        """
+        if asked is None:
+            return true()
+        ids = self.called(asked)
+        return column == ids[0] if len(ids) == 1 else column.in_(ids)
+
+    def called(self, asked: str) -> tuple[str, ...]:
+        """Return the ids of the clusters that have the id or the name ``asked``.
+
+        Of a name, they are those of the newest :data:`MOST_OF_A_NAME`. Where there is none, it is
+        ``asked``: a cluster of which there are only spans or log records.
+        """
+        query = self.select(cluster, cluster.c.id)
+        if self.connection.execute(query.where(cluster.c.id == asked)).first() is not None:
+            return (asked,)
+        newest = query.where(cluster.c.name == asked).order_by(cluster.c.started_at.desc())
+        found = self.connection.execute(newest.limit(MOST_OF_A_NAME)).scalars()
+        return tuple(found) or (asked,)
 
     def items(self, query: Select[Any]) -> list[Item]:
         """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``.

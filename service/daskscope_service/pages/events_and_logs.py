@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from daskscope import names
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.scope import reading
-from daskscope_service.queries.clusters import find_cluster
+from daskscope_service.queries.clusters import cluster_of
 from daskscope_service.queries.events import find_events
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.queries.scan_filter import Sifted
@@ -32,7 +32,7 @@ def events() -> ResponseReturnValue:
     topic = request.args.get("topic")
     with reading() as scope:
         page = find_events(scope, which, topic)
-        cluster = None if which.cluster is None else find_cluster(scope, which.cluster)
+        cluster = cluster_of(scope, which)
     return render_template(
         "events.html", now=time.time(), page=page, which=which, topic=topic, cluster=cluster
     )
@@ -54,7 +54,7 @@ def logs() -> ResponseReturnValue:
             page = list_logs(scope, which, sought, read)
         except Unavailable as error:
             page, no_logs = Sifted([], None), str(error)
-        cluster = None if which.cluster is None else find_cluster(scope, which.cluster)
+        cluster = cluster_of(scope, which)
     return render_template(
         "logs.html",
         now=time.time(),

@@ -24,7 +24,7 @@ from daskscope_service.insight.flame import (
 from daskscope_service.insight.wording import duration
 from daskscope_service.pages.bars import Segment
 from daskscope_service.pages.flame_graph import ORIGINS, flame_graph
-from daskscope_service.queries.clusters import find_cluster
+from daskscope_service.queries.clusters import cluster_of
 from daskscope_service.queries.profiles import Profiles, newest_profiles
 from daskscope_service.web.downloads import csv_answer
 from daskscope_service.web.forms import tidied
@@ -65,7 +65,7 @@ def page() -> ResponseReturnValue:
     sort = one_of("sort", tuple(_SORTS))
     find = (request.args.get("find") or "").strip().lower()
     with reading() as scope:
-        cluster = None if which.cluster is None else find_cluster(scope, which.cluster)
+        cluster = cluster_of(scope, which)
         read = newest_profiles(scope, which)
     values = {"which": which, "cluster": cluster, "sort": sort, "find": find, "read": read}
     if not read.items:

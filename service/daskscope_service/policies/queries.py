@@ -75,8 +75,7 @@ def last_acted(
 def list_decisions(scope: Scope, selection: Selection) -> Page:
     """Return what policies did about clusters, by time."""
     query = scope.select(decision)
-    if selection.cluster is not None:
-        query = query.where(decision.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, decision.c.cluster))
     return page(scope, query, selection, decision.c.at, "id")
 
 

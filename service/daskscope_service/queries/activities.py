@@ -36,8 +36,7 @@ def list_profiles(scope: Scope, selection: Selection) -> Page:
     )
     if selection.user is not None:
         query = query.where(profile.c.user == selection.user)
-    if selection.cluster is not None:
-        query = query.where(profile.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, profile.c.cluster))
     return page(scope, query, selection, profile.c.started_at, "id", "cluster")
 
 

@@ -85,10 +85,9 @@ def is_silent(scope: Scope) -> ColumnElement[bool]:
 
 
 def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    found = [scope.is_of(selection.cluster, cluster.c.id)]
     for value, column in (
         (selection.user, cluster.c.user),
-        (selection.cluster, cluster.c.id),
         (which.kind, cluster.c.kind),
     ):
         if value is not None:

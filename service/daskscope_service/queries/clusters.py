@@ -29,8 +29,7 @@ def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -
         query = query.where(is_cause_of_cluster(scope, rule))
     if selection.user is not None:
         query = query.where(cluster.c.user == selection.user)
-    if selection.cluster is not None:
-        query = query.where(cluster.c.id == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, cluster.c.id))
     found = page(scope, query, selection, cluster.c.started_at, "id")
     return Page(completed(scope, found.items), found.next)
 
@@ -39,6 +38,12 @@ def find_cluster(scope: Scope, id: str) -> Item | None:
     """Return one cluster, or None if the workspace has no such cluster."""
     rows = completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
     return rows[0] if rows else None
+
+
+def cluster_of(scope: Scope, selection: Selection) -> Item | None:
+    """Return the cluster that ``selection`` chooses by id or name; None for none or several."""
+    ids = () if selection.cluster is None else scope.called(selection.cluster)
+    return find_cluster(scope, ids[0]) if len(ids) == 1 else None
 
 
 def one_cluster(scope: Scope, id: str) -> Item:

@@ -42,8 +42,7 @@ def list_computations(scope: Scope, selection: Selection, rule: str | None = Non
         query, at = with_finding(query, rule), finding.c.at
     if selection.user is not None:
         query = query.where(computation.c.user == selection.user)
-    if selection.cluster is not None:
-        query = query.where(computation.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, computation.c.cluster))
     found = page(scope, query, selection, at, "id", "cluster")
     for item in found.items:
         item.pop("at", None)

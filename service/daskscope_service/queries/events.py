@@ -24,8 +24,7 @@ def list_events(scope: Scope, selection: Selection) -> Page:
     )
     if selection.user is not None:
         query = query.where(event.c.user == selection.user)
-    if selection.cluster is not None:
-        query = query.where(event.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, event.c.cluster))
     found = page(scope, query, selection, event.c.at, "id", "cluster")
     for item in found.items:
         item["message"] = item["message"] or ""

@@ -29,6 +29,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
     last_at = func.max(failure.c.last_at)
     # Only what is in an index: the rows themselves are large, and they are looked up for few.
     query = _chosen(
+        scope,
         scope.select(
             failure,
             failure.c.fingerprint,
@@ -110,7 +111,7 @@ def _seen_last(scope: Scope, selection: Selection) -> list[str] | None:
     groups have most of the failures the newest of these are too few, and all are added up.
     """
     newest = (
-        _chosen(scope.select(failure, failure.c.fingerprint), selection)
+        _chosen(scope, scope.select(failure, failure.c.fingerprint), selection)
         .order_by(failure.c.last_at.desc(), failure.c.fingerprint.desc())
         .limit(_NEWEST)
         .subquery("newest")
@@ -130,11 +131,10 @@ def _of_the_last(scope: Scope, column: str, groups: Subquery) -> Label[Any]:
     )
 
 
-def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
+def _chosen(scope: Scope, query: Select[Any], selection: Selection) -> Select[Any]:
     if selection.user is not None:
         query = query.where(failure.c.user == selection.user)
-    if selection.cluster is not None:
-        query = query.where(failure.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, failure.c.cluster))
     if selection.kept_since is not None:
         query = query.where(failure.c.last_at >= selection.kept_since)
     if selection.kept_until is not None:
@@ -144,7 +144,7 @@ def _chosen(query: Select[Any], selection: Selection) -> Select[Any]:
 
 def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
     query = (
-        _chosen(scope.select(failure, failure.c.fingerprint, failure.c.user), selection)
+        _chosen(scope, scope.select(failure, failure.c.fingerprint, failure.c.user), selection)
         .where(failure.c.fingerprint.in_([group["fingerprint"] for group in groups]))
         .distinct()
         .order_by(failure.c.user)

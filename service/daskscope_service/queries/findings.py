@@ -91,8 +91,7 @@ def list_findings(
     )
     if selection.user is not None:
         query = query.where(finding.c.user == selection.user)
-    if selection.cluster is not None:
-        query = query.where(finding.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, finding.c.cluster))
     if rule is not None:
         query = query.where(finding.c.rule == rule)
     if severity is not None:

@@ -79,8 +79,7 @@ def own_logs(scope: Scope, selection: Selection) -> Page:
         cluster,
         and_(cluster.c.workspace == log_record.c.workspace, cluster.c.id == log_record.c.cluster),
     )
-    if selection.cluster is not None:
-        query = query.where(log_record.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, log_record.c.cluster))
     found = page(scope, query, selection, log_record.c.at, "id")
     for item in found.items:
         item["level"] = level_of(item["severity"])
@@ -97,7 +96,7 @@ def from_influxdb(store: InfluxLogs) -> LogReader:
     def read(scope: Scope, selection: Selection) -> Page:
         records, end = store.newest(
             scope.workspace,
-            selection.cluster,
+            None if selection.cluster is None else scope.called(selection.cluster),
             selection.kept_since,
             selection.kept_until,
             None if selection.after is None else selection.after[:2],

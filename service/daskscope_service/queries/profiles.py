@@ -39,8 +39,7 @@ def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILE
     at, id, of = profile.c.started_at, profile.c.id, profile.c.cluster
     if selection.user is not None:
         query = query.where(profile.c.user == selection.user)
-    if selection.cluster is not None:
-        query = query.where(of == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, of))
     if selection.since is not None:
         query = query.where(
             at >= selection.since - _LONGEST, profile.c.stopped_at > selection.since

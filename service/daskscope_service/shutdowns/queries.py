@@ -20,8 +20,7 @@ _OWN: Item = {column.name: None for column in command.c} | {"even_if_busy": Fals
 def list_commands(scope: Scope, selection: Selection) -> Page:
     """Return the shutdowns that people and policies asked for, by when they did."""
     query = _asked_for(scope)
-    if selection.cluster is not None:
-        query = query.where(command.c.cluster == selection.cluster)
+    query = query.where(scope.is_of(selection.cluster, command.c.cluster))
     if selection.user is not None:
         query = query.where(cluster.c.user == selection.user)
     found = page(scope, query, selection, command.c.requested_at, "id")

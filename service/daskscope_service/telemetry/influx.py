@@ -44,7 +44,7 @@ class InfluxSeries:
         step: float,
     ) -> dict[str, list[Line]]:
         """Return the lines of each metric; see :meth:`SeriesStore.query`."""
-        called = self._database.names_of(workspace, cluster)
+        called = self._database.names_of(workspace, [cluster])
         if not called:
             return {metric: [] for metric in metrics}
         who = (

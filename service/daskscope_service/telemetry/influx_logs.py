@@ -22,7 +22,7 @@ from daskscope_service.telemetry.influx_rows import (
     InfluxDatabase,
     attributes_of,
 )
-from daskscope_service.telemetry.influxql import any_of, name, text
+from daskscope_service.telemetry.influxql import any_of
 
 #: What of a row is no attribute.
 _BESIDE = OF_SENDER | {
@@ -66,14 +66,15 @@ class InfluxLogs:
     def newest(
         self,
         workspace: str,
-        cluster: str | None,
+        clusters: Collection[str] | None,
         since: float | None,
         until: float | None,
         after: tuple[float, str] | None,
         most: int,
     ) -> tuple[list[Record], tuple[float, str] | None]:
-        """Return a workspace's records, the newest first, and after which the list goes on.
+        """Return records of a workspace, the newest first, and after which the list goes on.
 
+        ``clusters`` are those whose records are asked for, None for all of the workspace.
         Times are in seconds since the Unix epoch. ``after`` is the time and the id of the last
         record that the reader has. Where others write into the same database there may be fewer
         than ``most`` before the list goes on.
@@ -84,13 +85,13 @@ class InfluxLogs:
             InfluxDB does not answer.
         """
         named: Collection[str] = {workspace, UNNAMED}
-        if cluster is not None:
-            named = self._database.names_of(workspace, cluster)
+        if clusters is not None:
+            named = self._database.names_of(workspace, clusters)
         if not named:
             return [], None
         who = any_of(names.SERVICE_NAMESPACE, named)
-        if cluster is not None:
-            who += f" AND {name(names.CLUSTER_ID)} = {text(cluster)}"
+        if clusters is not None:
+            who += f" AND {any_of(names.CLUSTER_ID, clusters)}"
         begin = None if since is None else _ns(since)
         # A record may be from a clock that goes before.
         end = _ns(time.time() + 86_400 if until is None else until)

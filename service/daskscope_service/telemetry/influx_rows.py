@@ -68,10 +68,13 @@ class InfluxDatabase:
         """Return what :meth:`.InfluxQL.rows` does."""
         return self.influxdb.rows(self.name, statement)
 
-    def names_of(self, workspace: str, cluster_id: str) -> frozenset[str]:
-        """Return under which workspace names ``workspace`` may read a cluster's data; or none."""
+    def names_of(self, workspace: str, clusters: Collection[str]) -> frozenset[str]:
+        """Return under which workspace names ``workspace`` may read data of clusters; or none.
+
+        Of several, :meth:`readable` leaves out what is of one that is not its own.
+        """
         named = {workspace} - {UNNAMED}
-        is_own = self.own(workspace, [cluster_id])
+        is_own = self.own(workspace, clusters)
         return frozenset(named | {UNNAMED} if is_own else named)
 
     def readable(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from flask import request
 
-from daskscope_service.db.scope import MOST_ROWS, Position, Selection, decode_cursor
+from daskscope_service.db.scope import MOST_OF_A_NAME, MOST_ROWS, Position, Selection, decode_cursor
 from daskscope_service.web.problems import Problem
 
 Choice = TypeVar("Choice", bound=str)
@@ -46,7 +46,12 @@ SINCE = Parameter(
 )
 UNTIL = Parameter("until", "Only items before this time, in the same format.", _TIME)
 USER = Parameter("user", "Only items of this user's clusters or computations.", TEXT)
-CLUSTER = Parameter("cluster", "Only items of the cluster with this id.", TEXT)
+CLUSTER = Parameter(
+    "cluster",
+    "Only items of the cluster with this id or, if there is none, of the clusters with this name: "
+    f"of the newest {MOST_OF_A_NAME}.",
+    TEXT,
+)
 #: Rows of a list in one answer, and on one page for people, who read them all.
 ROWS, ROWS_SHOWN = Selection().limit, 50
 

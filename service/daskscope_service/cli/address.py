@@ -1,0 +1,27 @@
+"""The address of the service that runs on a data folder, for the links that commands print."""
+
+from __future__ import annotations
+
+import contextlib
+
+from daskscope_service.db.private_files import give_to_owner_of_folder
+from daskscope_service.settings import Settings
+
+#: The file of the data folder in which ``daskscope serve`` notes it.
+FILE = "address"
+
+
+def note_address(settings: Settings) -> None:
+    """Note the address of the service that starts, where there is a data folder."""
+    file = settings.data_dir / FILE
+    with contextlib.suppress(OSError):  # it is only a help
+        file.write_text(f"{settings.url}\n", encoding="utf-8")
+        give_to_owner_of_folder(file)
+
+
+def address_for_links(settings: Settings) -> str:
+    """Return the address of ``settings`` or, if they set none, that of the folder's service."""
+    if settings.url == Settings().url:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (settings.data_dir / FILE).read_text(encoding="utf-8").strip() or settings.url
+    return settings.url
