@@ -1,7 +1,9 @@
-"""What the overview says, as pure functions: news, spending, and clusters to look at."""
+"""What the overview says: news and accidents, spending, and clusters to look at."""
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 import pytest
@@ -17,6 +19,17 @@ from daskscope_service.costs.spending import (
 from daskscope_service.insight.attention import concerns, reasons
 from daskscope_service.insight.news import news
 from daskscope_service.insight.wording import against, hours, in_currencies, percent
+from tests.service.beats import (
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_failure,
+    make_worker_loss,
+    post,
+)
+from tests.service.pages import words
+from tests.service.people import browser_of, make_user
+from tests.service_process import ServiceProcess
 
 CLUSTER: dict[str, Any] = {
     "id": "Scheduler-1",
@@ -144,6 +157,41 @@ def test_what_was_never_seen_before_comes_first() -> None:
         "2 workers were lost."
     )
     assert news([], set(), 100.0, {"cluster silent": 0}).sentence == ""
+
+
+def test_one_accident_is_one_line(shared_service: ServiceProcess) -> None:
+    workspace = "accidents"
+    token = shared_service.token(scopes=["ingest"], workspace=workspace)
+    ended = {"status": "erred", "stopped_at": time.time() - 5}
+    blames = {"blamed": 4, "blames": {"('sum', 0)": "ZeroDivisionError"}}
+    one = make_beat(
+        make_cluster(id="one-accident", name="one-accident"),
+        computations=(
+            make_computation(id="failed", erred=1, **ended),
+            make_computation(id="waited", erred=0, **blames, **ended),
+        ),
+        failures=(make_failure(computation="failed"),),
+        worker_losses=tuple(make_worker_loss(id=f"w{n}") for n in range(3)),
+    )
+    # Its failure was refused, so that no group of exceptions shows it.
+    other = make_beat(
+        make_cluster(id="another", name="another"),
+        computations=(make_computation(id="alone", erred=1, **ended),),
+    )
+    for beat in (one, other):
+        assert post(shared_service.url, token, beat).ok
+    reader = make_user(shared_service, {workspace: "viewer"})
+    page = words(browser_of(shared_service, reader.name).get(shared_service.url, timeout=30).text)
+
+    assert "1 new kind of exception, 3 computations failed, 3 workers were lost." in page
+    assert len(re.findall(r'<li id="failed-', page)) == 1
+    lines = re.findall(r'<li id="wrong-([^"]+)".*?</li>', page)
+    assert sorted(line.rpartition(":")[0] for line in lines) == [
+        "computation failed:another",
+        "worker lost:one-accident",
+    ]
+    assert "and 2 more workers of this cluster" in page
+    assert "more.</p>" not in page
 
 
 def test_money_is_kept_apart_by_currency_and_what_has_no_price_is_not_free() -> None:

@@ -50,8 +50,9 @@ def overview() -> ResponseReturnValue:
             return first_run()
         running, newest = running_clusters(scope, MOST_SHOWN)
         groups = list_exceptions(scope, Selection(since=yesterday, limit=50)).items
-        known = seen_before(scope, [group["fingerprint"] for group in groups], yesterday)
-        counts, wrong = went_wrong(scope, yesterday, MOST_SHOWN)
+        fingerprints = [group["fingerprint"] for group in groups]
+        known = seen_before(scope, fingerprints, yesterday)
+        counts, accidents = went_wrong(scope, yesterday, fingerprints)
         used = by_period(list_usage(scope, first, 2 * _WEEK, 1), 2 * _WEEK)
         last = list_computations(scope, Selection(limit=MOST_SHOWN)).items
         looks = concerns(clusters_in_question(scope), now)
@@ -67,8 +68,8 @@ def overview() -> ResponseReturnValue:
         newest=newest,
         yesterday=yesterday,
         news=news(groups, known, yesterday, counts | {"cluster silent": silent}),
-        wrong=wrong,
-        left_out=max(len(groups) - MOST_SHOWN, 0) + sum(counts.values()) - len(wrong),
+        accidents=accidents[:MOST_SHOWN],
+        left_out=max(len(groups) - MOST_SHOWN, 0) + max(len(accidents) - MOST_SHOWN, 0),
         week=week,
         before=before,
         columns=columns(used, int(now // _DAY)),

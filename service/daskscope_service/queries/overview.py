@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -20,7 +21,8 @@ from sqlalchemy import (
 )
 
 from daskscope_service.costs.pricing import price_clusters
-from daskscope_service.db.schema import cluster, failure, notice
+from daskscope_service.db.data_ownership import failure_notice
+from daskscope_service.db.schema import cluster, computation, failure, notice
 from daskscope_service.db.scope import Item, Scope, total
 from daskscope_service.db.statements import Lookup
 from daskscope_service.insight.attention import (
@@ -30,11 +32,16 @@ from daskscope_service.insight.attention import (
     MEMORY_OVER,
 )
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
+from daskscope_service.queries.causes import among
 from daskscope_service.queries.cluster_filter import is_silent
 from daskscope_service.queries.clusters import BRIEF
 
 #: Fingerprints that are looked for with one statement.
 _LOOKS = 50
+
+#: Notices of a day that are put together to accidents.
+MOST_NOTICES = 200
+_FAILED, _LOST = "computation failed", "worker lost"
 
 #: Clusters for which the page says why they should be looked at; those with most threads first.
 MOST_LOOKED_AT = 200
@@ -135,17 +142,60 @@ def _seen(dialect: Dialect) -> Lookup:
     return Lookup(dialect, select(*looks))
 
 
-def went_wrong(scope: Scope, since: float, limit: int) -> tuple[dict[str, int], list[Item]]:
-    """Return how many computations failed and workers were lost since then, and the newest."""
-    kinds = ("computation failed", "worker lost")
+def went_wrong(
+    scope: Scope, since: float, fingerprints: Sequence[str]
+) -> tuple[dict[str, int], list[Item]]:
+    """Return how many computations failed and workers were lost since then, and the accidents.
+
+    An accident is a row of a notice, the newest first, with ``count``: how many notices it stands
+    for. Workers that one cluster lost are one; a computation that failed is none where the groups
+    of exceptions with ``fingerprints``, which the page shows beside, have its failure or the one
+    that it waited for. Of very many notices, the newest :data:`MOST_NOTICES` are looked at.
+    """
+    kinds = (_FAILED, _LOST)
     chosen = (notice.c.found_at >= since, notice.c.kind.in_(kinds))
     counts = scope.connection.execute(
         scope.select(notice, notice.c.kind, func.count()).where(*chosen).group_by(notice.c.kind)
     )
     newest = scope.items(
-        scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(limit)
+        scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(MOST_NOTICES)
     )
-    return {str(kind): int(count) for kind, count in counts}, newest
+    shown = _shown_by_groups(scope, newest, fingerprints)
+    accidents: dict[object, Item] = {}
+    for item in newest:
+        if item["id"] in shown:
+            continue
+        of = (item["cluster"], _LOST) if item["kind"] == _LOST else item["id"]
+        accident = accidents.setdefault(of, item | {"count": 0})
+        accident["count"] += 1
+    return {str(kind): int(count) for kind, count in counts}, list(accidents.values())
+
+
+def _shown_by_groups(
+    scope: Scope, notices: Sequence[Item], fingerprints: Sequence[str]
+) -> set[str]:
+    """Return the ids of notices of computations whose failure is in one of these groups."""
+    ids = {
+        (item["cluster"], item["id"].removeprefix(failure_notice(item["cluster"], ""))): item["id"]
+        for item in notices
+        if item["kind"] == _FAILED
+    }
+    # By its key alone: of a cluster that is up for long there are many.
+    in_group = among(
+        scope.select(failure, failure.c.cluster, failure.c.computation),
+        (failure.c.cluster, failure.c.computation),
+        ids,
+    ).where(failure.c.fingerprint.in_(fingerprints))
+    theirs = set(scope.connection.execute(in_group.distinct()).tuples())
+    failed_on = {cluster for cluster, _ in theirs}
+    others = [key for key in ids if key not in theirs and key[0] in failed_on]
+    waited = among(
+        scope.select(computation, computation.c.cluster, computation.c.id),
+        (computation.c.cluster, computation.c.id),
+        others,
+    ).where(computation.c.erred == 0, computation.c.blamed > 0)
+    theirs |= set(scope.connection.execute(waited).tuples())
+    return {ids[key] for key in theirs}
 
 
 def _judged(scope: Scope, items: list[Item]) -> list[dict[str, Any]]:
