@@ -193,6 +193,14 @@ curl --fail-with-body -H "Authorization: Bearer $DASK_DASKSCOPE__TOKEN" \\
 
 {operations}
 
+### Bodies
+
+A body is JSON, with `Content-Type: application/json`; an unknown field is an error. What may be left out
+has its default after it. The two requests of a login are sent as a form; heartbeats and OTLP have formats
+of their own, which the OpenAPI document describes.
+
+{bodies}
+
 ### Parameters
 
 All lists accept these. An unknown, empty or repeated parameter is an error.
@@ -333,6 +341,7 @@ def api() -> str:
     ) + _API.format(
         description=described["info"]["description"],
         operations=_table(("operation", "scope", "what it does"), operations),
+        bodies=_table(("request", "fields"), _bodies(described)),
         parameters=_table(
             ("parameter", "meaning"), [(f"`{one.name}`", one.description) for one in LIST]
         ),
@@ -347,6 +356,32 @@ def api() -> str:
             if not name.startswith(("Sent", "Page")) and "properties" in schema
         ),
     )
+
+
+def _bodies(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the requests with a small body of JSON or a form, and the fields of it."""
+    schemas = described["components"]["schemas"]
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            if len(content) != 1 or path.endswith("/heartbeats"):
+                continue
+            [body] = content.values()
+            yield f"`{method.upper()} {path}`", _fields(body["schema"], schemas)
+
+
+def _fields(reference: dict[str, Any], schemas: dict[str, Any]) -> str:
+    """Return the fields of an object that is sent, in words."""
+    schema = schemas[reference["$ref"].rpartition("/")[2]]
+    fields = []
+    for name, kind in schema["properties"].items():
+        words = f"{{{_fields(kind, schemas)}}}" if "$ref" in kind else _kind(kind)
+        if "default" in kind:
+            words += f" = `{json.dumps(kind['default'])}`"
+        elif name not in schema.get("required", ()):
+            words += " (optional)"
+        fields.append(f"`{name}` {words}")
+    return ", ".join(fields)
 
 
 _FINDINGS = """\

@@ -129,3 +129,18 @@ def test_log_records_without_a_time_are_counted_and_the_others_kept(sender: Send
     assert partial.rejected_log_records == 1
     assert "time" in partial.error_message
     assert [row["body"] for row in sender.rows(schema.log_record)] == ["kept"]
+
+
+def test_an_unknown_field_is_refused_with_the_fields_that_there_are(
+    shared_service: ServiceProcess,
+) -> None:
+    answer = requests.post(
+        f"{shared_service.url}/api/v1/targets",
+        json={"name": "team", "url": "json://example.org"},
+        headers={"Authorization": f"Bearer {shared_service.token(scopes=['admin'])}"},
+        timeout=30,
+    )
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == (
+        "At $: Object contains unknown field `url`; there are name, address, kinds."
+    )

@@ -264,6 +264,14 @@ def test_the_threads_time_adds_up_to_all_that_they_had(get: Callable[[str], str]
         assert word in page
 
 
+def test_transfers_beside_the_threads_are_said_to_be_no_part_of_their_time(
+    get: Callable[[str], str],
+) -> None:
+    page = words(get("/clusters/Scheduler-1/computations/erred"))
+    assert "communicating" in page
+    assert "Workers fetch data beside their threads, from several others at once" in page
+
+
 def test_a_page_without_measurements_spans_and_logs_says_so(get: Callable[[str], str]) -> None:
     page = get("/clusters/Scheduler-2/computations/blind")
     assert "no measurements arrived from its start and its end" in page
@@ -320,7 +328,7 @@ def test_results_that_were_lost_are_not_done_but_runs_that_are_told(
     where = "/clusters/Scheduler-3/computations"
     page = " ".join(re.sub("<[^>]*>", " ", get(f"{where}/again")).split())
     assert "40 of 62 tasks done (65%)" in page
-    assert "Tasks done 40 of 62 60 runs, 20 results lost Erred" in page
+    assert "Tasks done 40 of 62 60 runs, 20 results gone Erred" in page
     assert "40 / 62 60 runs" in page
     listed = " ".join(re.sub("<[^>]*>", " ", get(where)).split())
     assert "40 / 62" in listed

@@ -137,7 +137,7 @@ def test_one_whose_tasks_were_all_done_has_finished_though_it_waited_for_a_loop_
 @pytest.mark.parametrize(
     ("row", "cluster", "sentence"),
     [
-        ({}, "running", "60 results lost since then, so that their tasks run again."),
+        ({}, "running", "60 results have gone since then, so that their tasks run again."),
         ({}, "lost", "60 of its results went with the workers."),
         ({"states": {"no-worker": 62}}, "lost", "Its results went with the workers."),
         # They always do where a cluster is closed; and what is cancelled then had no result.
@@ -211,11 +211,13 @@ def test_a_computation_says_how_many_results_were_lost() -> None:
         )
     ]
     assert sentences == [
-        "40 of 62 tasks done (65%), running for 5.0 s. 20 results lost, so that their tasks run "
-        "again.",
+        "40 of 62 tasks done (65%), running for 5.0 s. 20 results were gone when they were "
+        "needed, so that their tasks run again.",
         "The cluster fell silent while it ran: 40 of 62 tasks were done after 5.0 s.",
-        "Finished: 62 tasks in 5.0 s. 24 results lost and computed again.",
-        "Cancelled after 5.0 s: 40 of 62 tasks done. 20 results lost.",
+        "Finished: 62 tasks in 5.0 s. 24 results were gone when they were needed, and "
+        "were computed again.",
+        "Cancelled after 5.0 s: 40 of 62 tasks done. 20 results were gone when they were "
+        "needed.",
     ]
 
 

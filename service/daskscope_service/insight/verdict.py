@@ -39,6 +39,8 @@ _HELD = (
 #: How a cluster went, by its status.
 _WENT = {"lost": "fell silent", "ended": "ended without a word", "stopped": "stopped"}
 
+# What became of results that tasks needed and that were not there: a worker that held them left, or
+# the scheduler had let them go and they were asked for again.
 _RUN_AGAIN = ", so that their tasks run again"
 
 
@@ -185,11 +187,14 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         sentence += f" {plural(computation['lost_runs'], 'task run')} ended with their workers."
     lost = results_lost(computation, done)
     if lost:
-        again = {"running": _RUN_AGAIN, "finished": " and computed again"}
-        sentence += f" {plural(lost, 'result')} lost{again.get(status, '')}."
+        were = "was" if lost == 1 else "were"
+        again = {"running": _RUN_AGAIN, "finished": f", and {were} computed again"}
+        when = "when it was needed" if lost == 1 else "when they were needed"
+        sentence += f" {plural(lost, 'result')} {were} gone {when}{again.get(status, '')}."
     missing = results_missing(computation)
     if missing and cluster.status == "running":
-        sentence += f" {plural(missing, 'result')} lost since then{_RUN_AGAIN}."
+        have = "has" if missing == 1 else "have"
+        sentence += f" {plural(missing, 'result')} {have} gone since then{_RUN_AGAIN}."
     elif missing and cluster.status != "stopped":
         its = "Its results" if missing >= done else f"{number(missing)} of its results"
         sentence += f" {its} went with the workers."

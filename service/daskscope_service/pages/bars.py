@@ -51,7 +51,7 @@ def state_bar(
     if finished:
         lost = sum(count for state, count in held.items() if state in AT_WORK)
         held = {state: count for state, count in held.items() if state not in AT_WORK}
-        parts.append(("done, result lost", "done", lost))
+        parts.append(("done, result gone", "done", lost))
     parts += [(label, colour, held.get(name, 0)) for name, label, colour in _STATES]
     known = {"released", "forgotten", *(name for name, _, _ in _STATES)}
     parts += [(name, "other", states[name]) for name in sorted(states.keys() - known)]

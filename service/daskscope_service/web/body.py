@@ -155,6 +155,8 @@ def json_body(kind: type[T]) -> T:
         except msgspec.ValidationError as error:
             what, _, path = str(error).partition(" - at ")
             field = path.strip("`").rpartition("`")[2] or "$"  # of a key: "`key` in `$.x`"
+            if "unknown field" in what and field == "$":
+                what += f"; there are {', '.join(one.name for one in msgspec.structs.fields(kind))}"
             raise Problem(400, f"At {field}: {what}.", field=field) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Problem(400, f"The body is not JSON: {error}.") from None
