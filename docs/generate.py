@@ -195,9 +195,9 @@ curl --fail-with-body -H "Authorization: Bearer $DASK_DASKSCOPE__TOKEN" \\
 
 ### Bodies
 
-A body is JSON, with `Content-Type: application/json`; an unknown field is an error. What may be left out
-has its default after it. The two requests of a login are sent as a form; heartbeats and OTLP have formats
-of their own, which the OpenAPI document describes.
+A body is JSON, with `Content-Type: application/json`; an unknown field is an error. What may be
+left out has its default after it. The two requests of a login are sent as a form; heartbeats and
+OTLP have formats of their own, which the OpenAPI document describes.
 
 {bodies}
 
