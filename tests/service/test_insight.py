@@ -216,8 +216,7 @@ def test_a_computation_says_how_many_results_were_lost() -> None:
         "The cluster fell silent while it ran: 40 of 62 tasks were done after 5.0 s.",
         "Finished: 62 tasks in 5.0 s. 24 results were gone when they were needed, and "
         "were computed again.",
-        "Cancelled after 5.0 s: 40 of 62 tasks done. 20 results were gone when they were "
-        "needed.",
+        "Cancelled after 5.0 s: 40 of 62 tasks done. 20 results were gone when they were needed.",
     ]
 
 
