@@ -156,7 +156,7 @@ def json_body(kind: type[T]) -> T:
             what, _, path = str(error).partition(" - at ")
             field = path.strip("`").rpartition("`")[2] or "$"  # of a key: "`key` in `$.x`"
             if "unknown field" in what and field == "$":
-                what += f"; there are {', '.join(one.name for one in msgspec.structs.fields(kind))}"
+                what += f"; there are {', '.join(getattr(kind, '__struct_fields__', ()))}"
             raise Problem(400, f"At {field}: {what}.", field=field) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Problem(400, f"The body is not JSON: {error}.") from None
