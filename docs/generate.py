@@ -88,9 +88,9 @@ endpoint, headers and certificates that are set for all signals apply to those o
 that expects increments. An increment that does not arrive is added to the next one. The service,
 its pages and the dashboards need totals (`cumulative`, the default). So if no endpoint is set, the
 service gets totals whatever the variable says, and a warning reports that.
-`OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION` has no effect: the buckets of
-`dask.task.duration` are fixed. With OTLP off (`otlp.enabled: false`, or `OTEL_SDK_DISABLED=true`)
-daskscope starts no traces; traces of your own continue in the tasks.
+`OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION` has no effect: `otlp.histogram`
+chooses the buckets of `dask.task.duration`. With OTLP off (`otlp.enabled: false`, or
+`OTEL_SDK_DISABLED=true`) daskscope starts no traces; traces of your own continue in the tasks.
 
 ## The service
 
@@ -245,6 +245,14 @@ of exceptions and {topics} event topics get their own attribute value. The rest 
 {metrics}
 
 `{duration}` has the bounds {bounds} seconds.
+With `otlp.histogram: few` it has {few} only, with `none` it is not sent: then the pages and
+the dashboards have no distribution of durations over time, and each computation's page still has
+its own.
+
+How many series is that? Prometheus and its kind store {series} for each task prefix, of which the
+histogram makes {histogram} ({few_series} with `few`), and one more for each activity in which its
+threads spent time. 100 prefixes are {hundred} series and more, {prefixes} are {most} and more.
+InfluxDB stores all buckets of a prefix in one series, with a field each.
 
 ## Spans
 
@@ -311,6 +319,12 @@ def telemetry() -> str:
         dropped=names.DROPPED.name,
         duration=names.TASK_DURATION.name,
         bounds=", ".join(f"{bound:g}" for bound in names.DURATION_BOUNDS),
+        few=", ".join(f"{bound:g}" for bound in names.FEW_DURATION_BOUNDS),
+        series=_LEAST_OF_PREFIX + _of_histogram(names.DURATION_BOUNDS),
+        histogram=_of_histogram(names.DURATION_BOUNDS),
+        few_series=_of_histogram(names.FEW_DURATION_BOUNDS),
+        hundred=f"{100 * (_LEAST_OF_PREFIX + _of_histogram(names.DURATION_BOUNDS)):,}",
+        most=f"{MAX_PREFIXES * (_LEAST_OF_PREFIX + _of_histogram(names.DURATION_BOUNDS)):,}",
         event_name=names.EVENT_NAME,
         metrics=_table(("name", "kind", "unit", "attributes", "meaning"), metrics),
         spans=_table(("name", "meaning", "attributes"), map(_described, names.SPANS)),
@@ -551,6 +565,16 @@ def _default(setting: dataclasses.Field[Any]) -> str:
 
 def _described(one: names.Span | names.LogEvent) -> tuple[str, str, str]:
     return f"`{one.name}`", one.help, _codes(one.attributes)
+
+
+#: Series of each task prefix beside the histogram's: its runs by outcome, seconds of those that
+#: run, and bytes.
+_LEAST_OF_PREFIX = 5
+
+
+def _of_histogram(bounds: tuple[float, ...]) -> int:
+    """Return the series of a histogram in Prometheus: its buckets, its sum and its count."""
+    return len(bounds) + 1 + 2
 
 
 def _codes(texts: Iterable[str]) -> str:

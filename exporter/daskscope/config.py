@@ -42,6 +42,7 @@ class Settings:
     tags: dict[str, str]
     otlp_enabled: bool
     otlp_only: bool
+    otlp_histogram: str
     code_transmit: bool
     code_frames: int
     code_context_lines: int
@@ -150,6 +151,7 @@ def _checked(values: Mapping[str, Any]) -> Settings:
         tags=_tags(values),
         otlp_enabled=_flag(values, "otlp.enabled"),
         otlp_only=_otlp_only(values),
+        otlp_histogram=_one_of(values, "otlp.histogram", "all", "few", "none"),
         code_transmit=_flag(values, "computation.code.transmit"),
         code_frames=_count(values, "computation.code.frames"),
         code_context_lines=_count(values, "computation.code.context-lines"),
@@ -271,6 +273,12 @@ def _otlp_only(values: Mapping[str, Any]) -> bool:
     if only and values["otlp.enabled"] is False:
         raise _wrong("otlp.only", only, "false where daskscope.otlp.enabled is false")
     return only
+
+
+def _one_of(values: Mapping[str, Any], path: str, *known: str) -> str:
+    if values[path] not in known:
+        raise _wrong(path, values[path], f"one of {', '.join(known)}")
+    return str(values[path])
 
 
 def _duration(values: Mapping[str, Any], path: str, least: float) -> float:

@@ -27,6 +27,9 @@ DURATION_BOUNDS: tuple[float, ...] = (
     1000.0,
 )  # fmt: skip
 
+#: Those of them that are left where series are to be few.
+FEW_DURATION_BOUNDS: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0)
+
 #: Stands for all values of an attribute beyond the number that is kept apart.
 OTHER = "other"
 

@@ -75,6 +75,10 @@ FRAMEWORKS = frozenset(
     {"asyncio", "bokeh", "concurrent", "dask", "distributed", "py", "tornado"}  # py.warnings
 )
 
+#: How records of Dask's begin that say nothing without the user's keys and texts, and that come
+#: with each failed run. That is reported as an exception, with all that may be sent of it.
+REPORTED_OTHERWISE = "Compute Failed\n"
+
 #: Modules whose types do nothing but say what they are where a text is made of them.
 WITH_TEXT = frozenset(
     {"builtins", "datetime", "decimal", "fractions", "ipaddress", "numpy", "pathlib", "uuid"}
@@ -161,6 +165,8 @@ def wanted(record: logging.LogRecord, level: int) -> bool:
     if of_framework(record.name):
         # What is sent makes Dask log below that level: it would go on for ever.
         level = max(level, logging.INFO)
+        if isinstance(record.msg, str) and record.msg.startswith(REPORTED_OTHERWISE):
+            return False
     return record.levelno >= level and record.name.split(".", 1)[0] != "daskscope"
 
 

@@ -57,7 +57,7 @@ def watched(client: Client) -> Iterator[Watch]:
     cluster.scheduler.remove_plugin("watch")
 
 
-def histogram(recorder: Recorder, count: int) -> HistogramDataPoint:
+def histogram_of(recorder: Recorder, count: int) -> HistogramDataPoint:
     """Wait for the durations of so many tasks."""
 
     def last() -> HistogramDataPoint | None:
@@ -98,7 +98,7 @@ def test_every_bucket_holds_what_lies_up_to_its_bound(recorder: Recorder) -> Non
         daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
         workers.come(1)
         wait(client.map(inc, range(len(keys)), key=keys))
-        point = histogram(recorder, len(keys))
+        point = histogram_of(recorder, len(keys))
         durations = group(recorder).durations
         workers.leave()
     assert watch.seconds == pytest.approx(told, abs=1e-6)
@@ -109,13 +109,47 @@ def test_every_bucket_holds_what_lies_up_to_its_bound(recorder: Recorder) -> Non
     assert point.sum == pytest.approx(sum(watch.seconds.values()))
 
 
+@pytest.mark.parametrize("histogram", ["few", "none"])
+def test_the_histogram_is_coarser_or_off_if_the_settings_say_so(
+    recorder: Recorder, histogram: str
+) -> None:
+    keys = [f"inc-{number}" for number in range(len(SECONDS))]
+    told = {key: seconds for key, (seconds, _) in zip(keys, SECONDS, strict=True)}
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=False) as cluster,
+        Client(cluster) as client,
+    ):
+        workers = SimulatedWorkers(client, told.__getitem__)
+        settings: dict[str, Any] = {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms"}
+        daskscope.register(client, **settings, otlp__histogram=histogram)
+        workers.come(1)
+        wait(client.map(inc, range(len(keys)), key=keys))
+        if histogram == "few":
+            point = histogram_of(recorder, len(keys))
+            expected = [0] * 6
+            for seconds in told.values():
+                expected[sum(seconds > bound for bound in names.FEW_DURATION_BOUNDS)] += 1
+            assert list(point.bucket_counts) == expected
+            assert list(point.explicit_bounds) == [0.01, 0.1, 1, 10, 100]
+        else:
+            done = {("inc", "finished"): float(len(keys))}.items()
+            recorder.wait_for(
+                lambda: any(done <= one.items() for one in recorder.points(names.TASK_COMPLETED)),
+                "the number of runs",
+            )
+            assert not any(recorder.points(names.TASK_DURATION))
+        # The computation has all buckets, whatever the metric has.
+        assert sum(group(recorder).durations) == len(keys)
+        workers.leave()
+
+
 def test_tasks_fall_where_dask_says_that_they_ran_for_so_long(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
     register()
     with watched(client) as watch:
         wait(client.map(nap, [0, 0, 0.02, 0.05, 0.15], pure=False))
-        point = histogram(recorder, 5)
+        point = histogram_of(recorder, 5)
         durations = group(recorder).durations
     expected = in_buckets(
         Counter(

@@ -369,11 +369,23 @@ def test_dasks_own_records_name_neither_keys_nor_arguments(
         client.run(_divide, f"argument-{MARKER}")
     client.run_on_scheduler(_complain_of_keys)
 
-    (failed,) = records(recorder, lambda r: r.body.string_value.startswith("Compute Failed"))
-    assert "Key:       …\n" in failed.body.string_value
-    records(recorder, lambda r: r.body.string_value.startswith("Run Failed"))
+    (failed,) = records(recorder, lambda r: r.body.string_value.startswith("Run Failed"))
+    assert "Function: …\n" in failed.body.string_value
     records(recorder, lambda r: r.body.string_value == "Couldn't gather keys: …")
     assert MARKER.encode() not in recorder.bytes
+
+
+def test_a_failed_run_is_an_exception_and_no_record_without_content(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    wait(client.submit(fail, "argument", retries=2))
+    client.submit(warn, "after it").result()
+
+    records(recorder, of("mine"))
+    recorder.wait_for(lambda: recorder.log_records(names.LOG_EXCEPTION.name), "the exception")
+    told = [record.body.string_value for record in recorder.log_records("dask.log")]
+    assert [text for text in told if "Failed" in text] == []
 
 
 def _divide(text: str) -> float:

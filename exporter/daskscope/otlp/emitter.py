@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from daskscope import protocol
+from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.containment import Contained
 from daskscope.otlp.environment import OTLPEnvironment, Who
@@ -16,6 +16,13 @@ from daskscope.otlp.queues import Exporters
 from daskscope.otlp.traces import Traces
 from daskscope.privacy import Cleared
 from daskscope.scrubbing import Scrubber
+
+# The bounds of the histogram of durations, by what the settings say.
+_BOUNDS: dict[str, tuple[float, ...] | None] = {
+    "all": names.DURATION_BOUNDS,
+    "few": names.FEW_DURATION_BOUNDS,
+    "none": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,7 @@ class Emitter:
                 cluster.prices,
                 self._drops,
                 self._began_at,
+                _BOUNDS[self._settings.otlp_histogram],
             ),
             traces,
             Logs(

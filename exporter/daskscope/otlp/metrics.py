@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any
 
-from distributed.core import Status
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
@@ -33,10 +33,9 @@ from opentelemetry.util.types import Attributes
 from daskscope import names, protocol
 from daskscope.containment import Contained
 from daskscope.otlp.environment import SCOPE, positive
+from daskscope.otlp.readings import READERS, Values, each, one
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
-
-Values = Iterable[tuple[float, Mapping[str, str]]]
 
 #: Series of one metric that the SDK keeps apart: well above what the observer does. Beyond its own
 #: bound of 2,000 the SDK would take one value for the sum of all others.
@@ -63,9 +62,11 @@ class Metrics:
         prices: protocol.Prices | None,
         drops: Counter[str],
         began_at: float,
+        bounds: tuple[float, ...] | None,
     ) -> None:
         """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it. ``began_at`` is
-        when the plugin began to count, in seconds since the epoch.
+        when the plugin began to count, in seconds since the epoch. ``bounds`` are those of the
+        histogram of durations, some of ``names.DURATION_BOUNDS``; None for no histogram.
         """
         self._contained = Contained(drops)
         self._last: Cleared | None = None
@@ -73,6 +74,7 @@ class Metrics:
         self._read: Cleared | None = None
         self._reading = threading.Lock()
         self._starts = _Starts(began_at)
+        self._bounds = bounds
         self._send_failures = send_failures
         self._waiting = waiting
         self._highest: dict[str, float] = {}
@@ -143,11 +145,11 @@ class Metrics:
             "gauge": meter.create_observable_gauge,
         }
         readers = {
-            **_READERS,
+            **READERS,
             names.TASK_TIME: self._task_time,
             names.SCHEDULER_LAG: self._scheduler_lag,
-            names.SEND_FAILURES: lambda _: _each(names.SENT_WHAT, self._failures),
-            names.QUEUE_SIZE: lambda _: _each(names.QUEUE_NAME, self._queued),
+            names.SEND_FAILURES: lambda _: each(names.SENT_WHAT, self._failures),
+            names.QUEUE_SIZE: lambda _: each(names.QUEUE_NAME, self._queued),
         }
         for metric, read in readers.items():
             unit = metric.unit
@@ -168,7 +170,7 @@ class Metrics:
                     )
 
     def _scheduler_lag(self, snapshot: Cleared) -> Values:
-        return () if snapshot.status.scheduler is None else _one(self._read_lag)
+        return () if snapshot.status.scheduler is None else one(self._read_lag)
 
     def _grown(self, activity: str, seconds: float) -> float:
         # What is left over goes back a little when a worker's beat reports more.
@@ -191,8 +193,8 @@ class Metrics:
         return time.time_ns() if self._read is None else int(self._read.status.at * 1e9)
 
     def _durations(self) -> list[HistogramDataPoint]:
-        snapshot = self._read
-        if snapshot is None:
+        snapshot, bounds = self._read, self._bounds
+        if snapshot is None or bounds is None:
             return []
         at = self._read_at()
         rows = [
@@ -207,13 +209,21 @@ class Metrics:
                 time_unix_nano=at,
                 count=sum(row.durations),
                 sum=row.duration_seconds,
-                bucket_counts=row.durations,
-                explicit_bounds=names.DURATION_BOUNDS,
+                bucket_counts=_joined(row.durations, bounds),
+                explicit_bounds=bounds,
                 min=None,  # type: ignore[arg-type]  # left out: not kept since the start
                 max=None,  # type: ignore[arg-type]
             )
             for row, attributes in rows
         ]
+
+
+def _joined(counts: Sequence[int], bounds: tuple[float, ...]) -> list[int]:
+    """Return the ``counts`` of all buckets in those of ``bounds``, which are some of the bounds."""
+    joined = [0] * (len(bounds) + 1)
+    for bound, count in zip((*names.DURATION_BOUNDS, math.inf), counts, strict=True):
+        joined[bisect_left(bounds, bound)] += count
+    return joined
 
 
 class _Starts:
@@ -312,85 +322,3 @@ class _OfSnapshot(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
         self._exporter.shutdown(timeout_millis, **kwargs)
-
-
-def _states(attribute: str, known: Iterable[str], counts: Mapping[str, int]) -> Values:
-    # A state that is left out would stay at its last value for whoever reads the series.
-    return _each(attribute, {**dict.fromkeys(known, 0), **counts})
-
-
-def _each(attribute: str, values: Mapping[str, float]) -> Values:
-    return [(value, {attribute: name}) for name, value in values.items()]
-
-
-def _one(value: float) -> Values:
-    return [(value, {})]
-
-
-def _measured(value: float | None) -> Values:
-    return [] if value is None else _one(value)
-
-
-def _field(measured: protocol.SchedulerLoad | protocol.Gpu | None, name: str) -> Values:
-    return _measured(getattr(measured, name, None))
-
-
-def _directions(attribute: str, **measured: float | None) -> Values:
-    return [
-        (value, {attribute: direction})
-        for direction, value in measured.items()
-        if value is not None
-    ]
-
-
-def _task_running(snapshot: Cleared) -> Values:
-    for row in snapshot.times:
-        if "running" in row.seconds:
-            yield row.seconds["running"], {names.TASK_PREFIX: row.prefix}
-
-
-def _task_completed(snapshot: Cleared) -> Values:
-    for row in snapshot.prefixes:
-        outcomes = {"finished": row.completed, "erred": row.erred, "retried": row.retried}
-        for outcome, count in outcomes.items():
-            yield count, {names.TASK_PREFIX: row.prefix, names.TASK_OUTCOME: outcome}
-
-
-def _task_output(snapshot: Cleared) -> Values:
-    return [(row.output_bytes, {names.TASK_PREFIX: row.prefix}) for row in snapshot.prefixes]
-
-
-#: Where each metric's values are found in a snapshot.
-_READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
-    names.WORKER_COUNT: lambda s: _states(
-        names.WORKER_STATE, (state.name for state in Status), s.workers.states
-    ),
-    names.WORKER_THREADS: lambda s: _one(s.workers.threads),
-    names.WORKER_CPU: lambda s: _one(s.workers.cpu),
-    names.WORKER_TIME: lambda s: _each(names.WORKER_STATE, s.status.worker_seconds),
-    names.WORKER_LOSS: lambda s: _each(names.WORKER_LOSS_REASON, s.losses_by_reason),
-    names.MEMORY_LIMIT: lambda s: _one(s.workers.memory_limit),
-    names.MEMORY_USED: lambda s: _each(names.MEMORY_KIND, s.workers.memory),
-    names.TASK_COUNT: lambda s: _each(names.TASK_STATE, s.status.tasks),
-    names.TASK_COMPLETED: _task_completed,
-    names.TASK_RUNNING: _task_running,
-    names.TASK_OUTPUT: _task_output,
-    names.EXCEPTION_COUNT: lambda s: _each(names.EXCEPTION_TYPE, s.exceptions),
-    names.EVENT_COUNT: lambda s: _each(names.EVENT_TOPIC, s.events_by_topic),
-    names.CLIENT_COUNT: lambda s: _one(s.status.clients),
-    names.COMPUTATION_COUNT: lambda s: _one(s.computations_running),
-    names.CLUSTER_IDLE: lambda s: _one(s.status.idle_seconds or 0.0),
-    names.CLUSTER_COST: lambda s: _measured(s.status.cost),
-    names.CLUSTER_IDLE_COST: lambda s: _measured(s.status.idle_cost),
-    names.TRANSFER_IO: lambda s: _directions(names.TRANSFER_DIRECTION, transmit=s.measured.served),
-    names.SPILL_IO: lambda s: _directions(
-        names.SPILL_DIRECTION, write=s.measured.spilled, read=s.measured.unspilled
-    ),
-    names.SCHEDULER_CPU: lambda s: _field(s.status.scheduler, "cpu"),
-    names.SCHEDULER_MEMORY: lambda s: _field(s.status.scheduler, "memory"),
-    names.GPU_UTILIZATION: lambda s: _field(s.status.gpu, "utilization"),
-    names.GPU_MEMORY_USED: lambda s: _field(s.status.gpu, "memory_used"),
-    names.GPU_MEMORY_LIMIT: lambda s: _field(s.status.gpu, "memory_limit"),
-    names.HOOK_TIME: lambda s: _one(s.hook_seconds),
-    names.DROPPED: lambda s: _each(names.DROPPED_WHAT, s.drops),
-}

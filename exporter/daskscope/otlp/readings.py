@@ -1,0 +1,97 @@
+"""Where each metric's values are found in a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from distributed.core import Status
+
+from daskscope import names, protocol
+from daskscope.privacy import Cleared
+
+#: Values of a metric, each with its attributes.
+Values = Iterable[tuple[float, Mapping[str, str]]]
+
+
+def _states(attribute: str, known: Iterable[str], counts: Mapping[str, int]) -> Values:
+    # A state that is left out would stay at its last value for whoever reads the series.
+    return each(attribute, {**dict.fromkeys(known, 0), **counts})
+
+
+def each(attribute: str, values: Mapping[str, float]) -> Values:
+    """Return values by the value of one attribute."""
+    return [(value, {attribute: name}) for name, value in values.items()]
+
+
+def one(value: float) -> Values:
+    """Return the value of a metric without attributes."""
+    return [(value, {})]
+
+
+def _measured(value: float | None) -> Values:
+    return [] if value is None else one(value)
+
+
+def _field(measured: protocol.SchedulerLoad | protocol.Gpu | None, name: str) -> Values:
+    return _measured(getattr(measured, name, None))
+
+
+def _directions(attribute: str, **measured: float | None) -> Values:
+    return [
+        (value, {attribute: direction})
+        for direction, value in measured.items()
+        if value is not None
+    ]
+
+
+def _task_running(snapshot: Cleared) -> Values:
+    for row in snapshot.times:
+        if "running" in row.seconds:
+            yield row.seconds["running"], {names.TASK_PREFIX: row.prefix}
+
+
+def _task_completed(snapshot: Cleared) -> Values:
+    for row in snapshot.prefixes:
+        outcomes = {"finished": row.completed, "erred": row.erred, "retried": row.retried}
+        for outcome, count in outcomes.items():
+            yield count, {names.TASK_PREFIX: row.prefix, names.TASK_OUTCOME: outcome}
+
+
+def _task_output(snapshot: Cleared) -> Values:
+    return [(row.output_bytes, {names.TASK_PREFIX: row.prefix}) for row in snapshot.prefixes]
+
+
+#: Where each metric's values are found in a snapshot.
+READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
+    names.WORKER_COUNT: lambda s: _states(
+        names.WORKER_STATE, (state.name for state in Status), s.workers.states
+    ),
+    names.WORKER_THREADS: lambda s: one(s.workers.threads),
+    names.WORKER_CPU: lambda s: one(s.workers.cpu),
+    names.WORKER_TIME: lambda s: each(names.WORKER_STATE, s.status.worker_seconds),
+    names.WORKER_LOSS: lambda s: each(names.WORKER_LOSS_REASON, s.losses_by_reason),
+    names.MEMORY_LIMIT: lambda s: one(s.workers.memory_limit),
+    names.MEMORY_USED: lambda s: each(names.MEMORY_KIND, s.workers.memory),
+    names.TASK_COUNT: lambda s: each(names.TASK_STATE, s.status.tasks),
+    names.TASK_COMPLETED: _task_completed,
+    names.TASK_RUNNING: _task_running,
+    names.TASK_OUTPUT: _task_output,
+    names.EXCEPTION_COUNT: lambda s: each(names.EXCEPTION_TYPE, s.exceptions),
+    names.EVENT_COUNT: lambda s: each(names.EVENT_TOPIC, s.events_by_topic),
+    names.CLIENT_COUNT: lambda s: one(s.status.clients),
+    names.COMPUTATION_COUNT: lambda s: one(s.computations_running),
+    names.CLUSTER_IDLE: lambda s: one(s.status.idle_seconds or 0.0),
+    names.CLUSTER_COST: lambda s: _measured(s.status.cost),
+    names.CLUSTER_IDLE_COST: lambda s: _measured(s.status.idle_cost),
+    names.TRANSFER_IO: lambda s: _directions(names.TRANSFER_DIRECTION, transmit=s.measured.served),
+    names.SPILL_IO: lambda s: _directions(
+        names.SPILL_DIRECTION, write=s.measured.spilled, read=s.measured.unspilled
+    ),
+    names.SCHEDULER_CPU: lambda s: _field(s.status.scheduler, "cpu"),
+    names.SCHEDULER_MEMORY: lambda s: _field(s.status.scheduler, "memory"),
+    names.GPU_UTILIZATION: lambda s: _field(s.status.gpu, "utilization"),
+    names.GPU_MEMORY_USED: lambda s: _field(s.status.gpu, "memory_used"),
+    names.GPU_MEMORY_LIMIT: lambda s: _field(s.status.gpu, "memory_limit"),
+    names.HOOK_TIME: lambda s: one(s.hook_seconds),
+    names.DROPPED: lambda s: each(names.DROPPED_WHAT, s.drops),
+}
