@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daskscope import names
+from grafana.influxql import SCOPE, equals
 from grafana.panels import METRICS_SOURCE, Panel
 from grafana.transformations import Json
 
@@ -21,6 +22,13 @@ SERVICE_URL = "http://127.0.0.1:8690"
 FRESH = ("30s", "1m", "3m", "15m")
 
 
+#: Holds log records to those of chosen computations that began.
+OF_STARTED = (
+    f"{equals(names.EVENT_NAME, names.LOG_COMPUTATION_STARTED.name)} AND {SCOPE} "
+    f'AND "{names.USER_NAME}" =~ /^$user$/ AND $timeFilter'
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Panels below a heading. They go from left to right, and below where there is no room."""
@@ -31,13 +39,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard. ``single``: one cluster is chosen, not several."""
+    """A dashboard. ``single``: one cluster is chosen, not several. ``by_computation``: one of its
+    computations may be chosen, and traces lead to what stores them.
+    """
 
     uid: str
     title: str
     question: str
     rows: tuple[Row, ...]
     single: bool = False
+    by_computation: bool = False
     since: str = "now-6h"
 
     def json(self) -> Json:
@@ -54,11 +65,18 @@ class Board:
             "timezone": "browser",
             "time": {"from": self.since, "to": "now"},
             "timepicker": {},
-            "annotations": {"list": []},
-            "templating": {"list": variables(single=self.single)},
+            "annotations": {"list": _annotations() if self.single else []},
+            "templating": {"list": self._variables()},
             "links": _links(single=self.single),
             "panels": self.panels(),
         }
+
+    def _variables(self) -> list[Json]:
+        found = variables(single=self.single)
+        if self.by_computation:
+            found.append(_computation())
+            found += [_traces("tempo", "Tempo"), _traces("jaeger", "Jaeger")]
+        return found
 
     def panels(self) -> list[Json]:
         """Return the panels in the grid, with a number each that alerts can refer to."""
@@ -140,6 +158,78 @@ def variables(*, single: bool) -> list[Json]:
             "hide": 3,
         },
     ]
+
+
+def _computation() -> Json:
+    of_id = names.COMPUTATION_ID.replace(".", "\\.")
+    return {
+        **_chosen(
+            "computation",
+            "Computation",
+            f'SELECT "attributes" FROM "logs" WHERE {OF_STARTED} ORDER BY time DESC LIMIT 200',
+            all_value=".*",
+        ),
+        "multi": False,
+        "current": {"selected": True, "text": "All", "value": "$__all"},
+        # Its id is in the attributes, which are JSON.
+        "regex": f'/"{of_id}":"(?<value>[^"]+)"/',
+        "sort": 0,
+    }
+
+
+def _traces(kind: str, title: str) -> Json:
+    """Return the variable of the data source of that kind, if Grafana has one."""
+    found = _source(kind, f"Traces ({title})", "")
+    return {**found, "query": kind, "current": {}}
+
+
+def _annotations() -> list[Json]:
+    """Return what is marked in all lines: computations, and workers that were lost."""
+    of_cluster = f"{SCOPE} AND $timeFilter"
+    return [
+        _annotation(
+            "Computations begin",
+            "blue",
+            f'SELECT "body" FROM "logs" WHERE {OF_STARTED} LIMIT 200',
+        ),
+        _annotation(
+            "Computations fail",
+            "orange",
+            f'SELECT "body" FROM "logs" WHERE '
+            f"{equals(names.EVENT_NAME, names.LOG_COMPUTATION_FINISHED.name)} "
+            f"AND {equals(names.COMPUTATION_STATUS, 'erred')} "
+            f'AND "{names.USER_NAME}" =~ /^$user$/ AND {of_cluster} LIMIT 200',
+        ),
+        _annotation(
+            "Workers are lost",
+            "red",
+            f'SELECT "body" FROM "logs" WHERE '
+            f"{equals(names.EVENT_NAME, names.LOG_WORKER_LOST.name)} "
+            f'AND "severity_number" >= 17 AND {of_cluster} LIMIT 200',
+        ),
+    ]
+
+
+def _annotation(name: str, colour: str, query: str) -> Json:
+    return {
+        "name": name,
+        "enable": True,
+        "hide": False,
+        "iconColor": colour,
+        "datasource": METRICS_SOURCE,
+        "target": {
+            "refId": "Anno",
+            "query": query,
+            "rawQuery": True,
+            "resultFormat": "table",
+            "fromAnnotations": True,
+            "textEditor": True,
+            "textColumn": "body",
+            "tagsColumn": "",
+            "timeEndColumn": "",
+            "titleColumn": "",
+        },
+    }
 
 
 def _source(name: str, label: str, preferred: str) -> Json:

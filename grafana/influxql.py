@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from daskscope import names
 from daskscope.names import LogEvent, Metric
@@ -193,6 +194,45 @@ def buckets(metric: Metric) -> Query:
     return Query(text, table=True)
 
 
+def percentile(metric: Metric, share: float, *by: str, alias: str = "") -> Query:
+    """Return the lines of the bound below which ``share`` of a histogram's values of a step lie.
+
+    InfluxQL cannot interpolate: it is a bound of a bucket, and at most the highest one. Each bucket
+    that holds less than that share adds its width; ``ceil`` is 1 where its argument is above 0.
+    """
+    if metric.instrument != "histogram":
+        raise ValueError(f"{metric.name} is no histogram")
+    _check(by, metric.attributes + names.RESOURCE_ATTRIBUTES, metric.name)
+    bounds = names.DURATION_BOUNDS
+    fields = {f"b{number}": f"{bound:g}" for number, bound in enumerate(bounds[:-1])}
+    fields["n"] = "count"
+    grown = ", ".join(
+        f'non_negative_difference(last("{field}")) AS "{name}"' for name, field in fields.items()
+    )
+    inner = _inner(metric, grown, ("time($__interval)",), "", named=True)
+    summed = ", ".join(f'sum("{name}") AS "{name}"' for name in fields)
+    grouped = ", ".join(["time($__interval)", *(f'"{tag}"' for tag in by)])
+    steps = f"SELECT {summed} FROM ({inner}) WHERE $timeFilter GROUP BY {grouped} fill(none)"
+    widths = [
+        f'{upper - lower:g} * ceil({share:g} - "b{number}" / "n")'
+        for number, (lower, upper) in enumerate(pairwise(bounds))
+    ]
+    value = f"{bounds[0]:g} + {' + '.join(widths)}"
+    last = f" GROUP BY {_tags(*by)}" if by else ""
+    text = f'SELECT {value} AS "v" FROM ({steps}) WHERE "n" > 0 AND $timeFilter{last}'
+    return Query(text, alias or " ".join(f"[[tag_{tag}]]" for tag in by))
+
+
+def level_rows(metric: Metric, *, title: str, where: str = "") -> Query:
+    """Return the rows of a gauge over time, summed over clusters, in the column ``title``."""
+    inner = _inner(metric, f'last("{_field(metric, "gauge")}")', ("time($__interval)",), where)
+    text = (
+        f'SELECT sum("v") AS "{title}" FROM ({inner}) '
+        "WHERE $timeFilter GROUP BY time($__interval) fill(none)"
+    )
+    return Query(text, table=True)
+
+
 def mean(metric: Metric, *by: str, title: str) -> Query:
     """Return rows of a histogram's mean since its clusters began, in the column ``title``."""
     if metric.instrument != "histogram":
@@ -226,6 +266,10 @@ def number_of(event: LogEvent, *by: str, title: str, where: str = "") -> Query:
     return Query(text, table=True)
 
 
+#: Holds rows to the computation that is chosen, where one can be: it is in their attributes.
+OF_COMPUTATION = f'"attributes" =~ /"{re.escape(names.COMPUTATION_ID)}":"$computation"/'
+
+
 def records(event: LogEvent, *tags: str, where: str = "", limit: int = 200) -> Query:
     """Return such log records, the newest first: text, attributes as JSON, and ``tags``."""
     _check(tags, LOG_TAGS, "logs")
@@ -234,14 +278,17 @@ def records(event: LogEvent, *tags: str, where: str = "", limit: int = 200) -> Q
     return Query(text, table=True)
 
 
-def slowest(span: names.Span, *tags: str, limit: int = 50) -> Query:
-    """Return the spans of that kind that took longest: seconds, attributes as JSON, ``tags``."""
+def slowest(span: names.Span, *tags: str, where: str, limit: int = 50) -> Query:
+    """Return the spans of that kind that took longest: seconds, attributes as JSON, their trace's
+    id, ``tags``.
+    """
     _check(tags, SPAN_TAGS, "spans")
-    shown = ", ".join(['"attributes"', *(f'"{tag}"' for tag in tags)])
+    shown = ", ".join(['"attributes"', '"trace_id"', *(f'"{tag}"' for tag in tags)])
     user = f" AND {_OF_USER}" if names.USER_NAME in span.attributes else ""
     text = (
         f'SELECT top("duration_nano", {limit}) AS "duration", {shown} FROM "spans" '
-        f'WHERE "span.name" =~ /^{re.escape(span.name)} / AND {SCOPE}{user} AND $timeFilter'
+        f'WHERE "span.name" =~ /^{re.escape(span.name)} / AND {where} AND {SCOPE}{user} '
+        "AND $timeFilter"
     )
     return Query(text, table=True, spans=True)
 

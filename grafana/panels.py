@@ -7,6 +7,7 @@ Only what the dashboards use. Field by field it is held against the types that G
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from grafana.influxql import Query
 from grafana.transformations import Json, without
@@ -16,6 +17,18 @@ MIN_STEP = "30s"
 
 METRICS_SOURCE: Json = {"type": "influxdb", "uid": "${metrics}"}
 SPANS_SOURCE: Json = {"type": "influxdb", "uid": "${spans}"}
+
+
+def _explored(source: str, asked: str) -> str:
+    """Return the address at which Grafana shows what is ``asked`` of a data source."""
+    panes = (
+        f'{{"a":{{"datasource":"${{{source}}}","queries":[{{"refId":"A",'
+        f'"datasource":{{"type":"{source}","uid":"${{{source}}}"}},{asked}}}],'
+        '"range":{"from":"${__from}","to":"${__to}"}}}'
+    )
+    # Variables stand for values in it, and are not escaped.
+    return f"/explore?schemaVersion=1&orgId=1&panes={quote(panes, safe='${}')}"
+
 
 #: Carried from one dashboard to the next.
 CARRIED = (
@@ -27,6 +40,9 @@ TO_CLUSTER = f"/d/daskscope-cluster?var-cluster=${{__value.raw:percentencode}}&{
 TO_COMPUTATION_PAGE = (
     "${service}/clusters/${cluster:percentencode}/computations/${__value.raw:percentencode}"
 )
+#: To what stores traces, where there is one: its page of one trace.
+TO_TEMPO = _explored("tempo", '"queryType":"traceql","query":"${__value.raw}"')
+TO_JAEGER = _explored("jaeger", '"query":"${__value.raw}"')
 TO_CLUSTER_PAGE = "${service}/clusters/${__value.raw:percentencode}"
 
 
@@ -152,13 +168,19 @@ class Stat(Panel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines(Panel):
-    """Lines over time; ``stacked`` where they add up, ``bars`` where each step is a count."""
+    """Lines over time; ``stacked`` where they add up, ``bars`` where each step is a count.
+
+    A line across says from where on a value is ``bad``. ``computed`` is made of rows of several
+    queries.
+    """
 
     width: int = 12
     height: int = 8
     stacked: bool = False
     bars: bool = False
     least: float | None = 0
+    bad: float | None = None
+    computed: tuple[Json, ...] = ()
 
     kind: str = field(default="timeseries", init=False)
 
@@ -185,7 +207,17 @@ class Lines(Panel):
             "stacking": {"mode": "normal" if self.stacked or self.bars else "none", "group": "A"},
         }
         found = {**Panel.defaults(self), "custom": custom, "color": {"mode": "palette-classic"}}
+        if self.bad is not None:
+            custom["thresholdsStyle"] = {"mode": "line"}
+            steps: list[Json] = [
+                {"color": "transparent", "value": None},
+                {"color": "red", "value": self.bad},
+            ]
+            found["thresholds"] = {"mode": "absolute", "steps": steps}
         return found if self.least is None else {**found, "min": self.least}
+
+    def transformations(self) -> list[Json]:
+        return list(self.computed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

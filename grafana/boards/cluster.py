@@ -9,6 +9,7 @@ from grafana.influxql import (
     equals,
     highest,
     level,
+    level_rows,
     now,
     number_of,
     rate,
@@ -17,6 +18,7 @@ from grafana.influxql import (
 )
 from grafana.panels import Bars, Lines, Stat
 from grafana.table import Column, Table
+from grafana.transformations import MERGED, quotient, without
 
 _SILENT = "The cluster reported nothing in this time"
 
@@ -108,6 +110,7 @@ _WORK = (
 _MEMORY = (
     Lines(
         title="Memory of the workers",
+        width=8,
         description="Managed: Dask's data. Unmanaged: what else the processes hold.",
         queries=(
             level(names.MEMORY_USED, names.MEMORY_KIND),
@@ -115,6 +118,31 @@ _MEMORY = (
         ),
         empty=_SILENT,
         unit="bytes",
+    ),
+    Lines(
+        title="Share of the memory in use",
+        width=8,
+        description="Managed and unmanaged memory, of what all workers may use. From the line on "
+        "workers pause, if each has as much; a little below they spill. By default at 80 %.",
+        queries=(
+            level_rows(
+                names.MEMORY_USED,
+                title="Used",
+                where=equals(names.MEMORY_KIND, "managed", "unmanaged"),
+            ),
+            level_rows(names.MEMORY_LIMIT, title="Limit"),
+        ),
+        empty=_SILENT,
+        unit="percentunit",
+        bad=0.8,
+        computed=(MERGED, quotient("Used", "Limit", "Share"), without("Used", "Limit")),
+    ),
+    Lines(
+        title="Workers by state",
+        width=8,
+        description="Workers that are connected.",
+        queries=(level(names.WORKER_COUNT, names.WORKER_STATE),),
+        empty=_SILENT,
     ),
     Lines(
         title="Spilled and read back",
@@ -130,12 +158,6 @@ _MEMORY = (
         queries=(rate(names.TRANSFER_IO, names.TRANSFER_DIRECTION),),
         empty="Nothing was sent, or the workers do not count it: see telemetry.md",
         unit="Bps",
-    ),
-    Lines(
-        title="Workers by state",
-        description="Workers that are connected.",
-        queries=(level(names.WORKER_COUNT, names.WORKER_STATE),),
-        empty=_SILENT,
     ),
 )
 
@@ -177,6 +199,7 @@ _SCHEDULER = (
         empty=_SILENT,
         unit="s",
         width=8,
+        bad=1,
     ),
     Lines(
         title="Scheduler's processor",
@@ -184,6 +207,7 @@ _SCHEDULER = (
         queries=(level(names.SCHEDULER_CPU, alias="cores"),),
         empty=_SILENT,
         width=8,
+        bad=1,
     ),
     Lines(
         title="Scheduler's memory",

@@ -6,18 +6,20 @@ from daskscope import names
 from grafana.board import Board, Row
 from grafana.boards.parts import COMPUTATION, GONE, computations_that_ended, runs_by_prefix
 from grafana.influxql import (
+    OF_COMPUTATION,
     buckets,
     equals,
     level,
     mean,
     now,
     number_of,
+    percentile,
     rate,
     records,
     slowest,
     so_far,
 )
-from grafana.panels import Bars, Buckets, Lines, Stat
+from grafana.panels import TO_JAEGER, TO_TEMPO, Bars, Buckets, Lines, Link, Stat
 from grafana.table import Column, Table
 
 _SILENT = "The cluster reported nothing in this time"
@@ -85,7 +87,7 @@ _PROGRESS = (
     Table(
         title="On their way",
         description="The progress that long computations reported, the newest first.",
-        queries=(records(names.LOG_COMPUTATION_PROGRESS, names.USER_NAME),),
+        queries=(records(names.LOG_COMPUTATION_PROGRESS, names.USER_NAME, where=OF_COMPUTATION),),
         empty="No computation took long enough to report progress",
         extract=True,
         width=10,
@@ -135,6 +137,25 @@ _TIME = (
 )
 
 _PREFIXES = (
+    Lines(
+        title="How long task runs take, over time",
+        description="Half, 95 % and 99 % of the runs that ended in a step took at most so long. As "
+        "fine as the histogram's buckets, and at most the highest bound. Empty where "
+        "otlp.histogram is not all.",
+        queries=tuple(
+            percentile(names.TASK_DURATION, share, alias=alias)
+            for share, alias in ((0.5, "half"), (0.95, "95 %"), (0.99, "99 %"))
+        ),
+        empty="No task has ended in this time",
+        unit="s",
+    ),
+    Lines(
+        title="How long 95 % of each prefix's runs take, over time",
+        description="95 % of the runs that ended in a step took at most so long, by task prefix.",
+        queries=(percentile(names.TASK_DURATION, 0.95, names.TASK_PREFIX),),
+        empty="No task has ended in this time",
+        unit="s",
+    ),
     Table(
         title="Tasks by prefix",
         description="Since the cluster began: runs, failures, seconds and bytes of each kind of "
@@ -181,7 +202,14 @@ _FAILURES = (
         title="Exceptions of tasks",
         description="The newest first: alike ones of one computation are one row per interval. A "
         "computation's page has the tracebacks.",
-        queries=(records(names.LOG_EXCEPTION, names.EXCEPTION_TYPE, names.TASK_PREFIX),),
+        queries=(
+            records(
+                names.LOG_EXCEPTION,
+                names.EXCEPTION_TYPE,
+                names.TASK_PREFIX,
+                where=OF_COMPUTATION,
+            ),
+        ),
         empty="No task raised an exception",
         extract=True,
         columns=(
@@ -195,12 +223,22 @@ _FAILURES = (
     ),
 )
 
+#: A trace, for what stores traces, if Grafana has such a source: chosen in the dashboard's menu.
+_TRACE = Column(
+    "trace_id",
+    "Trace",
+    links=(
+        Link("The trace in Tempo", TO_TEMPO, new_tab=True),
+        Link("The trace in Jaeger", TO_JAEGER, new_tab=True),
+    ),
+)
+
 _TRACES = (
     Table(
         title="Task groups that took longest",
         description="From their first task's start to their last one's end. The attributes name "
         "the computation.",
-        queries=(slowest(names.SPAN_TASK_GROUP, names.TASK_PREFIX),),
+        queries=(slowest(names.SPAN_TASK_GROUP, names.TASK_PREFIX, where=OF_COMPUTATION),),
         empty="No task group ended in this time, or spans may not leave",
         extract=True,
         width=12,
@@ -210,13 +248,14 @@ _TRACES = (
             Column(names.TASK_GROUP_TASKS, "Tasks"),
             Column("duration", "Took", unit="ns"),
             COMPUTATION,
+            _TRACE,
         ),
         sort="Took",
     ),
     Table(
         title="Tasks that took longest",
         description="Of those that have a span: a sample, with the failed and the slowest.",
-        queries=(slowest(names.SPAN_TASK, names.TASK_PREFIX),),
+        queries=(slowest(names.SPAN_TASK, names.TASK_PREFIX, where=OF_COMPUTATION),),
         empty="No task has a span in this time, or spans may not leave",
         extract=True,
         width=12,
@@ -227,6 +266,7 @@ _TRACES = (
             Column("duration", "Took", unit="ns"),
             Column(names.WORKER_ADDRESS, "Worker"),
             COMPUTATION,
+            _TRACE,
         ),
         sort="Took",
     ),
@@ -245,4 +285,5 @@ BOARD = Board(
         Row("Traces", _TRACES),
     ),
     single=True,
+    by_computation=True,
 )

@@ -76,6 +76,7 @@ _LOST = (
         description="A queue that only grows is a destination that does not answer.",
         queries=(level(names.QUEUE_SIZE, names.QUEUE_NAME),),
         empty="No cluster reports",
+        bad=1000,
     ),
     Lines(
         title="What the plugin takes of the event loop",

@@ -1,5 +1,5 @@
 // What Grafana publishes, as JSON has it: enumerations by their values.
-import type { Dashboard, Panel, RowPanel, VariableModel } from '@grafana/schema';
+import type { AnnotationQuery, Dashboard, Panel, RowPanel, VariableModel } from '@grafana/schema';
 import type * as BarChart from '@grafana/schema/dist/esm/raw/composable/barchart/panelcfg/x/BarChartPanelCfg_types.gen';
 import type * as BarGauge from '@grafana/schema/dist/esm/raw/composable/bargauge/panelcfg/x/BarGaugePanelCfg_types.gen';
 import type * as Stat from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
@@ -36,7 +36,11 @@ type OurPanel =
 // Of variables it knows what all kinds have; the text that Grafana shows for a query is not in it.
 type OurVariable = Json<VariableModel> & { definition?: string };
 
-export type OurDashboard = Omit<Json<Dashboard>, 'panels' | 'templating'> & {
+// What an annotation asks is its data source's own, as are the targets of panels.
+type OurAnnotation = Omit<Json<AnnotationQuery>, 'target'> & { target: { refId: string } & Record<string, unknown> };
+
+export type OurDashboard = Omit<Json<Dashboard>, 'panels' | 'templating' | 'annotations'> & {
   panels: OurPanel[];
+  annotations: { list: OurAnnotation[] };
   templating: { list: OurVariable[] };
 };

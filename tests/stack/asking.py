@@ -71,8 +71,11 @@ def choose(
             continue
         asked = expand(variable["query"]["query"], shown, values)
         found = {row[1] for series in database.ask(asked) for row in series["values"]}
+        if variable["regex"]:
+            pattern = re.compile(variable["regex"].strip("/").replace("(?<", "(?P<"))
+            found = {match["value"] for text in found if (match := pattern.search(text))}
         options[name] = tuple(sorted(found))
-        one = None if variable["multi"] else options[name][:1]
+        one = None if variable["includeAll"] else options[name][:1]
         values[name] = value_of(variable, chosen.get(name, one), options[name])
     return values, options
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -151,13 +152,80 @@ def test_rows_of_several_queries_are_of_one_time(two: Two) -> None:
         for panel in board.panels():
             merged = any(step["id"] == "merge" for step in panel.get("transformations", []))
             asked = panel.get("targets", [])
-            if merged and '"body"' not in asked[0]["query"]:
+            if merged and panel["type"] != "timeseries" and '"body"' not in asked[0]["query"]:
                 times = {
                     row["time"]
                     for target in asked
                     for row in rows(ask_target(two.database, target, shown, values))
                 }
                 assert len(times) == 1, panel["title"]
+
+
+@every_board
+def test_annotations_of_the_chosen_cluster_are_found(board: Board, two: Two) -> None:
+    """Each kind is there on one of the two clusters, with its text."""
+    shown, found = two.shown(STEP), set()
+    annotations = board.json()["annotations"]["list"]
+    assert bool(annotations) == board.single
+    for one in (two.first, two.second) if board.single else ():
+        values, _ = choose(two.database, board, shown, cluster=(one,))
+        for annotation in annotations:
+            target = {**annotation["target"], "datasource": annotation["datasource"]}
+            for row in rows(ask_target(two.database, target, shown, values)):
+                assert row[target["textColumn"]]
+                found.add(annotation["name"])
+    assert found == {annotation["name"] for annotation in annotations}
+
+
+def test_a_computation_can_be_chosen_and_holds_its_rows(two: Two) -> None:
+    (board,) = [board for board in BOARDS if board.by_computation]
+    shown = two.shown(STEP)
+    _, options = choose(two.database, board, shown, cluster=(two.first,))
+    computations = options["computation"]
+    assert len(computations) > 3
+    panels = {panel["title"]: panel for panel in board.panels() if "targets" in panel}
+    tables = ("Task groups that took longest", "Tasks that took longest", "Exceptions of tasks")
+    seen: dict[str, set[str]] = {title: set() for title in tables}
+    for chosen in computations:
+        values, _ = choose(two.database, board, shown, cluster=(two.first,), computation=(chosen,))
+        for title in tables:
+            (target,) = panels[title]["targets"]
+            for row in rows(ask_target(two.database, target, shown, values)):
+                told = json.loads(row["attributes"])[names.COMPUTATION_ID]
+                assert told == chosen, title
+                assert title == "Exceptions of tasks" or row["trace_id"]
+                seen[title].add(told)
+    assert all(seen.values())
+    assert seen["Task groups that took longest"] == set(computations)
+
+
+def test_percentiles_are_the_bounds_of_the_buckets_that_they_lie_in(two: Two) -> None:
+    (board,) = [board for board in BOARDS if board.by_computation]
+    shown = two.shown(STEP)
+    values, _ = choose(two.database, board, shown, cluster=(two.second,))
+    panels = {panel["title"]: panel for panel in board.panels() if "targets" in panel}
+    over_all = panels["How long task runs take, over time"]["targets"]
+    told = [
+        [
+            row["v"]
+            for row in rows(ask_target(two.database, target, shown, values))
+            if row["v"] is not None
+        ]
+        for target in over_all
+    ]
+    assert all(told)
+    for half, most, nearly_all in zip(*told, strict=True):
+        assert half <= most <= nearly_all
+        for value in (half, most, nearly_all):
+            assert any(value == pytest.approx(bound) for bound in names.DURATION_BOUNDS)
+    (target,) = panels["How long 95 % of each prefix's runs take, over time"]["targets"]
+    by_prefix = {
+        row[names.TASK_PREFIX]: row["v"]
+        for row in rows(ask_target(two.database, target, shown, values))
+    }
+    # It sleeps for 20 ms.
+    assert by_prefix["work"] >= 0.03 * (1 - 1e-9)
+    assert by_prefix["log"] < by_prefix["work"]
 
 
 def test_values_are_put_into_queries_as_grafana_puts_them() -> None:
