@@ -105,9 +105,11 @@ Money = Annotated[float, Between(0, MAX_AMOUNT)]
 Amount = Annotated[float, Between(0, MAX_AMOUNT)]
 Timestamp = Annotated[float, Moment()]
 Id = Annotated[str, Length(MAX_ID)]
-#: Part of the address of pages.
-# Part of addresses, where "." and ".." are none.
-ClusterId = Annotated[str, Length(MAX_CLUSTER_ID, "[._:@+~-]*[A-Za-z0-9][A-Za-z0-9._:@+~-]*")]
+#: What can be part of the address of a page: "." and ".." cannot.
+_IN_ADDRESSES = "[._:@+~-]*[A-Za-z0-9][A-Za-z0-9._:@+~-]*"
+ClusterId = Annotated[str, Length(MAX_CLUSTER_ID, _IN_ADDRESSES)]
+#: The key of rows that have pages of their own.
+PageId = Annotated[str, Length(MAX_ID, _IN_ADDRESSES)]
 Name = Annotated[str, Length(MAX_NAME)]
 Words = Annotated[str, Length(MAX_WORDS)]
 Text = Annotated[str, Length(MAX_TEXT)]
@@ -325,7 +327,7 @@ class Computation:
     gone.
     """
 
-    id: Annotated[Id, Key()]
+    id: Annotated[PageId, Key()]
     status: ComputationStatus
     user: Name
     started_at: Timestamp
@@ -465,7 +467,7 @@ class Failure:
     """
 
     computation: Annotated[Id | None, Key()]
-    fingerprint: Annotated[Id, Key()]
+    fingerprint: Annotated[PageId, Key()]
     type: Words
     function: Words
     message: Quote | None

@@ -54,7 +54,7 @@ def prepare(service: ServiceProcess, workspace: str) -> str:
     who = Caller("owner", workspace, "owner", None, False, "192.0.2.1")
     with writing(service.engine) as connection:
         policy = Policy(_POLICY, _POLICY, 1800.0, "notice")
-        policies.keep(Change(connection, workspace, "owner"), policy)
+        policies.add(Change(connection, workspace, "owner"), policy)
     _, code = members.invite(service.engine, who, f"li-{time.time_ns()}@example.org", "member")
     return code
 

@@ -344,33 +344,13 @@ def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(
         start("200 OK", [])
         return []
 
-    async def at_once(*_: object) -> None:
-        return None
-
     async def run() -> list[int]:
-        there = Front(
-            app,
-            threads=1,
-            limits={},
-            may_send=lambda _: False,
-            at_once=at_once,
-            connections=Connections(1, idle=3600, places=100),
-        )
+        there = make_front(app)
         addresses = [*["192.0.2.1"] * 8, "192.0.2.2", *["2001:db8::1"] * 2, "2001:db8::2"]
         asked, under_way = list[Answered](), list[asyncio.Task[None]]()
         for number, address in enumerate(addresses):
-            scope = SimpleNamespace(
-                headers={},
-                authority="x",
-                server="127.0.0.1:1",
-                client=f"[{address}]:{number}" if ":" in address else f"{address}:{number}",
-                http_version="1.1",
-                scheme="http",
-                method="GET",
-                path="/",
-                query_string="",
-            )
             asked.append(Answered())
+            scope = get(address, "/", number)
             under_way.append(asyncio.create_task(there.__rsgi__(scope, asked[-1])))
         await asyncio.sleep(0)
         refused = [one.status for one in asked if one.status]
@@ -387,6 +367,66 @@ def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(
     assert order[2:5] == [ours, other, f"{network}1"]
     assert order[5:7] == [ours, f"{network}1"]
     assert order[7:9] == [ours, f"{network}2"]
+
+
+def test_who_asks_for_much_still_hears_whether_the_service_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front, "_MOST_WAITING", 4)
+    goes_on = threading.Event()
+
+    def app(environ: Any, start: Any) -> list[bytes]:
+        if environ["PATH_INFO"] != "/readyz":
+            goes_on.wait()
+        start("200 OK", [])
+        return []
+
+    async def run() -> list[int]:
+        there = make_front(app)
+        asked = [Answered() for _ in range(9)]
+        begun = [asyncio.create_task(there.__rsgi__(get("192.0.2.1", "/"), one)) for one in asked]
+        await asyncio.sleep(0)
+        ready = Answered()
+        await there.__rsgi__(get("192.0.2.1", "/readyz"), ready)
+        refused = [one.status for one in asked if one.status]
+        goes_on.set()
+        await asyncio.gather(*begun)
+        await asyncio.to_thread(there.close)
+        return [ready.status, *refused]
+
+    ready, *refused = asyncio.run(run())
+    assert ready == 200
+    assert set(refused) == {503}
+
+
+async def _not_at_once(*_: object) -> None:
+    return None
+
+
+def make_front(app: Any) -> Front:
+    return Front(
+        app,
+        threads=1,
+        limits={},
+        may_send=lambda _: False,
+        at_once=_not_at_once,
+        connections=Connections(1, idle=3600, places=100),
+    )
+
+
+def get(address: str, path: str, port: int = 1) -> Any:
+    """Return the scope of a request of RSGI."""
+    return SimpleNamespace(
+        headers={},
+        authority="x",
+        server="127.0.0.1:1",
+        client=f"[{address}]:{port}" if ":" in address else f"{address}:{port}",
+        http_version="1.1",
+        scheme="http",
+        method="GET",
+        path=path,
+        query_string="",
+    )
 
 
 class Answered:

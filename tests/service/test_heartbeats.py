@@ -323,8 +323,8 @@ def test_the_largest_names_and_numbers_are_stored(
 ) -> None:
     rng = random.Random(1)  # what does not compress, four bytes each
     name = "".join(chr(rng.randrange(0x10000, 0x11000)) for _ in range(MAX_NAME))
-    computation = make_computation(name[:100], user=name, tasks=MAX_COUNT, graph_bytes=MAX_COUNT)
-    group = make_task_group(name[:100], name, prefix=name)
+    computation = make_computation("c" * 100, user=name, tasks=MAX_COUNT, graph_bytes=MAX_COUNT)
+    group = make_task_group("c" * 100, name, prefix=name)
     cluster = make_cluster("c" * 200, user=name)
     beat = make_beat(cluster, computations=(computation,), task_groups=(group,))
     assert post(shared_service.url, token, beat).status_code == 200
@@ -394,6 +394,11 @@ def test_a_malformed_beat_is_refused_with_the_field_that_is_wrong(
         ("profiles.0.parent", [5], "$.profiles[0].parent"),
         ("profiles.0.line", [99], "$.profiles[0].line"),
         ("profiles.0.lines", [], "$.profiles[0].line"),
+        # No address of a page can hold them.
+        ("computations.0.id", "a/b", "$.computations[0].id"),
+        ("computations.0.id", "..", "$.computations[0].id"),
+        ("failures.0.fingerprint", "", "$.failures[0].fingerprint"),
+        ("failures.0.fingerprint", "1:a/b", "$.failures[0].fingerprint"),
     ],
 )
 def test_a_row_that_cannot_be_right_is_left_out_and_the_rest_is_stored(

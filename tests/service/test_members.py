@@ -19,7 +19,14 @@ from daskscope_service.accounts.users import Role, User
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from tests.service.beats import make_beat, post
-from tests.service.people import PASSWORD, browser_of, is_in, make_user, sign_in_by_link
+from tests.service.people import (
+    PASSWORD,
+    browser_of,
+    is_in,
+    make_user,
+    sign_in_by_link,
+    try_to_sign_in,
+)
 from tests.service.test_command_line import daskscope
 from tests.service.test_tokens import admin, made, person, works
 from tests.service_process import ServiceProcess
@@ -308,6 +315,20 @@ def test_two_owners_do_not_put_each_other_out_at_the_same_moment(engine: Engine)
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(put_out, range(2))) == ["out", "refused"]
     assert [one.role for one in members.list_in(engine, "w")] == ["owner"]
+
+
+def test_no_one_uses_up_a_workspaces_invitations_by_sign_ins(
+    shared_service: ServiceProcess, workspace: str
+) -> None:
+    owner = make_user(shared_service, {workspace: "owner"})
+    asks = caller(workspace, owner)
+    _, code = members.invite(shared_service.engine, asks, f"ann@{workspace}.org", "viewer")
+    for kind in ("invitations of", "invitation"):
+        for _ in range(10):
+            try_to_sign_in(shared_service, f"{kind} {workspace}", "wrong password, certainly")
+    assert members.accept_as_new(shared_service.engine, code, PASSWORD, address="192.0.2.7")
+    with writing(shared_service.engine) as connection:  # others come from this address too
+        connection.execute(schema.sign_in_attempt.delete())
 
 
 def test_the_page_invites_and_takes_back(shared_service: ServiceProcess, workspace: str) -> None:

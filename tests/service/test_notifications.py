@@ -122,7 +122,7 @@ def test_what_happens_together_is_told_together_with_links_and_once(
         processing=2,
         deployment={"slurm.job.id": "4711", "slurm.partition.name": "gpu", "k8s.pod.name": "p-0"},
     )
-    news: dict[str, Any] = {"computations": (erred("c/1"), erred("c2")), "worker_losses": (lost,)}
+    news: dict[str, Any] = {"computations": (erred("c+1"), erred("c2")), "worker_losses": (lost,)}
     for _ in range(2):  # a beat may come twice
         workspace.beat(**news)
     said = webhook.wait(1)
@@ -130,7 +130,7 @@ def test_what_happens_together_is_told_together_with_links_and_once(
     url = f"{workspace.service.url}/clusters/{workspace.cluster.id}"
     for line in (
         "A computation of ada on nightly failed after",
-        f"{url}/computations/c%2F1",
+        f"{url}/computations/c%2B1",
         f"{url}/computations/c2",
         f"nightly lost the worker worker-3 (job 4711, pod p-0): out of memory, "
         f"with 2 tasks on it.\n{url}",

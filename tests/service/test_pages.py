@@ -15,6 +15,7 @@ from daskscope_service.insight.wording import file_name
 from daskscope_service.pages.bars import state_bar
 from daskscope_service.pages.graph import MOST_NODES, layout
 from daskscope_service.pages.waterfall import Bar, Row, Run
+from daskscope_service.queries.cluster_filter import is_tag, tag_filter
 from daskscope_service.telemetry.store import Line, rate
 from daskscope_service.web.menus import main_menu
 from daskscope_service.web.template_filters import ago, breakable, middle
@@ -174,3 +175,11 @@ def test_a_counter_becomes_a_rate_also_over_a_restart() -> None:
     assert rate(line).kind == "rate"
     gauge = Line({}, "value", "gauge", "s", [0], [5.0])
     assert rate(gauge) is gauge
+
+
+def test_a_tag_is_a_link_only_where_there_is_a_filter_that_says_it() -> None:
+    assert tag_filter("team", "a=b") == "team=a=b"
+    for name, value in (("", ""), ("", "x"), ("a=b", "c"), ('a"', "c"), ("a", "\\")):
+        assert tag_filter(name, value) is None
+    assert is_tag("team=a=b")
+    assert not is_tag("=a")

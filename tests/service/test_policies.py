@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -152,10 +153,15 @@ def test_owners_change_policies_and_everyone_sees_them(
         ({"begins": "20:00"}, "$.ends"),
         ({"begins": "8 pm", "ends": "06:00"}, "$.begins"),
         ({"time_zone": "Europe/Atlantis"}, "$.time_zone"),
+        ({"time_zone": "localtime"}, "$.time_zone"),
+        ({"time_zone": "posixrules"}, "$.time_zone"),
         ({"name": " "}, "$.name"),
+        ({"name": "a\n"}, "$.name"),
         ({"users": "ada"}, "$.users"),
     ):
         assert send(workspace, owner, expected=400, **{"name": "x"} | fields)["field"] == field
+    for one in "\n\x7f\x9b\u2028\u2029\u202e\u2066\u200f":
+        assert send(workspace, owner, expected=400, name=f"a{one}b")["field"] == "$.name"
     send(workspace, owner, "DELETE", f"/{made['id']}", 204)
     send(workspace, owner, "DELETE", f"/{made['id']}", 404)
     told = [e.action for e in audit.newest(workspace.service.engine, 50)
@@ -215,4 +221,23 @@ def test_the_page_makes_changes_and_removes_policies(
     assert owner.post(one, data=form, timeout=30).ok
     assert workspace.get("policies")["items"][0]["enabled"] is False
     assert owner.post(f"{one}/remove", timeout=30).ok
+    assert workspace.get("policies")["items"] == []
+
+
+def test_who_saves_what_another_owner_has_changed_or_removed_is_told_so(
+    workspace: Workspace, owner: requests.Session
+) -> None:
+    made = send(workspace, owner)
+    page = f"{workspace.service.url}/settings/policies/{made['id']}"
+    found = re.search(r'name="read_at" value="([^"]+)"', owner.get(page, timeout=30).text)
+    assert found is not None
+    form = {"name": "mine", "minutes": "45", "action": "notice", "enabled": "1"}
+    form |= {"time_zone": "UTC", "read_at": found[1]}
+    changed = send(workspace, owner, "PUT", f"/{made['id']}", 200, name="theirs")
+    answer = owner.post(page, data=form, timeout=30)
+    assert (answer.status_code, "Someone has changed this policy" in answer.text) == (409, True)
+    assert workspace.get("policies")["items"] == [changed]
+    send(workspace, owner, "DELETE", f"/{made['id']}", 204)
+    assert owner.post(page, data=form, timeout=30).status_code == 404
+    send(workspace, owner, "PUT", f"/{made['id']}", 404)
     assert workspace.get("policies")["items"] == []

@@ -263,7 +263,7 @@ def world(shared_service: ServiceProcess) -> World:
         change = Change(connection, workspace, "someone")
         command, _ = shutdowns.ask(change, cluster, Wish(reason=TELLTALE))
         kept = Policy("y1", TELLTALE, 3600.0, "notice")
-        policies.keep(change, kept)
+        policies.add(change, kept)
     return World(shared_service, workspace, cluster, command, kept.id, tokens.id_of(token))
 
 

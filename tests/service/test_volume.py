@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from flask.testing import FlaskClient
 from sqlalchemy import Engine, event, func, insert, select, update
 
 from daskscope.protocol import Activity, Heartbeat, encode
-from daskscope_service.accounts import sessions, tokens
+from daskscope_service.accounts import device_login, members, sessions, tokens, users
+from daskscope_service.accounts.caller import Caller
+from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
 from daskscope_service.db.engine import upgrade_database, writing
@@ -169,3 +173,28 @@ def test_as_many_clusters_as_there_are_may_be_silent(
         with engine.connect() as connection:
             query = select_in(workspace, schema.notice, func.count())
             assert connection.execute(query).scalar_one() == 20
+
+
+def test_of_all_who_invite_at_the_same_moment_no_more_get_in_than_may(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "MOST_OPEN", 3)
+    monkeypatch.setattr(device_login, "FROM_ADDRESS", 3)
+    owner = users.create(engine, name="o", password="x" * 20, workspace="at-once", role="owner")
+    caller = Caller(
+        name="o", workspace="at-once", role="owner", user=owner.id, by_token=False, address=""
+    )
+
+    def invite(number: int) -> bool:
+        with contextlib.suppress(members.TooManyOpen):
+            return bool(members.invite(engine, caller, f"p{number}", "viewer"))
+        return False
+
+    def log_in(number: int) -> bool:
+        with contextlib.suppress(TooMany):
+            return bool(device_login.begin(engine, host=f"h{number}", address="192.0.2.9"))
+        return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(invite, range(24))) == 3
+        assert sum(pool.map(log_in, range(24))) == 3

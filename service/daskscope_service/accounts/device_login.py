@@ -22,7 +22,7 @@ from daskscope_service.accounts.caller import Caller, granted
 from daskscope_service.accounts.login_rate_limit import TooMany, network
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.tokens import GRANTS, USUAL, Scope
-from daskscope_service.db.engine import writing
+from daskscope_service.db.engine import take_turns, writing
 from daskscope_service.db.schema import device_login as table
 
 #: Seconds for which the codes are good, between two polls, and by which a hasty one slows down.
@@ -88,6 +88,7 @@ def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address
     now = time.time()
     host = one_line(host[:LONGEST_HOST]) or "unknown"
     with writing(engine) as connection:
+        take_turns(connection, f"logins from {network(address)}")
         connection.execute(delete(table).where(table.c.expires_at <= now))
         mine = table.c.address == network(address)
         waiting, first = connection.execute(

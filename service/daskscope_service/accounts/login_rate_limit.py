@@ -47,8 +47,10 @@ class Attempt:
     name: bytes
 
 
-def begin(engine: Engine, name: str, address: str) -> Attempt:
+def begin(engine: Engine, name: str, address: str, *, kind: str = "name") -> Attempt:
     """Write down that someone at ``address`` tries to sign in as ``name``, as it is compared.
+
+    Attempts of another ``kind`` have names of their own, which no one can use up by sign-ins.
 
     Raises
     ------
@@ -58,7 +60,7 @@ def begin(engine: Engine, name: str, address: str) -> Attempt:
     now = time.time()
     # Hashes, as some type the password where the name belongs, and a name may have any length.
     limits = {
-        hash_of(f"name {name}"): FOR_NAME,
+        hash_of(f"{kind} {name}"): FOR_NAME,
         hash_of(f"address {network(address)}"): FROM_ADDRESS,
     }
     attempt = Attempt((new_secret(), new_secret()), next(iter(limits)))

@@ -24,7 +24,7 @@ from daskscope_service.accounts import audit, login_rate_limit, passwords, sessi
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.users import Role, UnfitName
-from daskscope_service.db.engine import writing
+from daskscope_service.db.engine import take_turns, writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import invitation, member, user
 
@@ -140,6 +140,7 @@ def invite(engine: Engine, caller: Caller, name: str, role: Role) -> tuple[str, 
         raise UnfitName("the name must have 1 to 200 characters, and no leading or trailing spaces")
     identifier, code, now = secrets.token_hex(8), new_secret(), time.time()
     with writing(engine) as connection:
+        take_turns(connection, f"invitations to {caller.workspace}")
         connection.execute(delete(invitation).where(invitation.c.expires_at <= now))
         mine = select_in(caller.workspace, invitation, func.count())
         if connection.execute(mine).scalar_one() >= MOST_OPEN:
@@ -254,7 +255,7 @@ def accept_as_new(
     if found is None:
         return None
     passwords.check(password, found.name)
-    attempt = login_rate_limit.begin(engine, f"invitations of {found.workspace}", address)
+    attempt = login_rate_limit.begin(engine, found.workspace, address, kind="invitation")
     hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
     with writing(engine) as connection:
         row = connection.execute(

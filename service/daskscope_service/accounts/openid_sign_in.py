@@ -20,7 +20,7 @@ from daskscope_service.accounts.login_rate_limit import TooMany, network
 from daskscope_service.accounts.openid_answer import OpenIDError, Person
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.users import ROLES, Role
-from daskscope_service.db.engine import writing
+from daskscope_service.db.engine import take_turns, writing
 from daskscope_service.db.schema import identity, openid_attempt, user
 from daskscope_service.settings import Settings
 
@@ -80,6 +80,7 @@ def begin(
     state, nonce, verifier, ticket = (new_secret() for _ in range(4))
     now = time.time()
     with writing(engine) as connection:
+        take_turns(connection, f"sign-ins from {network(address)}")
         connection.execute(delete(openid_attempt).where(openid_attempt.c.expires_at <= now))
         away, first = connection.execute(
             select(func.count(), func.min(openid_attempt.c.expires_at)).where(

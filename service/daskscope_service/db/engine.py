@@ -5,6 +5,7 @@ Everything else speaks SQLAlchemy Core, on what is opened here.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sqlite3
 import time
@@ -154,6 +155,16 @@ def alone(engine: Engine) -> Iterator[Connection]:
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_ALONE_LOCK)))
         yield connection
+
+
+def take_turns(connection: Connection, what: str) -> None:
+    """Wait until no other transaction that writes is at ``what``; it is this one's until its end.
+
+    Whoever counts before it adds must do so: on PostgreSQL, two at once would count the same.
+    """
+    if connection.dialect.name == "postgresql":  # SQLite has one that writes at a time
+        number = int.from_bytes(hashlib.sha256(what.encode()).digest()[:8], signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
 def make_workspace(connection: Connection, name: str) -> None:

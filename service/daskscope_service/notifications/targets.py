@@ -13,6 +13,7 @@ from sqlalchemy import Connection, delete, insert
 from sqlalchemy.exc import IntegrityError
 
 from daskscope_service.accounts.change import Change
+from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notification_target as table
 from daskscope_service.db.sealing import Unreadable
@@ -27,7 +28,10 @@ MOST_TARGETS = 20
 #: The kinds of notification that a target gets.
 Kinds = Annotated[list[Kind], Meta(min_length=1)]
 
-_NEEDS = "A target needs a name of 1 to 80 characters and at least one kind of notification."
+_NEEDS = (
+    "A target needs a name of 1 to 80 characters, none of them invisible, and at least one kind of "
+    "notification."
+)
 
 _SHOWN = ("id", "name", "kinds", "changed_at", "changed_by", "sent_at", "failed_at", "failure")
 
@@ -87,6 +91,7 @@ def add(change: Change, *, name: str, address: FitAddress, kinds: Collection[Kin
     check(Name, name, "name", _NEEDS)
     check(Kinds, kinds, "kinds", _NEEDS)
     connection = change.connection
+    take_turns(connection, f"targets of {change.workspace}")
     if len(list_targets(connection, change.workspace)) >= MOST_TARGETS:
         raise TooMany(f"A workspace can have at most {MOST_TARGETS} targets.")
     target_id, now = secrets.token_hex(8), time.time()

@@ -13,7 +13,14 @@ from daskscope_service.accounts.first_run import first_run
 from daskscope_service.db.scope import Item, Selection, reading
 from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
 from daskscope_service.pages.csv_downloads import CAUSE
-from daskscope_service.queries.cluster_filter import SORTS, STATUSES, Filter, find_clusters
+from daskscope_service.queries.cluster_filter import (
+    SORTS,
+    STATUSES,
+    Filter,
+    find_clusters,
+    is_tag,
+    tag_filter,
+)
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.parameters import ROWS_SHOWN, bad, one_of, selection
 from daskscope_service.web.template_filters import address
@@ -65,6 +72,7 @@ def clusters() -> ResponseReturnValue:
         rules=RULE_NAMES,
         filters=[name for name in filtered if name != "sort" and name in request.args],
         query=request.query_string.decode(),
+        tag_filter=tag_filter,
     )
 
 
@@ -84,7 +92,7 @@ def _asked_for() -> tuple[Selection, Filter]:
         seconds = WITHIN[one_of("within", tuple(WITHIN))]
         selected = dataclasses.replace(selected, since=time.time() - seconds)
     tag = request.args.get("tag")
-    if tag is not None and ('"' in tag or "\\" in tag or tag.startswith("=")):
+    if tag is not None and not is_tag(tag):
         raise bad("tag", "must be a tag's name, or name=value, without quotes and backslashes")
     return selected, Filter(
         status=one_of("status", STATUSES) if "status" in request.args else None,

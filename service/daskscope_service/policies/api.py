@@ -60,7 +60,10 @@ def policy(policy_id: str) -> Item:
 @answers(types.IdlePolicy, body=PolicyRequest, statuses=(201,), problems=(409,))
 def post_policy(body: PolicyRequest) -> Item:
     """Create an idle policy."""
-    return _one(_keep(idle_policies.new_id(), body))
+    policy = _policy(idle_policies.new_id(), body)
+    with changing() as change:
+        idle_policies.add(change, policy)
+    return _one(policy.id)
 
 
 @blueprint.put("/policies/<policy_id>")
@@ -68,8 +71,9 @@ def post_policy(body: PolicyRequest) -> Item:
 @answers(types.IdlePolicy, body=PolicyRequest, problems=(404, 409))
 def put_policy(policy_id: str, body: PolicyRequest) -> Item:
     """Replace an idle policy."""
-    _one(policy_id)
-    return _one(_keep(policy_id, body))
+    with changing() as change:
+        idle_policies.replace(change, _policy(policy_id, body))
+    return _one(policy_id)
 
 
 @blueprint.delete("/policies/<policy_id>")
@@ -91,11 +95,8 @@ def decisions() -> Item:
         return page_answer(list_decisions(scope, which))
 
 
-def _keep(policy_id: str, said: PolicyRequest) -> str:
-    values = msgspec.structs.asdict(said) | {"users": tuple(said.users)}
-    with changing() as change:
-        idle_policies.keep(change, Policy(policy_id, **values))
-    return policy_id
+def _policy(policy_id: str, said: PolicyRequest) -> Policy:
+    return Policy(policy_id, **msgspec.structs.asdict(said) | {"users": tuple(said.users)})
 
 
 def _one(policy_id: str) -> Item:

@@ -5,6 +5,7 @@ Pure functions. ``cluster`` has the columns of its table; times are seconds sinc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -141,8 +142,14 @@ def local_time(now: float, time_zone: str) -> str:
     return datetime.fromtimestamp(now, _zone(time_zone)).strftime("%H:%M")
 
 
+#: Files beside those of zones: what this machine is set to, or none that people live by.
+_NO_ZONES = re.compile("localtime|posixrules|Factory|posix/.*|right/.*")
+
+
 @cache
 def _zone(name: str) -> ZoneInfo:
+    if _NO_ZONES.fullmatch(name):
+        raise UnknownTimeZone(name)
     try:
         return ZoneInfo(name)
     except (KeyError, OSError, ValueError):  # one that is not there, a folder, not a name

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 from sqlalchemy import delete, insert, update
 from sqlalchemy.exc import IntegrityError
 
+from daskscope_service.accounts.audit import Action
 from daskscope_service.accounts.change import Change
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import policy as table
@@ -31,8 +32,12 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def keep(change: Change, policy: Policy) -> None:
-    """Keep ``policy``, in place of the one of its id if there is one.
+class Changed(Exception):
+    """Someone has changed the policy since it was read."""
+
+
+def add(change: Change, policy: Policy) -> None:
+    """Store a new policy.
 
     Raises
     ------
@@ -42,22 +47,57 @@ def keep(change: Change, policy: Policy) -> None:
         It makes no sense.
     """
     _check(policy)
-    connection, workspace = change.connection, change.workspace
-    values = dataclasses.asdict(policy) | {
+    try:
+        with change.connection.begin_nested():
+            change.connection.execute(
+                insert(table).values(workspace=change.workspace, **_values(change, policy))
+            )
+    except IntegrityError:
+        raise NameTaken("policy", policy.name) from None
+    _log(change, "policy made", policy)
+
+
+def replace(change: Change, policy: Policy, *, read_at: float | None = None) -> None:
+    """Store ``policy`` in place of the one of its id.
+
+    ``read_at``: when the one that it is made of was last changed; None replaces any.
+
+    Raises
+    ------
+    Missing
+        It was removed.
+    Changed
+        It was changed since then.
+    NameTaken, Unfit
+        As :func:`add`.
+    """
+    _check(policy)
+    ours = (table.c.workspace == change.workspace, table.c.id == policy.id)
+    query = select_in(change.workspace, table, table.c.changed_at).where(*ours)
+    changed_at = change.connection.execute(query.with_for_update()).scalar()
+    if changed_at is None:
+        raise Missing("policy", policy.id)
+    if read_at is not None and changed_at != read_at:
+        raise Changed
+    try:
+        with change.connection.begin_nested():
+            change.connection.execute(update(table).where(*ours).values(_values(change, policy)))
+    except IntegrityError:
+        raise NameTaken("policy", policy.name) from None
+    _log(change, "policy changed", policy)
+
+
+def _values(change: Change, policy: Policy) -> dict[str, Any]:
+    return dataclasses.asdict(policy) | {
         "users": list(policy.users),
         "tags": dict(policy.tags),
         **change.stamp,
     }
-    ours = (table.c.workspace == workspace, table.c.id == policy.id)
-    try:
-        with connection.begin_nested():
-            changed = connection.execute(update(table).where(*ours).values(values)).rowcount > 0
-            if not changed:
-                connection.execute(insert(table).values(workspace=workspace, **values))
-    except IntegrityError:
-        raise NameTaken("policy", policy.name) from None
+
+
+def _log(change: Change, action: Action, policy: Policy) -> None:
     change.log(
-        "policy changed" if changed else "policy made",
+        action,
         f"{policy.id} ({policy.name}): {policy.action} after {policy.after:g} s, "
         + ("on" if policy.enabled else "off"),
     )
@@ -74,7 +114,12 @@ def remove(change: Change, policy_id: str) -> None:
 
 
 def _check(policy: Policy) -> None:
-    check(Name, policy.name.strip(), "name", "A policy needs a name of 1 to 80 characters.")
+    check(
+        Name,
+        policy.name.strip(),
+        "name",
+        "A policy needs a name of 1 to 80 characters, none of them invisible.",
+    )
     check(
         After,
         policy.after,

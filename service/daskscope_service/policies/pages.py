@@ -44,6 +44,7 @@ def edit(policy_id: str) -> ResponseReturnValue:
         "tags": " ".join(f"{name}={pattern}" for name, pattern in found["tags"].items()),
         "begins": found["begins"] or "",
         "ends": found["ends"] or "",
+        "read_at": repr(found["changed_at"]),
     }
     return _page(said, policy_id)
 
@@ -52,7 +53,6 @@ def edit(policy_id: str) -> ResponseReturnValue:
 @acting_as("owner")
 def change(policy_id: str) -> ResponseReturnValue:
     """Put what the form says in the place of a policy."""
-    _one(policy_id)
     return _keep(policy_id)
 
 
@@ -67,16 +67,30 @@ def remove(policy_id: str) -> ResponseReturnValue:
 
 def _keep(policy_id: str) -> ResponseReturnValue:
     said = {name: request.form.get(name, "").replace("\0", "").strip() for name in _BLANK}
-    form = said | {"enabled": bool(said["enabled"])}
+    read_at = request.form.get("read_at", "")
+    form = said | {"enabled": bool(said["enabled"]), "read_at": read_at}
     old = policy_id if request.view_args else None
     try:
+        policy = _policy(policy_id, said)
         with changing() as change:
-            idle_policies.keep(change, _policy(policy_id, said))
+            if old is None:
+                idle_policies.add(change, policy)
+            else:
+                idle_policies.replace(change, policy, read_at=_number(read_at))
+    except idle_policies.Changed:
+        return _page(form, old, 409, "Someone has changed this policy meanwhile: open it again.")
     except NameTaken as error:
         return _page(form, old, 409, str(error))
     except Unfit as error:
         return _page(form, old, 400, str(error))
     return redirect("/settings/policies", code=303)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _policy(policy_id: str, said: dict[str, str]) -> Policy:

@@ -84,6 +84,17 @@ def is_silent(scope: Scope) -> ColumnElement[bool]:
     return and_(silence > scope.silent_after, silence > MISSED_BEATS * cluster.c.interval)
 
 
+def is_tag(text: str) -> bool:
+    """Return whether ``text`` can be :attr:`Filter.tag`."""
+    return not ('"' in text or "\\" in text or text.startswith("="))
+
+
+def tag_filter(name: str, value: str) -> str | None:
+    """Return :attr:`Filter.tag` for clusters with this tag; None if none says exactly that."""
+    text = f"{name}={value}"
+    return text if "=" not in name and is_tag(text) else None
+
+
 def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[ColumnElement[bool]]:
     found = [scope.is_of(selection.cluster, cluster.c.id)]
     for value, column in (

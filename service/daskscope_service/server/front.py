@@ -38,6 +38,8 @@ Ts = TypeVarTuple("Ts")
 #: Requests that are being received, and requests that wait for a thread or have one, at a time.
 _MOST_ARRIVING = 2000
 _MOST_WAITING = 2000
+#: Requests that wait to hear whether the service is ready: none is refused for what else is asked.
+_MOST_ASKING = 200
 
 #: Where no body is expected, and every answer is wanted at once.
 _ALIVE, _READY = "/healthz", "/readyz"
@@ -85,6 +87,7 @@ class Front:
         self._closing = PeriodicTask("connections", connections.look, connections.interval)
         self._arriving = Places(_MOST_ARRIVING, "have not arrived as a whole yet")
         self._waiting = Places(_MOST_WAITING, "wait for their answers")
+        self._asking = Places(_MOST_ASKING, "wait to hear whether the service is ready")
         self._environ: WSGIEnvironment = {
             "SCRIPT_NAME": "",
             "wsgi.errors": sys.stderr,
@@ -126,11 +129,13 @@ class Front:
         if path == _ALIVE:
             environ["wsgi.input"] = io.BytesIO()
             return _send(request, _call(self._app, environ))
-        threads = self._aside if path == _READY else self._threads
+        threads, waiting = (
+            (self._aside, self._asking) if path == _READY else (self._threads, self._waiting)
+        )
         length, body = _length_of(environ), b""
         if length == 0:
             environ["wsgi.input"] = io.BytesIO()
-            with self._waiting.place(who):
+            with waiting.place(who):
                 return await threads.run(who, _respond, self._app, environ, request, False)
         try:
             with self._arriving.place(who):
@@ -143,13 +148,13 @@ class Front:
         except Problem as problem:
             environ["wsgi.input"] = Refusal(problem)
             last = scope.http_version != "2"
-            with self._waiting.place(who):
+            with waiting.place(who):
                 return await threads.run(who, _respond, self._app, environ, request, last)
         environ["wsgi.input"] = io.BytesIO(body)
         if length is None:
             environ["CONTENT_LENGTH"] = str(len(body))
         try:
-            with self._waiting.place(who):
+            with waiting.place(who):
                 return await threads.run(who, _respond, self._app, environ, request, False)
         finally:
             self._reception.give_back(body)

@@ -7,8 +7,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+#: Characters of control and of direction, and line ends: a name that has one looks like another, or
+#: like two lines.
+_UNSEEN = r"\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
 #: A name that people read in lists.
-Name = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=80, pattern=rf"^[^{_UNSEEN}]*$(?!\n)")]
 #: A currency of ISO 4217.
 Currency = Annotated[str, Meta(pattern="^[A-Z]{3}$")]
 
