@@ -63,6 +63,7 @@ class WorkerProcess(WorkerPlugin):
         self._read_at = self._due = time.monotonic()
         # Other operations that were in progress at the last look.
         self._others: dict[Any, str] = {}
+        self._left_to_run = LeftToRun()
         self._metric = self._read
         worker.metrics[METRIC] = self._metric
 
@@ -82,7 +83,7 @@ class WorkerProcess(WorkerPlugin):
                 self._before, self._read_at = now, began
                 took = time.monotonic() - began
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
-            calls = self._calls(worker) + left_to_run(worker)
+            calls = self._calls(worker) + self._left_to_run.count(worker)
             found = (self._read_at, self._cpu, calls, peak_memory())
             return (*found, self._deployment) if self._deployment else found
         return None
@@ -100,15 +101,28 @@ class WorkerProcess(WorkerPlugin):
         return count
 
 
-def left_to_run(server: Any) -> int:
-    """Return how many coroutines of a user's run on a ``server`` of Dask's that nobody waits for:
+class LeftToRun:
+    """Counts the coroutines of users' that run on a server of Dask's and that nobody waits for:
     those of ``client.run(…, wait=False)``.
     """
-    tasks = getattr(getattr(server, "_ongoing_background_tasks", None), "_ongoing_tasks", ())
-    # Mostly there is one for each connection, of Dask's own.
-    if len(tasks) <= len(server._comms):
-        return 0
-    return sum(not _is_dasks(task.get_coro()) for task in tuple(tasks))
+
+    def __init__(self) -> None:
+        # Each is looked at once: Dask's own are there for an hour for each worker that has left.
+        self._dasks: set[Any] = set()
+
+    def count(self, server: Any) -> int:
+        """Return how many there are."""
+        group = getattr(server, "_ongoing_background_tasks", None)
+        tasks: set[Any] = getattr(group, "_ongoing_tasks", set())
+        # Mostly there is one for each connection, of Dask's own.
+        if len(tasks) <= len(server._comms):
+            self._dasks.clear()
+            return 0
+        tasks = tasks.copy()  # they may come and go in another thread
+        known = self._dasks & tasks
+        known.update(task for task in tasks - known if _is_dasks(task.get_coro()))
+        self._dasks = known
+        return len(tasks) - len(known)
 
 
 def _is_dasks(coroutine: Any) -> bool:

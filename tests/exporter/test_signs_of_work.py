@@ -293,6 +293,18 @@ def test_a_coroutine_that_nobody_waits_for_is_work(
     _becomes_idle(recorder)
 
 
+def test_what_dask_itself_does_later_is_no_work(
+    client: Client, cluster: LocalCluster, recorder: Recorder, register: Register
+) -> None:
+    register()
+    with Client(cluster, set_as_default=False):
+        pass
+    # It cleans up after the client that has left, an hour from now.
+    scheduler: Any = cluster.scheduler
+    assert len(scheduler._ongoing_background_tasks) > len(scheduler._comms)
+    _becomes_idle(recorder)
+
+
 class OtherScheduler(SchedulerPlugin):
     """Does as Frisky's plugin does, which has its own tasks in the scheduler's process."""
 
@@ -373,14 +385,16 @@ class Workers:
         self.cpu = WorkersCpu()
         self._told = told
         self._used = [5.0, 7.0]
-        self._workers = [
+        self.workers = [
             SimpleNamespace(
                 address=f"tcp://w{number}", host="h", pid=1, nanny=nanny, metrics={"time": 0.0}
             )
             for number in range(2)
         ]
 
-    def pass_seconds(self, seconds: float, first: float, second: float = 0.0) -> None:
+    def pass_seconds(
+        self, seconds: float, first: float, second: float = 0.0, *, look: bool = True
+    ) -> None:
         """Let time pass in which each uses that share of a core."""
         for _ in range(int(seconds)):
             self.now += 1
@@ -389,11 +403,12 @@ class Workers:
                 metrics: dict[str, Any] = {"time": self.now, "cpu": 100 * share}
                 if self._told:
                     metrics[METRIC] = (self.now - 500, self._used[number], 0)
-                self._workers[number].metrics = metrics
-            self.look()
+                self.workers[number].metrics = metrics
+            if look:
+                self.look()
 
     def look(self) -> None:
-        self.cpu.look(cast("list[WorkerState]", self._workers), self.now)
+        self.cpu.look(cast("list[WorkerState]", self.workers), self.now)
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "Dask's own"])
@@ -444,6 +459,24 @@ def test_a_worker_that_does_not_report_any_more_is_not_taken_for_idle() -> None:
     assert workers.cpu.silent == 2
     workers.pass_seconds(1, 0.02)
     assert workers.cpu.silent == 0
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_gpu_that_is_in_use_is_work(older: bool) -> None:
+    def report(percent: int) -> None:
+        workers.pass_seconds(1, 0.02, look=False)
+        metrics = workers.workers[1].metrics
+        metrics.update({"gpu": {"utilization": percent}} if older else {"gpu_utilization": percent})
+        workers.look()
+
+    workers = Workers()
+    for percent in (0, 0, 90):
+        report(percent)
+    assert workers.cpu.gpu == 0  # as a screen may use it for a moment
+    report(80)
+    assert workers.cpu.gpu == 0.8
+    report(5)
+    assert workers.cpu.gpu == 0
 
 
 def test_a_worker_that_has_not_reported_yet_is_not_taken_for_idle() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from distributed.scheduler import Scheduler
 
-from daskscope.worker_process import left_to_run
+from daskscope.worker_process import LeftToRun
 
 #: What a client may ask the scheduler for that takes as long as it takes: ``client.run``,
 #: ``client.run_on_scheduler``, and moving data.
@@ -51,6 +51,7 @@ class Calls:
         self._scheduler = scheduler
         # Other operations that were in progress at the last look, and since when.
         self._others: dict[Any, tuple[str, float]] = {}
+        self._left_to_run = LeftToRun()
         self.ours = 0
         self.in_progress = 0
         self.lasting: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class Calls:
                 continue
             known, since = before.get(connection, (None, now))
             others[connection] = (operation, since if known == operation else now)
-        count += left_to_run(self._scheduler)
+        count += self._left_to_run.count(self._scheduler)
         self._others, self.in_progress = others, max(count - self.ours, 0)
         self.lasting = tuple(name for name, since in others.values() if now - since >= LASTING)
 

@@ -39,7 +39,7 @@ class Idle:
 
     Idle is a cluster without any sign of work: a task that runs, is queued, or waits for others or
     for a worker that can run it; a graph on its way in; a worker that starts; a call of a client's
-    (:mod:`.calls`); a worker whose processes use the CPU, or that does not report
+    (:mod:`.calls`); a worker whose processes use the CPU or a GPU, or that does not report
     (:mod:`~daskscope.observe.workers.cpu`); another plugin that says so (:mod:`.other_plugins`).
     What came and went between two looks begins idleness anew, but not that results were put away:
     that is no work. Connected clients and data in memory do not count: they are what a forgotten
@@ -189,6 +189,8 @@ class Idle:
             who = "a worker uses" if cpu.busy == 1 else f"{cpu.busy} workers use"
             up_to = "" if cpu.busy == 1 else "up to "
             yield f"{who} the CPU without a task, {up_to}{cpu.share:.0%} of a core"
+        if cpu.gpu:
+            yield f"a worker's GPU is in use without a task, {cpu.gpu:.0%} of it"
         if cpu.silent:
             yield f"{'a worker does' if cpu.silent == 1 else f'{cpu.silent} workers do'} not report"
         others = self._others.at_work()

@@ -1,4 +1,4 @@
-"""Whether workers use CPU without a task: in threads, or in child processes.
+"""Whether workers use CPU or GPU without a task: in threads, or in child processes.
 
 Dask sends a worker's metrics along with its beats, so that nobody needs to be asked. Where our own
 (:mod:`daskscope.worker_process`) is missing, there is Dask's: the CPU of the worker's process now
@@ -19,6 +19,7 @@ from distributed.scheduler import Scheduler, WorkerState, heartbeat_interval
 
 from daskscope import deployment, protocol, worker_process
 from daskscope.containment import Contained
+from daskscope.observe.workers.gpus import utilization_of
 from daskscope.sent_code import sent, texts_of
 from daskscope.worker_process import METRIC
 
@@ -38,6 +39,9 @@ WINDOW = 60.0
 NOTHING = 0.3
 #: Seconds that a window must have before a worker that was found at work is found at rest.
 SURE = 5.0
+#: Percent of its GPU above which a worker is at work, and how many samples in a row must say so: a
+#: screen may use some of it now and then.
+GPU_AT_WORK, GPU_SAMPLES = 10.0, 2
 #: Seconds between two samples of a worker that count, at most: its clock may have been set.
 MAX_STEP = 30.0
 #: Workers that are looked at in one look.
@@ -83,6 +87,8 @@ class _Window:
     used: float = 0.0
     share: float = 0.0
     at_work: bool = False
+    gpu: float = 0.0
+    gpu_samples: int = 0
 
     def add(self, at: float, used: float | None, percent: float) -> None:
         """Add a sample: what was used so far or, where nobody says, in ``percent`` right now."""
@@ -96,22 +102,29 @@ class _Window:
             self.share = self.used / span
             self.at_work = self.used > NOTHING and self.share > AT_WORK
 
+    def add_gpu(self, percent: float) -> None:
+        """Add a sample of what was used of the worker's GPU, which is all of the GPU's use."""
+        self.gpu = percent
+        self.gpu_samples = self.gpu_samples + 1 if percent > GPU_AT_WORK else 0
+
 
 class WorkersCpu:
     """Looks at workers that have nothing to do, some at each look. Not thread-safe.
 
     ``calls`` is how many calls are in progress on the workers, such as methods of actors, ``busy``
     how many workers' processes are at work, and ``share`` what the busiest uses of one core. Of
-    those that share a process, each reports all of it. ``silent`` workers do not report, and
-    ``unheard`` says that some have not done so yet.
+    those that share a process, each reports all of it. ``gpu`` is the use of the busiest GPU, as a
+    share, 0 if none is at work. ``silent`` workers do not report, and ``unheard`` says that some
+    have not done so yet.
     """
 
     def __init__(self) -> None:
         self._windows: dict[str, _Window] = {}
+        self._gpu: float = 0.0
         self._begin(())
         self.calls = self.busy = self.silent = 0
         self.unheard = True
-        self.share = 0.0
+        self.share = self.gpu = 0.0
 
     def restart(self) -> None:
         """Forget what was seen: what the workers have used until now was for the cluster's work."""
@@ -119,7 +132,7 @@ class WorkersCpu:
         self._begin(())
         self.calls = self.busy = self.silent = 0
         self.unheard = True
-        self.share = 0.0
+        self.share = self.gpu = 0.0
 
     def look(self, workers: Collection[WorkerState], now: float) -> None:
         """Look at more of ``workers``, ``now`` by a clock that does not jump.
@@ -147,6 +160,7 @@ class WorkersCpu:
                 continue
             if at != window.at:
                 window.add(at, used, metrics.get("cpu") or 0.0)
+                window.add_gpu(utilization_of(worker) or 0.0)
                 window.heard_at = now
             elif window.heard_at < missed_at:
                 silent += 1
@@ -154,6 +168,8 @@ class WorkersCpu:
                 self._unheard = True
             if window.at_work:
                 found.append((worker, window))
+            if window.gpu_samples >= GPU_SAMPLES and window.gpu > self._gpu:
+                self._gpu = window.gpu
         self._next += AT_ONCE
         self._calls += calls
         self._silent += silent
@@ -164,6 +180,7 @@ class WorkersCpu:
         self._round, self._next = tuple(workers), 0
         self._calls = self._silent = 0
         self._unheard = False
+        self._gpu = 0.0
         self._found: list[tuple[WorkerState, _Window]] = []
 
     def _end(self) -> None:
@@ -174,7 +191,7 @@ class WorkersCpu:
         if found:
             found = _without_shares(found, workers)
         self.calls, self.silent, self.busy = self._calls, self._silent, len(found)
-        self.unheard = self._unheard
+        self.unheard, self.gpu = self._unheard, self._gpu / 100
         self.share = max((one.share for _, one in found), default=0.0)
 
 

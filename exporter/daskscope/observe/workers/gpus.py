@@ -19,16 +19,13 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
     utilization_of_all = 0.0
     for worker in workers:
         metrics = worker.metrics
-        utilization, used = metrics.get("gpu_utilization"), metrics.get("gpu_memory_used")
+        utilization, used = utilization_of(worker), metrics.get("gpu_memory_used")
         limit = metrics.get("gpu-memory-total")
-        if utilization is None or used is None:
-            # Dask has reported it in two forms, and there may be both.
-            older: dict[str, Any] | None = metrics.get("gpu")
-            if utilization is None and not older:
-                continue
-            if older:
-                utilization = older.get("utilization") if utilization is None else utilization
-                used = older.get("memory-used") if used is None else used
+        # Dask has reported it in two forms, and there may be both.
+        older: dict[str, Any] = metrics.get("gpu") or {}
+        if utilization is None and not older:
+            continue
+        used = older.get("memory-used") if used is None else used
         count += 1
         utilization_of_all += utilization or 0
         used_by_all += used or 0
@@ -45,6 +42,14 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
         # A sum over some of them would be less than what all of them use.
         memory_limit=int(limit_of_all) if limits == count else None,
     )
+
+
+def utilization_of(worker: WorkerState) -> float | None:
+    """Return how busy a worker's GPU was at its last beat, in percent; None if it does not say."""
+    found = worker.metrics.get("gpu_utilization")
+    if found is None:
+        found = (worker.metrics.get("gpu") or {}).get("utilization")
+    return found if isinstance(found, int | float) else None
 
 
 def has_gpu(worker: WorkerState) -> bool:
