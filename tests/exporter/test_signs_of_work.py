@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -290,6 +290,24 @@ def test_a_coroutine_that_nobody_waits_for_is_work(
         client.run_on_scheduler(wait_for_file, str(done), wait=False)
         stays("a client's call is in progress")
     done.touch()
+    _becomes_idle(recorder)
+
+
+def test_a_client_that_waits_for_more_workers_says_so(
+    cluster: LocalCluster, recorder: Recorder, stays: Stays
+) -> None:
+    # As where workers are a batch system's, or Kubernetes', to start.
+    waits = Client(cluster.scheduler_address, set_as_default=False)
+
+    def wait_for_workers() -> None:
+        with suppress(Exception):  # the client is closed
+            waits.wait_for_workers(50)
+
+    thread = threading.Thread(target=wait_for_workers)
+    thread.start()
+    stays("a client waits for more workers")
+    waits.close()
+    thread.join()
     _becomes_idle(recorder)
 
 

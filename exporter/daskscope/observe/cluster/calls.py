@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from distributed.scheduler import Scheduler
@@ -38,13 +39,19 @@ STREAMS = frozenset(
 #: answered at once, such as the worker's beats.
 LASTING = 1.0
 
+#: How a client asks which workers there are: twice in four seconds and, while it waits for more of
+#: them (``client.wait_for_workers``), up to ten times a second. So often per second each client
+#: asks, and one that waits beside that; and so many seconds they are counted over.
+WHO_IS_THERE = "identity"
+ASKED_BY_EACH, ASKED_BY_WAITING, ASKED_OVER = 0.5, 3.0, 4.0
+
 
 class Calls:
     """Watches them. Not thread-safe.
 
     ``in_progress`` is how many of :data:`CALLS` were in progress at the last look, and ``lasting``
-    what other operations had been for long. ``ours`` are calls of daskscope's own that are under
-    way, which do not count.
+    what other operations had been for long. ``waits_for_workers`` says that a client does. ``ours``
+    are calls of daskscope's own that are under way, which do not count.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -54,6 +61,8 @@ class Calls:
         self._left_to_run = LeftToRun()
         self.ours = 0
         self.in_progress = 0
+        self.waits_for_workers = False
+        self._asked = self._asked_at = 0.0
         self.lasting: tuple[str, ...] = ()
 
     def look(self, now: float) -> None:
@@ -75,12 +84,23 @@ class Calls:
         count += self._left_to_run.count(self._scheduler)
         self._others, self.in_progress = others, max(count - self.ours, 0)
         self.lasting = tuple(name for name, since in others.values() if now - since >= LASTING)
+        if now - self._asked_at >= ASKED_OVER:
+            self._look_at_waiting(now)
+
+    def _look_at_waiting(self, now: float) -> None:
+        asked = self._begun((WHO_IS_THERE,))
+        usual = ASKED_BY_EACH * len(self._scheduler.clients)
+        often = (asked - self._asked) / (now - self._asked_at) > usual + ASKED_BY_WAITING
+        # What was asked before the first look is about the time before.
+        self.waits_for_workers = often and self._asked_at > 0
+        self._asked, self._asked_at = asked, now
 
     def begun(self) -> int:
         """Return how many of :data:`CALLS` and :data:`MEETINGS` there were, short ones too."""
+        return self._begun((*CALLS, *MEETINGS))
+
+    def _begun(self, operations: Collection[str]) -> int:
         # Dask counts operations for its dashboard, and lets counts age: what it takes from one
         # component it puts into the next.
         counts = self._scheduler.counters["op"].components
-        return round(
-            sum(count.get(operation, 0) for count in counts for operation in (*CALLS, *MEETINGS))
-        )
+        return round(sum(count.get(name, 0) for count in counts for name in operations))

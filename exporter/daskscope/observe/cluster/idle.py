@@ -172,6 +172,8 @@ class Idle:
             yield "a graph is arriving"
         if self._calls.in_progress:
             yield "a client's call is in progress"
+        if self._calls.waits_for_workers:
+            yield "a client waits for more workers"
         if self._calls.lasting:
             meets = any(operation in MEETINGS for operation in self._calls.lasting)
             yield (
