@@ -101,6 +101,19 @@ def test_what_is_refused_of_exceptions_and_code_is_of_its_too(
     '"status": "cancelled"' not in inspect.getsource(Scheduler.update_graph),
     reason="this version of Dask tells nobody",
 )
+def test_what_dask_says_of_the_keys_of_one_is_not_sent(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(computation__code__transmit=False)
+    graph = {"patient-4711": (inc, "patient-4712"), "patient-4712": (inc, "patient-4711")}
+    with pytest.raises(RuntimeError, match="patient-4711"):
+        client.get(graph, "patient-4711")
+
+    failure = recorder.wait_for(recorder.failures, "its failure")[0]
+    assert (failure.type, failure.message) == ("RuntimeError", "RuntimeError(…)")
+    assert "4711" not in "".join(map(str, recorder.beats))
+
+
 def test_one_that_needs_a_result_that_is_gone_is_cancelled(
     client: Client, register: Register, recorder: Recorder
 ) -> None:

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dask.typing import Key
-from distributed.core import error_message
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from daskscope import protocol
@@ -20,7 +19,12 @@ from daskscope.observe.cluster.cluster import Cluster
 from daskscope.observe.cluster.loop_tick_hook import LoopTickHook
 from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.observe.cluster.users import Registrant, Users
-from daskscope.observe.errors.failures import FailedRun, Failures, read_failed_run
+from daskscope.observe.errors.failures import (
+    FailedRun,
+    Failures,
+    details_of_graph,
+    read_failed_run,
+)
 from daskscope.observe.messages.events import Events
 from daskscope.observe.messages.logs import Logs
 from daskscope.observe.messages.stream import Messages
@@ -279,7 +283,7 @@ class Observer:
         error = sys.exception()
         if error is not None and not cancelled:
             # Dask's own words for it are in what was raised from the user's.
-            details = error_message(error.__cause__ or error)
+            details = details_of_graph(error.__cause__ or error)
             self._failures.add(computation, NO_TASK, "", details)
 
     def _at_work(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import ntpath
+import os
 import re
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -12,7 +14,10 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
+import dask
+import distributed
 from dask.typing import Key
+from distributed.core import error_message
 from distributed.metrics import time
 
 from daskscope import protocol
@@ -45,6 +50,11 @@ _FRAME = re.compile(
 _MAX_CYCLE = 8
 #: Frames that are looked at, and characters of a traceback at either end: it is on the event loop.
 _OUTERMOST, _INNERMOST, _MAX_PART = 100, 200, 100_000
+_DASKS_FOLDERS = tuple(
+    os.path.join(os.path.dirname(inspect.getfile(module)), "") for module in (dask, distributed)
+)
+# Its part that loads what clients send.
+_LOADING = os.path.join(_DASKS_FOLDERS[1], "protocol", "")
 # A notebook's cell is a file whose name changes with its text.
 _CELL = re.compile(r".*[\\/]ipykernel_\d+[\\/]\d+\.py")
 
@@ -66,6 +76,22 @@ def read_failed_run(message: Mapping[str, Any]) -> FailedRun:
         run_id=message.get("run_id"),
         details={name: message[name] for name in wanted if name in message},
     )
+
+
+def details_of_graph(error: BaseException) -> dict[str, Any]:
+    """Return an error of a graph that Dask could not take, in the form of a task's details.
+
+    What Dask itself says of a graph names its keys, and is left out. What was raised as the graph
+    was loaded is of the user's own code, or says what is missing.
+    """
+    details: dict[str, Any] = dict(error_message(error))
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    file = "" if last is None else last.tb_frame.f_code.co_filename
+    if file.startswith(_DASKS_FOLDERS) and not file.startswith(_LOADING):
+        details.update(exception_text=f"{type(error).__name__}(…)", exception=None)
+    return details
 
 
 @dataclass(frozen=True, slots=True)
