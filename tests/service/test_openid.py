@@ -17,8 +17,9 @@ import requests
 from sqlalchemy import select, update
 
 from daskscope.errors import ConfigurationError
-from daskscope_service.accounts import members, users
+from daskscope_service.accounts import members, openid, users
 from daskscope_service.accounts.caller import Caller
+from daskscope_service.accounts.openid_answer import OpenIDError
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, upgrade_database, writing
@@ -499,6 +500,26 @@ def test_a_provider_that_hangs_takes_nothing_else_along(tmp_path: Path) -> None:
             hanging.accept()
         with service.engine.connect() as connection:
             assert connection.execute(select(schema.openid_attempt)).first() is None
+
+
+def test_a_provider_that_answers_with_an_error_is_asked_again() -> None:
+    provider = openid.Provider("https://idp.example", "id", "secret", "https://x/callback")
+    broken = requests.Response()
+    broken.status_code = 500
+
+    def ask(error: Exception) -> None:
+        def fail() -> None:
+            raise error
+
+        with pytest.raises(OpenIDError):
+            provider._ask(fail)
+
+    ask(requests.HTTPError(response=broken))
+    ask(TypeError("rubbish"))
+    assert provider._ask(lambda: "an answer") == "an answer"
+    ask(requests.ConnectionError())
+    with pytest.raises(OpenIDError, match="a moment ago"):
+        provider._ask(lambda: "an answer")
 
 
 def test_settings_that_make_no_sense_are_said(tmp_path: Path) -> None:

@@ -215,10 +215,15 @@ class Provider:
             return answer.result(_TIMEOUT)
         except OAuthError as error:
             raise OpenIDError(f"the provider refused the code: {error.error}") from None
-        except (TimeoutError, requests.RequestException, ValueError) as error:
-            if not isinstance(error, ValueError):  # else it did answer, and not as it should
+        except (TimeoutError, requests.RequestException) as error:
+            # One that answers, even with an error, is asked again: whoever makes up a code that it
+            # cannot cope with must not keep everybody else from signing in.
+            answered = isinstance(error, ValueError) or getattr(error, "response", None) is not None
+            if not answered:
                 self._pause_until = time.monotonic() + _PAUSE
             raise _unreachable(error) from None
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise _unreachable(error) from None  # what it said is of another kind than expected
 
 
 def is_safe(url: str) -> bool:
