@@ -1,4 +1,5 @@
-"""Builds the collector and InfluxDB from source, once, into a cache outside of the checkout.
+"""Builds the collector, InfluxDB and Prometheus from source, once, into a cache outside of
+the checkout.
 
 Only package registries are asked: Go's module proxy and, for InfluxDB 2, Rust's crates. A build is
 known by all that it is made of, so a changed version or manifest is built anew. Two that want the
@@ -224,6 +225,13 @@ def _influxdb2(shop: _Workshop) -> Path:
     return made
 
 
+def _prometheus(shop: _Workshop) -> Path:
+    # Without what finds targets in clouds, which is most of it: nothing is scraped here.
+    package = f"github.com/prometheus/prometheus/cmd/prometheus@v{PROMETHEUS.version}"
+    shop.run(["go", "install", "-v", "-tags=remove_all_sd", "-ldflags=-s -w", package])
+    return shop.folder / "bin" / "prometheus"
+
+
 def _rust_toolchain() -> str:
     """Return the toolchain that rustup uses by itself, "" without rustup."""
     if shutil.which("rustup") is None:
@@ -240,5 +248,7 @@ COLLECTOR = Program(
 INFLUXDB1 = Program("influxd", "1.8.10", ("go",), "", _influxdb1)
 # Flux, its query language, has a part in Rust, which a C compiler's linker joins to the rest.
 INFLUXDB2 = Program("influxd", "2.9.1", ("go", "cargo", "cc"), _PKG_CONFIG, _influxdb2)
+# Its modules count from 0 what it counts from 3.
+PROMETHEUS = Program("prometheus", "0.316.0", ("go",), "", _prometheus)
 
-PROGRAMS = (INFLUXDB1, COLLECTOR, INFLUXDB2)
+PROGRAMS = (INFLUXDB1, COLLECTOR, INFLUXDB2, PROMETHEUS)
