@@ -190,6 +190,15 @@ def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
     )
 
 
+@pytest.mark.parametrize("unit", ["count", "bytes", "bytes/s", "share"])
+@pytest.mark.parametrize("value", [5e-324, 1e-315, 1e-300, 1e30])
+def test_a_chart_has_a_scale_whatever_its_values(unit: str, value: float) -> None:
+    chart = Chart("x", "X", unit, (Source(names.WORKER_COUNT),))
+    lines = [Drawn("odd", "red", False, [0.0, value])]
+    period = Period(0, 10, 0, 10, False, None)
+    assert picture(Plot(chart, [0.0, 10.0], lines, False), period).top
+
+
 def test_a_line_stays_within_its_chart_whatever_its_values() -> None:
     chart = Chart("x", "X", "bytes", (Source(names.WORKER_COUNT),))
     lines = [Drawn("odd", "red", False, [-1e30, 1e-300])]

@@ -31,6 +31,7 @@ from daskscope.protocol import (
 )
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
+from daskscope_service.ingest.code_wanted import MOST_HASHES
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -301,6 +302,22 @@ def test_code_is_wanted_until_someone_sends_it(shared_service: ServiceProcess, t
     other = shared_service.token(workspace=f"w-{uuid.uuid4()}")
     answer = post(shared_service.url, other, make_beat(computations=named))
     assert decode_reply(answer.content).code_wanted == (code.hash,)
+
+
+def test_of_very_much_code_in_one_beat_only_some_is_asked_for(
+    shared_service: ServiceProcess, token: str
+) -> None:
+    # Each costs a look-up, for which all workspaces' beats wait.
+    named = [f"{uuid.uuid4()}" for _ in range(MOST_HASHES + 20)]
+    computations = tuple(
+        make_computation(f"c{first}", frames=tuple(CodeFrame("x", 1, one) for one in some))
+        for first in range(0, len(named), 100)
+        if (some := named[first : first + 100])
+    )
+    answer = post(shared_service.url, token, make_beat(computations=computations))
+    wanted = decode_reply(answer.content).code_wanted
+    assert len(set(wanted)) == MOST_HASHES
+    assert set(wanted) < set(named)
 
 
 def test_unknown_fields_are_ignored(shared_service: ServiceProcess, token: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from sqlalchemy import BindParameter, Connection, Dialect, bindparam
 
@@ -14,6 +14,10 @@ from daskscope_service.db.statements import Lookup
 #: The places for hashes in the query: hardly a call stack has more. One statement for any number of
 #: them is one that databases have prepared.
 _PLACES = tuple(f"hash{number}" for number in range(8))
+
+#: Hashes of one beat that are looked up: everyone waits for the writer meanwhile. A plugin keeps no
+#: more code than that.
+MOST_HASHES = 1000
 
 _places: list[BindParameter[str]] = [bindparam(name) for name in _PLACES]
 _BY_HASH = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).where(
@@ -34,9 +38,12 @@ class CodeWanted:
     ) -> list[tuple[str, ...]]:
         """Return, for each workspace and the hashes that a beat names, those that are not there.
 
+        Of more than :data:`MOST_HASHES` of a beat, only so many are looked up.
+
         Only once the beats are committed: what is unused is removed after a second look at what is
         named (:mod:`daskscope_service.retention.code`), and that must see them.
         """
+        wanted = [(workspace, _some(named)) for workspace, named in wanted]
         together: dict[str, set[str]] = {}
         for workspace, named in wanted:
             together.setdefault(workspace, set()).update(named)
@@ -56,3 +63,9 @@ class CodeWanted:
             rows = self._by_hash.within(connection, workspace=workspace, **places)
             known.update(by_key[key] for (key,) in rows)
         return known
+
+
+def _some(named: set[str]) -> set[str]:
+    if len(named) <= MOST_HASHES:
+        return named
+    return set(islice(named, MOST_HASHES))

@@ -160,18 +160,15 @@ def _heights(lines: Iterable[Drawn]) -> list[list[float | None]]:
 
 def _round_above(value: float, unit: str) -> float:
     """Return a number at or above ``value`` that reads well: 1, 2 or 5 and zeros, or a power."""
-    if value <= 0:
-        return 1.0
-    if unit == "share":
+    # Of a number that is next to nothing, the power below would be 0, and no step of it enough.
+    if value <= (1 if unit == "count" else 0) or unit == "share":
         return 1.0
     if unit != "count":
         power = 2.0 ** math.floor(math.log2(value))
         return next(step * power for step in (1, 1.5, 2) if step * power >= value)
     power = 10.0 ** math.floor(math.log10(value))
-    return max(
-        next(step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value),
-        1.0,
-    )
+    steps = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+    return next(step * power for step in steps if step * power >= value)
 
 
 def _y(value: float | None, top: float) -> int | None:
