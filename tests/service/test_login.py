@@ -31,7 +31,7 @@ from daskscope_service.accounts.users import Role
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from tests.service.beats import make_beat, post
-from tests.service.people import browser_of, make_user, sign_in_by_link
+from tests.service.people import browser_of, make_user, sign_in_by_link, try_to_sign_in
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess, free_port
 
@@ -317,6 +317,21 @@ def test_codes_cannot_be_guessed_one_after_the_other(
     # An address with a code neither counts nor tells whether it is right.
     page = browser.get(f"{shared_service.url}/activate?code={right}", timeout=30)
     assert (page.status_code, "on this-machine" in page.text) == (200, False)
+    with writing(shared_service.engine) as connection:  # others come from this address too
+        connection.execute(schema.sign_in_attempt.delete())
+
+
+def test_no_one_uses_up_the_codes_of_others_by_failing_to_sign_in(
+    shared_service: ServiceProcess, workspace: str
+) -> None:
+    browser = requests.Session()
+    sign_in_by_link(shared_service, browser, workspace)
+    begun = begin(shared_service)
+    for _ in range(login_rate_limit.FOR_NAME):
+        try_to_sign_in(shared_service, "code of link", "not the password")
+    try_to_sign_in(shared_service, "", "not the password")
+    assert say(shared_service, browser, begun["user_code"]).ok
+    assert poll(shared_service, begun["device_code"]).ok
     with writing(shared_service.engine) as connection:  # others come from this address too
         connection.execute(schema.sign_in_attempt.delete())
 

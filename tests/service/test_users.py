@@ -152,17 +152,19 @@ def test_attempts_for_one_name_are_throttled_by_all_processes(service: ServicePr
 
 def test_attempts_from_one_address_are_throttled_whatever_the_name(engine: Engine) -> None:
     for number in range(login_rate_limit.FROM_ADDRESS):
-        login_rate_limit.begin(engine, f"name {number}", f"2001:db8:1:1::{number:x}")
+        login_rate_limit.begin(engine, f"name {number}", f"2001:db8:1:1::{number:x}", kind="name")
     with pytest.raises(TooMany):
-        login_rate_limit.begin(engine, "another", "2001:db8:1:1:ffff::1")  # the same network
-    login_rate_limit.begin(engine, "another", "2001:db8:1:2::1")
-    login_rate_limit.begin(engine, "another", "192.0.2.1")
+        login_rate_limit.begin(
+            engine, "another", "2001:db8:1:1:ffff::1", kind="name"
+        )  # the same network
+    login_rate_limit.begin(engine, "another", "2001:db8:1:2::1", kind="name")
+    login_rate_limit.begin(engine, "another", "192.0.2.1", kind="name")
 
 
 def test_of_many_attempts_at_once_no_more_pass(engine: Engine) -> None:
     def passes(_: int) -> bool:
         try:
-            login_rate_limit.begin(engine, "maria", "192.0.2.1")
+            login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
         except TooMany:
             return False
         return True
@@ -173,21 +175,22 @@ def test_of_many_attempts_at_once_no_more_pass(engine: Engine) -> None:
     while (
         passed < login_rate_limit.FOR_NAME
     ):  # of those at the same moment, all may have stood back
-        login_rate_limit.begin(engine, "maria", "192.0.2.1")
+        login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
         passed += 1
     with pytest.raises(TooMany):
-        login_rate_limit.begin(engine, "maria", "192.0.2.1")
+        login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
 
 
 def test_who_signs_in_has_all_attempts_again(engine: Engine) -> None:
     for _ in range(login_rate_limit.FOR_NAME - 1):
-        login_rate_limit.begin(engine, "maria", "192.0.2.1")
-    login_rate_limit.succeeded(engine, login_rate_limit.begin(engine, "maria", "192.0.2.1"))
+        login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
+    last = login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
+    login_rate_limit.succeeded(engine, last)
     with engine.connect() as connection:
         kept = connection.execute(select(schema.sign_in_attempt.c.key_hash)).scalars().all()
     assert len(kept) == login_rate_limit.FOR_NAME - 1  # those of the address
     for _ in range(login_rate_limit.FOR_NAME):
-        login_rate_limit.begin(engine, "maria", "192.0.2.1")
+        login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
 
 
 def test_a_name_that_was_tried_is_not_kept(service: ServiceProcess) -> None:

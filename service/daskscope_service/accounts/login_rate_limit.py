@@ -11,6 +11,7 @@ import ipaddress
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import Engine, delete, insert, select
 
@@ -24,6 +25,9 @@ WINDOW = 15 * 60.0
 #: How many attempts may fail in that time, for one name, and from one address.
 FOR_NAME = 10
 FROM_ADDRESS = 30
+
+#: What an attempt names: a user, the workspace of an invitation, or who types a program's code.
+Kind = Literal["name", "invitation", "code"]
 
 
 class TooMany(Exception):
@@ -47,10 +51,10 @@ class Attempt:
     name: bytes
 
 
-def begin(engine: Engine, name: str, address: str, *, kind: str = "name") -> Attempt:
-    """Write down that someone at ``address`` tries to sign in as ``name``, as it is compared.
+def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
+    """Write down that someone at ``address`` tries to get in by ``name``, as it is compared.
 
-    Attempts of another ``kind`` have names of their own, which no one can use up by sign-ins.
+    Each ``kind`` has names of its own: anyone can use up those of users, by sign-ins.
 
     Raises
     ------

@@ -72,7 +72,7 @@ def by_password(
     NoWorkspace
         There is nothing that the user may see.
     """
-    attempt = login_rate_limit.begin(engine, users.key_of(name) or name, address)
+    attempt = login_rate_limit.begin(engine, users.key_of(name) or name, address, kind="name")
     columns = (user.c.id, user.c.name, user.c.password_hash, user.c.disabled_at)
     with engine.connect() as connection:
         row = users.by_name(connection, name, *columns)
@@ -127,7 +127,7 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
     if found is None:
         return False
     passwords.check(new, found.name)
-    attempt = login_rate_limit.begin(engine, users.key_of(found.name) or "", address)
+    attempt = login_rate_limit.begin(engine, users.key_of(found.name) or "", address, kind="name")
     with engine.connect() as connection:
         stored = connection.execute(
             select(user.c.password_hash).where(user.c.id == found.id)

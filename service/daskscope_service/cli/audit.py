@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from daskscope.one_line import one_line
 from daskscope_service.cli.options import database, settings_options
 
 
@@ -38,4 +39,6 @@ def audit(limit: int, as_json: bool, **options: Any) -> None:
     for entry in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.at))
         said = (when, entry.action, entry.actor, entry.workspace or "-", entry.address or "-")
-        click.echo(row.format(*(f"{word} " for word in said), entry.detail).rstrip())
+        # Details quote names of clusters, which are their users' own.
+        words = (one_line(word) for word in said)
+        click.echo(row.format(*(f"{w} " for w in words), one_line(entry.detail)).rstrip())

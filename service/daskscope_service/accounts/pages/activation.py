@@ -81,7 +81,7 @@ def _asked(caller: Caller, code: str) -> Asked | None:
     """Return the login with ``code``; a wrong code counts as a failed attempt to sign in."""
     engine = services().engine
     try:
-        attempt = login_rate_limit.begin(engine, f"code of {caller.user or 'link'}", caller.address)
+        attempt = login_rate_limit.begin(engine, caller.user or "", caller.address, kind="code")
     except TooMany as error:
         raise Problem(
             429,
