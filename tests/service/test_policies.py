@@ -13,8 +13,12 @@ import requests
 
 from daskscope.protocol import Cluster
 from daskscope_service.accounts import audit
-from daskscope_service.policies.decision import local_time
+from daskscope_service.accounts.change import Change
+from daskscope_service.db.engine import writing
+from daskscope_service.policies import enforcer, idle_policies
+from daskscope_service.policies.decision import Policy, local_time
 from daskscope_service.policies.enforcer import patrol
+from daskscope_service.policies.idle_policies import MOST_POLICIES
 from tests.patience import wait_until
 from tests.service.beats import make_cluster, make_status
 from tests.service.people import browser_of, make_user
@@ -102,6 +106,45 @@ def test_of_many_that_look_at_once_one_acts(workspace: Workspace, owner: request
         assert decision["command"] is None
         assert idle_beat(workspace, cluster) == ()
     assert workspace.get("commands")["items"] == []
+
+
+def test_one_round_ends_though_many_are_idle_and_the_next_ones_go_on(
+    workspace: Workspace, owner: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcer, "_SECONDS", -1.0)  # one cluster takes it all
+    engine, silent_after = workspace.service.engine, 60.0
+    looked_at: list[str] = []
+    decide = enforcer._decision
+
+    def note(connection: Any, name: str, cluster: str, *more: Any, **options: Any) -> Any:
+        if name == workspace.name:
+            looked_at.append(cluster)
+        return decide(connection, name, cluster, *more, **options)
+
+    monkeypatch.setattr(enforcer, "_decision", note)
+    clusters = {cluster.id: cluster for cluster in (make_cluster() for _ in range(3))}
+    for cluster in clusters.values():
+        idle_beat(workspace, cluster)
+    send(workspace, owner, users=["no one"])
+    patrol(engine, silent_after)
+    assert len(looked_at) == 1
+    wait_until(lambda: patrol(engine, silent_after) or set(looked_at) == set(clusters))
+
+
+def test_a_workspace_has_a_bounded_number_of_policies(
+    workspace: Workspace, owner: requests.Session
+) -> None:
+    engine = workspace.service.engine
+    with writing(engine) as connection:
+        change = Change(connection, workspace.name, "someone")
+        for number in range(MOST_POLICIES):
+            kept = Policy(idle_policies.new_id(), f"{number}", 3600.0, "notice", enabled=False)
+            idle_policies.add(change, kept)
+    send(workspace, owner, expected=409, name="one more")
+    page = f"{workspace.service.url}/settings/policies"
+    form = {"name": "one more", "minutes": "60", "action": "notice"}
+    refused = owner.post(page, data=form, timeout=30)
+    assert (refused.status_code, "at most 100 policies" in refused.text) == (400, True)
 
 
 def test_it_leaves_alone_whom_it_does_not_mean(

@@ -15,6 +15,7 @@ from daskscope_service.policies.queries import list_decisions, list_policies, on
 from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, selection
+from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import page_answer
 
 blueprint = Blueprint("policies", __name__, url_prefix="/api/v1")
@@ -61,8 +62,11 @@ def policy(policy_id: str) -> Item:
 def post_policy(body: PolicyRequest) -> Item:
     """Create an idle policy."""
     policy = _policy(idle_policies.new_id(), body)
-    with changing() as change:
-        idle_policies.add(change, policy)
+    try:
+        with changing() as change:
+            idle_policies.add(change, policy)
+    except idle_policies.TooMany as error:
+        raise Problem(409, str(error)) from None
     return _one(policy.id)
 
 

@@ -6,6 +6,7 @@ does, so that for one idleness of a cluster, a policy acts once.
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 
@@ -25,6 +26,10 @@ from daskscope_service.shutdowns.commands import NotPossible, Wish
 #: Clusters that were last heard of so long ago are lost, whatever the settings say.
 _HEARD_WITHIN = 86400.0
 
+#: Seconds that a round takes for one workspace, about: those of others are idle, too. What is left
+#: of very many clusters has its turn in one of the next rounds.
+_SECONDS = 5.0
+
 
 def patrol(engine: Engine, silent_after: float) -> int:
     """Apply the policies of all workspaces; return how often one acted."""
@@ -34,10 +39,11 @@ def patrol(engine: Engine, silent_after: float) -> int:
 
 
 def _patrol(engine: Engine, name: str, silent_after: float) -> int:
-    acted = 0
+    acted, until = 0, time.monotonic() + _SECONDS
     with engine.connect() as connection:
         ones = _policies(connection, name)
         idle = _idle_for(connection, name, min(one.after for one in ones)) if ones else []
+    random.shuffle(idle)  # so that each has its turn, wherever a round ends
     for cluster_id in idle:
         for one in ones:
             with engine.connect() as connection:
@@ -45,6 +51,8 @@ def _patrol(engine: Engine, name: str, silent_after: float) -> int:
             if due is not None and due.acts:
                 with writing(engine) as connection:
                     acted += _act(connection, name, cluster_id, one, silent_after)
+        if time.monotonic() > until:
+            break
     return acted
 
 

@@ -7,11 +7,12 @@ import secrets
 from typing import Annotated, Any
 
 from msgspec import Meta
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, func, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from daskscope_service.accounts.audit import Action
 from daskscope_service.accounts.change import Change
+from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import policy as table
 from daskscope_service.policies.decision import Policy, UnknownTimeZone, local_time
@@ -25,6 +26,13 @@ Users = Annotated[list[_Pattern], Meta(max_length=50)]
 Tags = Annotated[dict[_Pattern, _Pattern], Meta(max_length=20)]
 Clock = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 TimeZone = Annotated[str, Meta(max_length=80)]
+
+#: Policies that a workspace may have: each is held against each cluster that is idle.
+MOST_POLICIES = 100
+
+
+class TooMany(ValueError):
+    """The workspace has as many policies as it may."""
 
 
 def new_id() -> str:
@@ -45,8 +53,14 @@ def add(change: Change, policy: Policy) -> None:
         Another one has its name.
     Unfit
         It makes no sense.
+    TooMany
+        There are :data:`MOST_POLICIES` already.
     """
     _check(policy)
+    take_turns(change.connection, f"policies of {change.workspace}")
+    there = select_in(change.workspace, table, func.count())
+    if change.connection.execute(there).scalar_one() >= MOST_POLICIES:
+        raise TooMany(f"A workspace can have at most {MOST_POLICIES} policies.")
     try:
         with change.connection.begin_nested():
             change.connection.execute(
