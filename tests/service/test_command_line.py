@@ -237,3 +237,12 @@ def test_without_the_extras_help_works_and_commands_say_what_to_install(tmp_path
         assert done.returncode == 1
         assert f"pip install 'daskscope[{extra}]'" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_public_address_with_a_path_is_refused_in_words(tmp_path: Path) -> None:
+    done = daskscope(
+        "serve", "--data-dir", tmp_path, "--public-url", "https://host.example/monitor"
+    )
+    assert done.returncode == 1
+    assert "pages cannot be below a path" in done.stderr
+    assert "https://monitor.example" in done.stderr
