@@ -232,16 +232,11 @@ class Truth(SchedulerPlugin):
         computations: Iterable[Any],
         groups: Iterable[Any],
         failures: Iterable[Any],
-        worker_seconds: Mapping[str, float],
-        until: float,
     ) -> None:
         """Compare rows as they were sent, or as the service answers them, all of them.
 
-        The thread-seconds are those ``until`` a time.
-
         Counts and bytes are the same to the last one. Seconds of runs differ by nothing but those
-        of which Dask's transitions do not have the times; those of threads by :data:`SHARE` and
-        :data:`SECONDS`.
+        of which Dask's transitions do not have the times.
         """
         computations, groups, failures = (
             [_fields(row) for row in rows] for rows in (computations, groups, failures)
@@ -266,7 +261,6 @@ class Truth(SchedulerPlugin):
         assert _sum(groups, "output_bytes") == self.output_bytes(), "bytes of results"
         runs = sum(sum(group["durations"]) for group in groups)
         assert runs == self.count("finished"), "runs in the histogram of durations"
-        self.assert_threads(worker_seconds, until)
 
     def _assert_seconds(self, what: str, told: Mapping[str, float]) -> None:
         true = self.seconds()
@@ -276,7 +270,9 @@ class Truth(SchedulerPlugin):
             assert least <= told.get(action, 0.0) <= most, (what, action, told, true)
 
     def assert_threads(self, worker_seconds: Mapping[str, float], until: float) -> None:
-        """Compare thread-seconds by state, ``until`` a time."""
+        """Compare thread-seconds by state, ``until`` a time: they may differ by :data:`SHARE` and
+        :data:`SECONDS`.
+        """
         spent = self.spent(self.began_at, until)
         true = {"idle": spent.idle, "paused": spent.paused}
         true["busy"] = spent.threads - spent.idle - spent.paused
