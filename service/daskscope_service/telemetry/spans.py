@@ -77,15 +77,15 @@ class EmbeddedSpans:
             .order_by(span.c.span_id != root, span.c.started_at, span.c.span_id)
             .limit(most + 1)
         )
-        groups = select_in(workspace, span, span.c.span_id).where(
-            span.c.trace_id == trace_id, span.c.parent_span_id == root
-        )
-        lower = of_trace.where(span.c.parent_span_id.in_(groups)).order_by(
-            span.c.status != "error", (span.c.started_at - span.c.stopped_at), span.c.span_id
-        )
         with self._engine.connect() as connection:
             rows = [_span(row) for row in connection.execute(upper)]
             left = most - len(rows)
+            # By their ids: PostgreSQL may hold each span of a trace against each if it has to find
+            # them itself, and has not counted yet how many there are.
+            groups = [one.span_id for one in rows if one.parent_span_id == root]
+            lower = of_trace.where(span.c.parent_span_id.in_(groups)).order_by(
+                span.c.status != "error", (span.c.started_at - span.c.stopped_at), span.c.span_id
+            )
             tasks = (
                 [_span(row) for row in connection.execute(lower.limit(left + 1))]
                 if left >= 0
