@@ -1,4 +1,4 @@
-"""Builds the collector, InfluxDB and Prometheus from source, once, into a cache outside of
+"""Builds the collector, InfluxDB, Prometheus and Jaeger from source, once, into a cache outside of
 the checkout.
 
 Only package registries are asked: Go's module proxy and, for InfluxDB 2, Rust's crates. A build is
@@ -232,6 +232,16 @@ def _prometheus(shop: _Workshop) -> Path:
     return shop.folder / "bin" / "prometheus"
 
 
+def _jaeger(shop: _Workshop) -> Path:
+    module = f"github.com/jaegertracing/jaeger@v{JAEGER.version}"
+    found = json.loads(shop.run(["go", "mod", "download", "-json", module]))
+    # It replaces modules, which Go heeds in a folder only.
+    made = shop.folder / "jaeger"
+    options = ("-v", "-trimpath", "-ldflags=-s -w", "-o", made)
+    shop.run(["go", "build", *options, "./cmd/all-in-one"], cwd=Path(found["Dir"]))
+    return made
+
+
 def _rust_toolchain() -> str:
     """Return the toolchain that rustup uses by itself, "" without rustup."""
     if shutil.which("rustup") is None:
@@ -250,5 +260,7 @@ INFLUXDB1 = Program("influxd", "1.8.10", ("go",), "", _influxdb1)
 INFLUXDB2 = Program("influxd", "2.9.1", ("go", "cargo", "cc"), _PKG_CONFIG, _influxdb2)
 # Its modules count from 0 what it counts from 3.
 PROMETHEUS = Program("prometheus", "0.316.0", ("go",), "", _prometheus)
+# The last one whose modules Go can find by a version: those of 2 are named as those of 1.
+JAEGER = Program("jaeger", "1.76.0", ("go",), "", _jaeger)
 
-PROGRAMS = (INFLUXDB1, COLLECTOR, INFLUXDB2, PROMETHEUS)
+PROGRAMS = (INFLUXDB1, COLLECTOR, INFLUXDB2, PROMETHEUS, JAEGER)
