@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,9 +30,10 @@ from distributed.comm.core import connect
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
-from distributed.scheduler import WorkerState
+from distributed.scheduler import WorkerState, heartbeat_interval
 
 from daskscope import protocol
+from daskscope.observe.cluster.calls import Calls
 from daskscope.observe.cluster.other_plugins import FRISKY
 from daskscope.observe.workers.cpu import SILENT, WINDOW, WorkersCpu
 from daskscope.worker_process import METRIC
@@ -309,6 +311,46 @@ def test_a_client_that_waits_for_more_workers_says_so(
     waits.close()
     thread.join()
     _becomes_idle(recorder)
+
+
+class _Asking:
+    """A scheduler that so many clients ask, each at its moment of every ``every`` seconds."""
+
+    def __init__(self, moments: list[float], every: float) -> None:
+        self.clients = dict.fromkeys(range(len(moments)))
+        self._comms: dict[Any, str] = {}
+        self._op: Counter[str] = Counter()
+        self.counters = {"op": SimpleNamespace(components=[self._op])}
+        self.calls = Calls(cast(Any, self))
+        self._moments, self._every, self._now = moments, every, 1.0
+
+    def go_on(self, seconds: float, waiting: float = 0.0) -> set[bool]:
+        """Let so many seconds pass, while one that waits for workers asks so often per second."""
+        seen = set()
+        for _ in range(round(seconds * 2)):
+            before, self._now = self._now, self._now + 0.51
+            for moment in self._moments:
+                asked = (self._now - moment) // self._every - (before - moment) // self._every
+                self._op["identity"] += int(asked)
+            self._op["identity"] += round(waiting / 2)
+            self.calls.look(self._now)
+            seen.add(self.calls.waits_for_workers)
+        return seen
+
+
+@pytest.mark.parametrize("moments", ["one", "apart"])
+@pytest.mark.parametrize("clients", [1, 10, 30, 150, 1_000])
+def test_a_client_that_waits_for_workers_is_told_from_those_that_ask_regularly(
+    clients: int, moments: str
+) -> None:
+    every = 10 * heartbeat_interval(clients)
+    spread = 0.01 if moments == "one" else every
+    asking = _Asking([spread * number / clients for number in range(clients)], every)
+    assert asking.go_on(600) == {False}
+    asking.go_on(5 + clients / 6 + every, waiting=8)
+    assert asking.go_on(200, waiting=8) == {True}
+    asking.go_on(10 + clients)
+    assert asking.go_on(600) == {False}
 
 
 def test_what_dask_itself_does_later_is_no_work(

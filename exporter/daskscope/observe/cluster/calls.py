@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from distributed.scheduler import Scheduler
+from distributed import Client
+from distributed.scheduler import Scheduler, heartbeat_interval
 
 from daskscope.worker_process import LeftToRun
 
@@ -39,11 +40,13 @@ STREAMS = frozenset(
 #: answered at once, such as the worker's beats.
 LASTING = 1.0
 
-#: How a client asks which workers there are: twice in four seconds and, while it waits for more of
-#: them (``client.wait_for_workers``), up to ten times a second. So often per second each client
-#: asks, and one that waits beside that; and so many seconds they are counted over.
+#: How a client asks which workers there are: regularly (:func:`_asked_every`) and, while it waits
+#: for more of them (``client.wait_for_workers``), up to ten times a second. So often per second one
+#: asks that waits, at least; and so many seconds are between two looks at it.
 WHO_IS_THERE = "identity"
-ASKED_BY_EACH, ASKED_BY_WAITING, ASKED_OVER = 0.5, 3.0, 4.0
+ASKED_BY_WAITING, ASKED_OVER = 1.5, 2.0
+#: So much more often than regularly they must have been asked: a program may ask for itself, too.
+ASKED_MORE = 10
 
 
 class Calls:
@@ -63,6 +66,8 @@ class Calls:
         self.in_progress = 0
         self.waits_for_workers = False
         self._asked = self._asked_at = 0.0
+        # How much more often than regularly, of late.
+        self._asked_more = 0.0
         self.lasting: tuple[str, ...] = ()
 
     def look(self, now: float) -> None:
@@ -88,12 +93,19 @@ class Calls:
             self._look_at_waiting(now)
 
     def _look_at_waiting(self, now: float) -> None:
-        asked = self._begun((WHO_IS_THERE,))
-        usual = ASKED_BY_EACH * len(self._scheduler.clients)
-        often = (asked - self._asked) / (now - self._asked_at) > usual + ASKED_BY_WAITING
+        asked, clients = self._begun((WHO_IS_THERE,)), len(self._scheduler.clients)
         # What was asked before the first look is about the time before.
-        self.waits_for_workers = often and self._asked_at > 0
+        count = asked - self._asked if self._asked_at else 0
+        seconds = now - self._asked_at
         self._asked, self._asked_at = asked, now
+        waiting = ASKED_BY_WAITING * seconds
+        # All clients may ask in the same moment, so that it takes one more of each than regularly.
+        enough = clients + ASKED_MORE
+        more = self._asked_more + count - clients * seconds / _asked_every(clients) - waiting
+        # One that waits never asks so seldom.
+        more = 0.0 if count <= waiting else max(more, 0.0)
+        self._asked_more = min(more, 2 * enough)
+        self.waits_for_workers = self._asked_more > enough
 
     def begun(self) -> int:
         """Return how many of :data:`CALLS` and :data:`MEETINGS` there were, short ones too."""
@@ -104,3 +116,10 @@ class Calls:
         # component it puts into the next.
         counts = self._scheduler.counters["op"].components
         return round(sum(count.get(name, 0) for count in counts for name in operations))
+
+
+def _asked_every(clients: int) -> float:
+    """Return how many seconds each of so many clients lets pass between two questions."""
+    # The scheduler tells them, the more there are the more; before Dask 2025.4 nobody did.
+    told = hasattr(Client, "_adjust_heartbeat_intervals")
+    return 10 * heartbeat_interval(clients) if told else 2.0
