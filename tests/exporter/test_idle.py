@@ -239,3 +239,24 @@ def test_workers_that_were_asked_for_are_waited_for_but_not_for_ever(
     clock.passes(idle, 10)
     assert idle.workers_starting() == 0
     assert idle.seconds() == pytest.approx(9, abs=2)
+
+
+def test_a_worker_that_ends_again_and_again_is_not_waited_for_anew_each_time(
+    cluster: LocalCluster, idle: Idle, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As one that fails while it starts, or that a batch system ends and starts again.
+    scheduler: Any = cluster.scheduler
+    specification: dict[Any, Any] = cluster.worker_spec
+    monkeypatch.setitem(specification, "fails", specification[0])
+    (worker,) = scheduler.workers.values()
+    clock.passes(idle, 60)
+    for _ in range(round(PATIENCE / 60) + 2):
+        clock.passes(idle, 30)
+        monkeypatch.setitem(scheduler.workers, "tcp://of-one-that-fails", worker)
+        clock.passes(idle, 30)
+        monkeypatch.delitem(scheduler.workers, "tcp://of-one-that-fails")
+    assert idle.workers_starting() == 0
+    assert "workers are starting" not in idle.busy_by()
+    # More of them are.
+    monkeypatch.setitem(specification, "one more", specification[0])
+    assert idle.workers_starting() == 2

@@ -71,8 +71,9 @@ class Idle:
         self._busy_by: tuple[str, ...] = ()
         # Tasks that wait for others, and the count of transitions at which they did.
         self._waiting = (0, -1)
-        self._missing = 0
-        self._missing_since = 0.0
+        # How many workers were asked for, the most of them that there were since, and since when.
+        self._asked_for = self._most = 0
+        self._most_since = 0.0
         self._workers_came = False
         self._jupyter_was_used: object = None
         self.watched = 0.0
@@ -217,13 +218,12 @@ class Idle:
         connected = len(self._scheduler.workers)
         self._workers_came = self._workers_came or connected > 0
         manager = manager_of(self._scheduler)
-        if manager is not None:
-            missing = max(len(manager.plan) - connected, 0)
-        else:
-            missing = 0 if self._workers_came else 1
-        if missing != self._missing:
-            self._missing, self._missing_since = missing, self.watched
-        return missing if self.watched - self._missing_since < PATIENCE else 0
+        there = connected if manager is not None else int(self._workers_came)
+        asked_for = len(manager.plan) if manager is not None else 1
+        # A worker that ends again and again is not waited for anew each time it is missing.
+        if asked_for != self._asked_for or there > self._most:
+            self._asked_for, self._most, self._most_since = asked_for, there, self.watched
+        return max(asked_for - there, 0) if self.watched - self._most_since < PATIENCE else 0
 
     def held_by(self, tasks: Mapping[str, int], clients: int) -> dict[str, int]:
         """Return what there is to keep the cluster for: see ``protocol.Status.held_by``.
