@@ -44,7 +44,8 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 class WorkerProcess(WorkerPlugin):
     """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
     and the most memory that the process has had, in bytes; and, if there is anything to say, how it
-    was started: see :func:`daskscope.deployment.deployment_of`.
+    was started: see :func:`daskscope.deployment.deployment_of`. Last, True if its GPU is
+    :func:`used_by_others` alone.
 
     The seconds are those of the process and its child processes, running or ended. The calls are
     those of :data:`CALLS`, such as a method of an actor; those of any other operation that has gone
@@ -58,6 +59,7 @@ class WorkerProcess(WorkerPlugin):
         self._deployment: dict[str, str] = {}
         with self._contained:
             self._deployment = deployment_here()
+        self._gpu_of_others = False
         self._cpu = 0.0
         self._before = cpu_seconds()
         self._read_at = self._due = time.monotonic()
@@ -81,10 +83,15 @@ class WorkerProcess(WorkerPlugin):
                 # Of a process that ended and nobody waited for, the seconds are gone.
                 self._cpu += max(now - self._before, 0.0)
                 self._before, self._read_at = now, began
+                self._gpu_of_others = False
+                with self._contained:  # what the driver's library raises
+                    self._gpu_of_others = used_by_others()
                 took = time.monotonic() - began
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = self._calls(worker) + self._left_to_run.count(worker)
             found = (self._read_at, self._cpu, calls, peak_memory())
+            if self._gpu_of_others:
+                return (*found, self._deployment, True)
             return (*found, self._deployment) if self._deployment else found
         return None
 
@@ -144,6 +151,25 @@ def peak_memory() -> int | None:
     with suppress(psutil.Error, AttributeError):
         return int(psutil.Process().memory_info().peak_wset)  # of Windows
     return None
+
+
+def used_by_others() -> bool:
+    """Return whether the GPU that Dask reports of this worker is used by other programs alone.
+
+    False in doubt, as where the driver sees the processes of a container by other numbers.
+    """
+    nvml: Any = sys.modules.get("distributed.diagnostics.nvml")
+    if nvml is None or not nvml.is_initialized():
+        return False
+    gpu, driver = nvml._pynvml_handles(), nvml.pynvml
+    users = {
+        process.pid
+        for kind in ("Compute", "Graphics", "MPSCompute")
+        for process in getattr(driver, f"nvmlDeviceGet{kind}RunningProcesses")(gpu)
+    }
+    if not users or not all(map(psutil.pid_exists, users)):
+        return False
+    return users.isdisjoint((os.getpid(), *(child.pid for child in children())))
 
 
 def cpu_seconds() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from distributed import (
 )
 from distributed.comm.core import connect
 from distributed.core import Status
+from distributed.diagnostics import nvml
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from distributed.scheduler import WorkerState, heartbeat_interval
@@ -36,7 +38,8 @@ from daskscope import protocol
 from daskscope.observe.cluster.calls import Calls
 from daskscope.observe.cluster.other_plugins import FRISKY
 from daskscope.observe.workers.cpu import SILENT, WINDOW, WorkersCpu
-from daskscope.worker_process import METRIC
+from daskscope.observe.workers.gpus import total_of
+from daskscope.worker_process import METRIC, used_by_others
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.patience import wait_until
@@ -537,6 +540,54 @@ def test_a_gpu_that_is_in_use_is_work(older: bool) -> None:
     assert workers.cpu.gpu == 0.8
     report(5)
     assert workers.cpu.gpu == 0
+
+
+def test_a_gpu_that_others_use_is_no_work() -> None:
+    workers = Workers()
+    for _ in range(4):
+        workers.pass_seconds(1, 0.02, look=False)
+        metrics = workers.workers[1].metrics
+        metrics.update({"gpu_utilization": 90, METRIC: (*metrics[METRIC][:3], None, {}, True)})
+        workers.look()
+    assert workers.cpu.gpu == 0
+
+
+def test_a_metric_of_the_users_own_named_gpu_is_none_of_a_gpus() -> None:
+    workers = Workers()
+    for _ in range(4):
+        workers.pass_seconds(1, 0.02, look=False)
+        for worker in workers.workers:
+            worker.metrics["gpu"] = 0.5
+        workers.look()
+    assert (workers.cpu.gpu, total_of(cast("list[WorkerState]", workers.workers))) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("users", "of_others"),
+    [
+        (["another"], True),
+        (["another", "this"], False),
+        (["another", "child"], False),
+        (["another", "nobody"], False),  # of another namespace
+        ([], False),
+    ],
+)
+def test_whose_the_use_of_a_gpu_is_is_known_if_all_its_users_are(
+    users: list[str], of_others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        pids = {"this": os.getpid(), "child": child.pid, "another": 1, "nobody": 2**22 + 1}
+        processes = [SimpleNamespace(pid=pids[user]) for user in users]
+        driver = SimpleNamespace(
+            nvmlDeviceGetComputeRunningProcesses=lambda gpu: processes,
+            nvmlDeviceGetGraphicsRunningProcesses=lambda gpu: [],
+            nvmlDeviceGetMPSComputeRunningProcesses=lambda gpu: [],
+        )
+        monkeypatch.setattr(nvml, "is_initialized", lambda: True)
+        monkeypatch.setattr(nvml, "_pynvml_handles", lambda: "the GPU")
+        monkeypatch.setattr(nvml, "pynvml", driver)
+        assert used_by_others() is of_others
+        child.kill()
 
 
 def test_a_worker_that_has_not_reported_yet_is_not_taken_for_idle() -> None:

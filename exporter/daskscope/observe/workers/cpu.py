@@ -149,10 +149,10 @@ class WorkersCpu:
             metrics = worker.metrics
             sample = metrics.get(METRIC)
             if sample:
-                at, used, called, *_ = sample
+                at, used, called, *others = sample
                 calls += called
             else:
-                at, used = metrics.get("time") or 0.0, None
+                at, used, others = metrics.get("time") or 0.0, None, ()
             window = windows.get(worker.address)
             if window is None:
                 windows[worker.address] = _Window(at, now)
@@ -160,7 +160,8 @@ class WorkersCpu:
                 continue
             if at != window.at:
                 window.add(at, used, metrics.get("cpu") or 0.0)
-                window.add_gpu(utilization_of(worker) or 0.0)
+                of_others = len(others) > 2 and others[2] is True
+                window.add_gpu(0.0 if of_others else utilization_of(worker) or 0.0)
                 window.heard_at = now
             elif window.heard_at < missed_at:
                 silent += 1

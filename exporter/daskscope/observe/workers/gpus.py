@@ -22,7 +22,7 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
         utilization, used = utilization_of(worker), metrics.get("gpu_memory_used")
         limit = metrics.get("gpu-memory-total")
         # Dask has reported it in two forms, and there may be both.
-        older: dict[str, Any] = metrics.get("gpu") or {}
+        older = _older(worker)
         if utilization is None and not older:
             continue
         used = older.get("memory-used") if used is None else used
@@ -48,10 +48,16 @@ def utilization_of(worker: WorkerState) -> float | None:
     """Return how busy a worker's GPU was at its last beat, in percent; None if it does not say."""
     found = worker.metrics.get("gpu_utilization")
     if found is None:
-        found = (worker.metrics.get("gpu") or {}).get("utilization")
+        found = _older(worker).get("utilization")
     return found if isinstance(found, int | float) else None
 
 
 def has_gpu(worker: WorkerState) -> bool:
     """Return whether a worker reports a GPU."""
-    return "gpu_utilization" in worker.metrics or bool(worker.metrics.get("gpu"))
+    return "gpu_utilization" in worker.metrics or bool(_older(worker))
+
+
+def _older(worker: WorkerState) -> dict[str, Any]:
+    """Return what older Dask reports. A metric of the user's own may have the same name."""
+    found = worker.metrics.get("gpu")
+    return found if isinstance(found, dict) else {}
