@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -58,12 +58,15 @@ MAX_TEXT = 4_000
 MAX_TRACEBACK = 8_000
 #: The text of one exception in a traceback.
 MAX_LAST_LINE = 1_000
-#: Of what an exception was made of, values that are looked for in messages, each for texts in it;
-#: and characters of one that is taken out wherever it stands.
-MAX_TEXTS = 100
+#: Of texts inside of what an exception was made of, characters of one that is taken out of messages
+#: wherever it stands; and of one line of a text.
 MIN_TEXT = 4
-#: The same of one line of it.
 MIN_LINE = 8
+#: Values that are looked at for exceptions in a message's arguments, and of one exception for texts
+#: in it, each with its lines: whoever logs it waits meanwhile.
+MAX_VALUES = 5_000
+#: Characters of a message, times the texts that are looked for in it.
+MAX_COMPARED = 50_000_000
 #: Exceptions whose texts are looked for in one message.
 MAX_FAMILY = 50
 #: Exceptions of a chain, and frames of each: the outermost, and more of the innermost ones.
@@ -92,9 +95,14 @@ _TAP = "_daskscope_tap"
 # Where a record says, while it is looked at, which of several workers in a process has taken it.
 _TAKER = "_daskscope"
 
-# What is looked into for texts, one in the other.
-_DEEP = 4
-_CONTAINERS = (dict, list, tuple, set, frozenset)
+_PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
+# What is looked into for texts and exceptions, and how, without running code of the user's.
+_CONTAINERS: tuple[tuple[type, Callable[[Any], Iterator[Any]]], ...] = (
+    (dict, lambda mapping: itertools.chain(dict.keys(mapping), dict.values(mapping))),
+    *((kind, kind.__iter__) for kind in (list, tuple, set, frozenset, deque)),
+    # It shows what was raised. To ask it would keep Python from saying that nobody did.
+    (asyncio.Future, lambda future: iter((getattr(future, "_exception", None),))),
+)
 _GROUPS: Any = getattr(builtins, "BaseExceptionGroup", ())  # of Python 3.11
 # Stands for what was taken out, until all is.
 _TAKEN_OUT = "\ue000"
@@ -218,33 +226,48 @@ def _clean(text: str, limit: int) -> str:
 
 def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
     text = _made_text(record)
-    args = record.args.values() if isinstance(record.args, dict) else record.args or ()
     # Often a message is made of the exception that is being handled.
     handled = record.exc_info[1] if isinstance(record.exc_info, tuple) else sys.exc_info()[1]
-    found = _family(_exceptions_in((handled, record.msg, *args), depth=3))
-    if len(found) > MAX_FAMILY and not exceptions:
+    taken_out = LEFT_OUT if exceptions else REFUSED
+    logged = _all_in((handled, record.msg, record.args))
+    some = (handled, record.msg, *(record.args or ())) if logged is None else logged
+    found = _family([value for value in some if issubclass(type(value), BaseException)])
+    if not exceptions and (logged is None or len(found) > MAX_FAMILY):
         return REFUSED  # which of them are in it takes too long to find out
-    parts = {
-        part for error in found if not exceptions or _names_keys(error) for part in _texts_of(error)
-    }
+    parts: set[str] = set()
+    for error in found:
+        if not exceptions or _names_keys(error):
+            texts = _texts_of(error, len(text))
+            if texts is None:
+                return taken_out
+            parts |= texts
+    if len(parts) * len(text) > MAX_COMPARED:
+        return taken_out
     # All first, the longest first, and what stands for them last: each may be a part of another.
     for part in sorted(parts, key=len, reverse=True):
         text = text.replace(part, _TAKEN_OUT)
-    return _TAKEN.sub(LEFT_OUT if exceptions else REFUSED, text) if parts else text
+    return _TAKEN.sub(taken_out, text) if parts else text
 
 
-def _exceptions_in(values: Any, depth: int) -> Iterator[BaseException]:
-    """Yield the exceptions among ``values``, and those in lists and mappings of Python's own."""
-    for value in itertools.islice(values, MAX_TEXTS):
-        if isinstance(value, BaseException):
-            yield value
-        elif depth and type(value) in _CONTAINERS:
-            inner = value.values() if type(value) is dict else value
-            yield from _exceptions_in(inner, depth - 1)
+def _all_in(values: Iterable[Any]) -> list[Any] | None:
+    """Return ``values``, and all that containers of Python's own among them hold; or None if these
+    are more than :data:`MAX_VALUES`.
+    """
+    found = list(itertools.islice(values, MAX_VALUES + 1))
+    for value in found:  # more come as it goes
+        if len(found) > MAX_VALUES:
+            return None
+        kind = type(value)
+        for container, held in () if kind in _PLAIN else _CONTAINERS:
+            if issubclass(kind, container):
+                found += itertools.islice(held(value), MAX_VALUES + 1 - len(found))
+                break
+    return found if len(found) <= MAX_VALUES else None
 
 
-def _family(errors: Iterator[BaseException]) -> list[BaseException]:
-    """Return ``errors``, what led to them also where that is not shown, and members of groups.
+def _family(errors: list[BaseException]) -> list[BaseException]:
+    """Return ``errors``, what led to them also where that is not shown, members of groups, and
+    others that they hold.
 
     Some more than :data:`MAX_FAMILY` where there are more.
     """
@@ -254,8 +277,8 @@ def _family(errors: Iterator[BaseException]) -> list[BaseException]:
         error = left.pop()
         if id(error) not in found:
             found[id(error)] = error
-            led_to = (error.__cause__, error.__context__)
-            left += [each for each in led_to if isinstance(each, BaseException)]
+            others = (error.__cause__, error.__context__, *error.args, *vars(error).values())
+            left += [each for each in others if issubclass(type(each), BaseException)]
             if isinstance(error, _GROUPS):
                 left += error.exceptions[: MAX_FAMILY + 1]
     return list(found.values())
@@ -286,29 +309,38 @@ def _not_the_users(value: Any) -> Any:
     return value if known else LEFT_OUT
 
 
-def _texts_of(error: BaseException) -> set[str]:
-    """Return what of ``error`` may be part of a message."""
+def _texts_of(error: BaseException, most: int) -> set[str] | None:
+    """Return what of ``error`` may be part of a message of ``most`` characters.
+
+    None if that takes too long to find out.
+    """
     files = getattr(error, "filename", None), getattr(error, "filename2", None)
-    texts = {str(error), repr(error), *_texts_in((*error.args, *files), depth=_DEEP)}
     # With its notes, and what its class keeps of it, such as the output of a command.
-    texts.update(_texts_in((vars(error),), depth=_DEEP))
+    held = _all_in((*error.args, *vars(error).values()))
+    if held is None:
+        return None
+    texts = {str(error), repr(error), *_texts((*error.args, *files))}
+    texts |= {text for text in _texts(held) if len(text) >= MIN_TEXT}
     # A part of it is shown often, and a traceback of a group has each line behind a margin.
-    lines = (line.strip() for text in texts for line in text.splitlines()[:MAX_TEXTS])
-    texts |= {line for line in lines if len(line) >= MIN_LINE}
+    lines = [line for text in texts for line in text.splitlines()]
+    if len(lines) > MAX_VALUES:
+        return None
+    # What is longer is no part of it, and takes a while to write in other ways.
+    texts = {text for text in texts if len(text) <= most}
+    texts |= {line for line in map(str.strip, lines) if MIN_LINE <= len(line) <= most}
     # And as Python and JSON write it: a quote, or the end of a line, is another text there.
     texts |= {repr(text)[1:-1] for text in texts} | {json.dumps(text)[1:-1] for text in texts}
     return texts - {""}
 
 
-def _texts_in(values: Any, depth: int) -> Iterator[str]:
-    for value in itertools.islice(values, MAX_TEXTS):
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts among ``values``, and those in bytes, as a command's output is."""
+    for value in values:
         if isinstance(value, str):
-            if depth == _DEEP or len(value) >= MIN_TEXT:
-                yield value
-        elif depth and isinstance(value, dict):
-            yield from _texts_in(value.values(), depth - 1)
-        elif depth and isinstance(value, (tuple, list, set)):  # where a SyntaxError has its line
-            yield from _texts_in(value, depth - 1)
+            yield value
+        elif isinstance(value, (bytes, bytearray)):
+            yield value.decode(errors="replace")
+            yield repr(bytes(value))[2:-1]
 
 
 def _literal_text(record: logging.LogRecord) -> str:

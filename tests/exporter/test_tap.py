@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,13 +63,22 @@ PRIVATE = "the customer is Ada Lovelace"
 
 
 class Failed(Exception):
-    def __init__(self, output: str) -> None:
+    def __init__(self, output: str | bytes | Exception) -> None:
         super().__init__("a command")
         self.output = output
 
 
 def group() -> ExceptionGroup[Exception]:
     return ExceptionGroup("many", [KeyError(1), ExceptionGroup("some", [ValueError(PRIVATE)])])
+
+
+def ended(error: Exception) -> asyncio.Future[None]:
+    loop = asyncio.new_event_loop()
+    future = loop.create_future()
+    future.set_exception(error)
+    future.exception()  # Python would say that nobody asked
+    loop.close()
+    return future
 
 
 def noted() -> Exception:
@@ -94,10 +105,18 @@ def from_none() -> Exception:
         (ValueError({"of": [1, {"row": PRIVATE}]}), lambda error: error.args[0]["of"][1]["row"]),
         (ValueError(f"{PRIVATE}\nin row 3"), lambda error: str(error).splitlines()[0]),
         (ValueError("e", PRIVATE), lambda error: "".join(error.args)),
+        (Failed(PRIVATE.encode()), lambda error: f"it printed {error.output}"),
+        (Failed(PRIVATE.encode()), lambda error: f"it printed {error.output.decode()}"),
+        (Failed(ValueError(PRIVATE)), lambda error: f"it failed: {error.output}"),
+        (ValueError("a line\n" * 200 + PRIVATE), lambda error: str(error).splitlines()[-1]),
+        (ValueError([*range(200), PRIVATE]), lambda error: error.args[0][-1]),
+        (ValueError([["many"] * 100] * 100), lambda error: PRIVATE),
     ],
     ids=[
         *("a member", "a group", "a note", "a note below it", "what it hides", "an attribute"),
-        *("deep in it", "a line", "behind a short one"),
+        *("deep in it", "a line", "behind a short one", "bytes", "what bytes say"),
+        "another that it holds",
+        *("the last of many lines", "the last of many texts", "one of too many texts"),
     ],
 )
 def test_a_message_that_is_made_of_a_handled_exception_has_none_of_its_texts_where_refused(
@@ -114,8 +133,20 @@ def test_a_message_that_is_made_of_a_handled_exception_has_none_of_its_texts_whe
 
 @pytest.mark.parametrize(
     "argument",
-    [[ValueError(PRIVATE)], {"a": (1, ValueError(PRIVATE))}, group().exceptions],
-    ids=["a list", "a mapping", "the members of a group"],
+    [
+        [ValueError(PRIVATE)],
+        {"a": (1, ValueError(PRIVATE))},
+        group().exceptions,
+        [1] * 200 + [ValueError(PRIVATE)],
+        [[[[[ValueError(PRIVATE)]]]]],
+        deque([ValueError(PRIVATE)]),
+        {ValueError(PRIVATE): 1},
+        ended(ValueError(PRIVATE)),
+    ],
+    ids=[
+        *("a list", "a mapping", "the members of a group", "the last of many", "deep in it"),
+        *("a deque", "the key of a mapping", "a future of asyncio's"),
+    ],
 )
 def test_exceptions_inside_of_arguments_lose_their_texts_where_refused(argument: Any) -> None:
     record = record_of("of %d: %s", 1, argument)
