@@ -32,10 +32,10 @@ from distributed.core import Status
 from distributed.diagnostics import nvml
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
-from distributed.scheduler import WorkerState, heartbeat_interval
+from distributed.scheduler import WorkerState
 
 from daskscope import protocol
-from daskscope.observe.cluster.calls import Calls
+from daskscope.observe.cluster.calls import Calls, asked_every
 from daskscope.observe.cluster.other_plugins import FRISKY
 from daskscope.observe.workers.cpu import SILENT, WINDOW, WorkersCpu
 from daskscope.observe.workers.gpus import total_of
@@ -341,19 +341,24 @@ class _Asking:
         return seen
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["told how often", "older"])
 @pytest.mark.parametrize("moments", ["one", "apart"])
-@pytest.mark.parametrize("clients", [1, 10, 30, 150, 1_000])
+@pytest.mark.parametrize("clients", [1, 30, 150])
 def test_a_client_that_waits_for_workers_is_told_from_those_that_ask_regularly(
-    clients: int, moments: str
+    clients: int, moments: str, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = 10 * heartbeat_interval(clients)
+    if told:
+        monkeypatch.setattr(Client, "_adjust_heartbeat_intervals", None, raising=False)
+    else:
+        monkeypatch.delattr(Client, "_adjust_heartbeat_intervals", raising=False)
+    every = asked_every(clients)
     spread = 0.01 if moments == "one" else every
     asking = _Asking([spread * number / clients for number in range(clients)], every)
-    assert asking.go_on(600) == {False}
+    assert asking.go_on(120) == {False}
     asking.go_on(5 + clients / 6 + every, waiting=8)
-    assert asking.go_on(200, waiting=8) == {True}
+    assert asking.go_on(60, waiting=8) == {True}
     asking.go_on(10 + clients)
-    assert asking.go_on(600) == {False}
+    assert asking.go_on(120) == {False}
 
 
 def test_what_dask_itself_does_later_is_no_work(

@@ -40,7 +40,7 @@ STREAMS = frozenset(
 #: answered at once, such as the worker's beats.
 LASTING = 1.0
 
-#: How a client asks which workers there are: regularly (:func:`_asked_every`) and, while it waits
+#: How a client asks which workers there are: regularly (:func:`asked_every`) and, while it waits
 #: for more of them (``client.wait_for_workers``), up to ten times a second. So often per second one
 #: asks that waits, at least; and so many seconds are between two looks at it.
 WHO_IS_THERE = "identity"
@@ -101,7 +101,7 @@ class Calls:
         waiting = ASKED_BY_WAITING * seconds
         # All clients may ask in the same moment, so that it takes one more of each than regularly.
         enough = clients + ASKED_MORE
-        more = self._asked_more + count - clients * seconds / _asked_every(clients) - waiting
+        more = self._asked_more + count - clients * seconds / asked_every(clients) - waiting
         # One that waits never asks so seldom.
         more = 0.0 if count <= waiting else max(more, 0.0)
         self._asked_more = min(more, 2 * enough)
@@ -118,7 +118,7 @@ class Calls:
         return round(sum(count.get(name, 0) for count in counts for name in operations))
 
 
-def _asked_every(clients: int) -> float:
+def asked_every(clients: int) -> float:
     """Return how many seconds each of so many clients lets pass between two questions."""
     # The scheduler tells them, the more there are the more; before Dask 2025.4 nobody did.
     told = hasattr(Client, "_adjust_heartbeat_intervals")
