@@ -305,7 +305,7 @@ def _made_text(record: logging.LogRecord) -> str:
 
 def _not_the_users(value: Any) -> Any:
     kind = type(value)
-    known = kind.__module__.split(".", 1)[0] in WITH_TEXT or isinstance(value, BaseException)
+    known = kind.__module__.split(".", 1)[0] in WITH_TEXT or issubclass(kind, BaseException)
     return value if known else LEFT_OUT
 
 
@@ -336,9 +336,11 @@ def _texts_of(error: BaseException, most: int) -> set[str] | None:
 def _texts(values: Iterable[Any]) -> Iterator[str]:
     """Yield the texts among ``values``, and those in bytes, as a command's output is."""
     for value in values:
-        if isinstance(value, str):
+        # Not isinstance(), which asks what only stands for another object: that may run anything.
+        kind = type(value)
+        if issubclass(kind, str):
             yield value
-        elif isinstance(value, (bytes, bytearray)):
+        elif issubclass(kind, (bytes, bytearray)):
             yield value.decode(errors="replace")
             yield repr(bytes(value))[2:-1]
 

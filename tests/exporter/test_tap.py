@@ -155,6 +155,27 @@ def test_exceptions_inside_of_arguments_lose_their_texts_where_refused(argument:
     assert "Ada" not in describe(record, exceptions=False)[3]
 
 
+class Lazy:
+    """Stands for another object, which it makes as soon as someone asks for its class."""
+
+    made = False
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        Lazy.made = True
+        return str
+
+
+@pytest.mark.parametrize("exceptions", [True, False])
+def test_what_stands_for_an_object_that_is_yet_to_be_made_is_not_asked_for_it(
+    exceptions: bool,
+) -> None:
+    Lazy.made = False
+    lazy = Lazy()
+    describe(record_of("%s and %s", lazy, ValueError(lazy, [lazy])), exceptions)
+    assert not Lazy.made
+
+
 def test_of_more_exceptions_than_are_looked_at_nothing_is_sent_where_refused() -> None:
     argument = [ValueError(f"{PRIVATE} {number}") for number in range(worker_logs.MAX_FAMILY + 1)]
     record = record_of("all: %s", argument)
