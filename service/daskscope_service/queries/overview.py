@@ -186,7 +186,7 @@ def _shown_by_groups(
         (failure.c.cluster, failure.c.computation),
         ids,
     ).where(failure.c.fingerprint.in_(fingerprints))
-    theirs = set(scope.connection.execute(in_group.distinct()).tuples())
+    theirs = {(row[0], row[1]) for row in scope.connection.execute(in_group.distinct())}
     failed_on = {cluster for cluster, _ in theirs}
     others = [key for key in ids if key not in theirs and key[0] in failed_on]
     waited = among(
@@ -194,7 +194,7 @@ def _shown_by_groups(
         (computation.c.cluster, computation.c.id),
         others,
     ).where(computation.c.erred == 0, computation.c.blamed > 0)
-    theirs |= set(scope.connection.execute(waited).tuples())
+    theirs |= {(row[0], row[1]) for row in scope.connection.execute(waited)}
     return {ids[key] for key in theirs}
 
 
