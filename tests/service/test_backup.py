@@ -145,7 +145,7 @@ def test_what_root_makes_in_the_folder_of_a_user_belongs_to_the_user(tmp_path: P
     folder.mkdir()
     os.chown(folder, 65_534, 65_534)
     with ServiceProcess(folder):
-        assert daskscope("key", "rotate", "--data-dir", folder).returncode == 0
+        assert daskscope("keys", "rotate", "--data-dir", folder).returncode == 0
     made = {file.name: file.stat() for file in folder.iterdir()}
     assert {"daskscope.db", FILE, "address"} <= set(made)
     assert {found.st_uid for found in made.values()} == {65_534}

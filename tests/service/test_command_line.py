@@ -55,7 +55,7 @@ def test_serve_says_where_it_is_and_what_to_do_next(local_service: ServiceProces
 def test_the_database_is_for_its_owner_alone(local_service: ServiceProcess) -> None:
     post(local_service.url, local_service.token(), make_beat())
     files = list(local_service.data_dir.iterdir())
-    assert len(files) == 4  # the keys of code, and SQLite's three
+    assert len(files) == 5  # the keys of code, the address, and SQLite's three
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 

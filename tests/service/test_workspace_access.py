@@ -42,17 +42,17 @@ def database(own: Own) -> InfluxDatabase:
 def test_rows_that_name_a_workspace_are_read_there_and_nowhere_else(
     database: InfluxDatabase,
 ) -> None:
-    assert database.names_of("one", "unheard of") == {"one"}
-    assert database.names_of("one", "theirs") == {"one"}
+    assert database.names_of("one", ["unheard of"]) == {"one"}
+    assert database.names_of("one", ["theirs"]) == {"one"}
     rows = [row("one", "theirs"), row("two", "mine"), row("one", "unheard of")]
     assert [*database.readable("one", rows)] == [rows[0], rows[2]]
     assert [*database.readable("default", rows)] == []
 
 
 def test_rows_that_name_none_are_read_where_their_heartbeats_went(database: InfluxDatabase) -> None:
-    assert database.names_of("one", "mine") == {"one", "default"}
-    assert database.names_of("one", "both") == {"one"}
-    assert database.names_of("default", "mine") == set()
+    assert database.names_of("one", ["mine"]) == {"one", "default"}
+    assert database.names_of("one", ["both"]) == {"one"}
+    assert database.names_of("default", ["mine"]) == set()
     rows = [row("default", cluster) for cluster in ("mine", "both", "theirs", "unheard of", "")]
     assert [*database.readable("one", rows)] == rows[:1]
     assert [*database.readable("default", rows)] == []

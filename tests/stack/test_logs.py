@@ -135,7 +135,7 @@ def influxdb(run: Run) -> Iterator[InfluxQL]:
 
 def bodies(influxdb: InfluxQL, own: Own, workspace: str, cluster: str | None = None) -> list[str]:
     records, _ = InfluxLogs(InfluxDatabase(influxdb, DATABASE, own)).newest(
-        workspace, cluster, None, None, None, 1000
+        workspace, None if cluster is None else [cluster], None, None, None, 1000
     )
     return [record.body for record in records]
 

@@ -21,7 +21,7 @@ from tests.stack.influxdb import DATABASE, InfluxDB
 from tests.stack.run import Run, owned_by
 
 #: The run's currency is in no name, and InfluxDB keeps no units.
-_NO_UNIT = {names.CLUSTER_COST}
+_NO_UNIT = {names.CLUSTER_COST, names.CLUSTER_IDLE_COST}
 
 
 def ask(service: ServiceProcess, run: Run, metric: str, **more: str) -> list[dict[str, Any]]:

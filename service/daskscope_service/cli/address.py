@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from daskscope_service.db.private_files import give_to_owner_of_folder
+from daskscope_service.db.private_files import give_to_owner_of_folder, make_private
 from daskscope_service.settings import Settings
 
 #: The file of the data folder in which ``daskscope serve`` notes it.
@@ -15,6 +15,7 @@ def note_address(settings: Settings) -> None:
     """Note the address of the service that starts, where there is a data folder."""
     file = settings.data_dir / FILE
     with contextlib.suppress(OSError):  # it is only a help
+        make_private(file)
         file.write_text(f"{settings.url}\n", encoding="utf-8")
         give_to_owner_of_folder(file)
 

@@ -247,7 +247,8 @@ cluster = Table(
     Column("may_end", Boolean, nullable=False),
     Column("token", String),  # the id of the one that it was first sent with; None: not known
     Index("cluster_by_start", "workspace", "started_at", "id"),
-    Index("cluster_by_name", "workspace", "name", "started_at", "id"),
+    # The name first: else SQLite takes it for all of a workspace, too.
+    Index("cluster_by_name", "name", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
     # To find a few of many without their rows. PostgreSQL's would refuse tags of some length.
     Index("cluster_by_label", "workspace", "started_at", "id", "kind", "tags").ddl_if(

@@ -10,4 +10,4 @@ down_revision = "0029"
 
 def upgrade() -> None:
     """Apply it."""
-    op.create_index("cluster_by_name", "cluster", ["workspace", "name", "started_at", "id"])
+    op.create_index("cluster_by_name", "cluster", ["name", "workspace", "started_at", "id"])
