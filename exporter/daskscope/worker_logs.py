@@ -65,6 +65,8 @@ MIN_LINE = 8
 #: Values that are looked at for exceptions in a message's arguments, and of one exception for texts
 #: in it, each with its lines: whoever logs it waits meanwhile.
 MAX_VALUES = 5_000
+#: Characters and bytes that one exception may hold in all for that.
+MAX_HELD = 2_000_000
 #: Characters of a message, times the texts that are looked for in it.
 MAX_COMPARED = 50_000_000
 #: Exceptions whose texts are looked for in one message.
@@ -317,7 +319,7 @@ def _texts_of(error: BaseException, most: int) -> set[str] | None:
     files = getattr(error, "filename", None), getattr(error, "filename2", None)
     # With its notes, and what its class keeps of it, such as the output of a command.
     held = _all_in((*error.args, *vars(error).values()))
-    if held is None:
+    if held is None or sum(map(_length, held)) > MAX_HELD:
         return None
     texts = {str(error), repr(error), *_texts((*error.args, *files))}
     texts |= {text for text in _texts(held) if len(text) >= MIN_TEXT}
@@ -331,6 +333,13 @@ def _texts_of(error: BaseException, most: int) -> set[str] | None:
     # And as Python and JSON write it: a quote, or the end of a line, is another text there.
     texts |= {repr(text)[1:-1] for text in texts} | {json.dumps(text)[1:-1] for text in texts}
     return texts - {""}
+
+
+def _length(value: Any) -> int:
+    for kind in (str, bytes, bytearray):
+        if issubclass(type(value), kind):
+            return kind.__len__(value)
+    return 0
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -182,6 +183,18 @@ def test_of_more_exceptions_than_are_looked_at_nothing_is_sent_where_refused() -
     logging.Formatter().format(record)
     assert describe(record, exceptions=False)[3] == worker_logs.REFUSED
     assert PRIVATE in describe(record, exceptions=True)[3]
+
+
+@pytest.mark.parametrize("output", [PRIVATE * 200_000, PRIVATE.encode() * 200_000])
+def test_of_an_exception_that_holds_more_than_is_looked_through_nothing_is_sent_where_refused(
+    output: str | bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = record_of("failed: %s", subprocess.CalledProcessError(1, "make", stderr=output))
+    logging.Formatter().format(record)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_logs, "_texts", None)  # it is not even begun
+        assert describe(record, exceptions=False)[3] == worker_logs.REFUSED
+    assert "make" in describe(record, exceptions=True)[3]
 
 
 def test_a_record_that_someone_keeps_has_nothing_of_ours_in_it(logger: logging.Logger) -> None:

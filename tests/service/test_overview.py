@@ -19,6 +19,7 @@ from daskscope_service.costs.spending import (
 from daskscope_service.insight.attention import concerns, reasons
 from daskscope_service.insight.news import news
 from daskscope_service.insight.wording import against, hours, in_currencies, percent
+from daskscope_service.queries.overview import MOST_NOTICES
 from tests.service.beats import (
     make_beat,
     make_cluster,
@@ -192,6 +193,20 @@ def test_one_accident_is_one_line(shared_service: ServiceProcess) -> None:
     ]
     assert "and 2 more workers of this cluster" in page
     assert "more.</p>" not in page
+
+
+def test_what_was_not_looked_at_is_said(shared_service: ServiceProcess) -> None:
+    workspace = "very-many-losses"
+    token = shared_service.token(scopes=["ingest"], workspace=workspace)
+    losses = tuple(make_worker_loss(id=f"w{n}") for n in range(MOST_NOTICES + 1))
+    beat = make_beat(make_cluster(id="many", name="many"), worker_losses=losses)
+    assert post(shared_service.url, token, beat).ok
+    reader = make_user(shared_service, {workspace: "viewer"})
+    page = words(browser_of(shared_service, reader.name).get(shared_service.url, timeout=30).text)
+
+    assert "201 workers were lost." in page
+    assert "and 199 more workers of this cluster" in page
+    assert "And more; not all of them were looked at here." in page
 
 
 def test_money_is_kept_apart_by_currency_and_what_has_no_price_is_not_free() -> None:

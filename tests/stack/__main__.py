@@ -45,7 +45,11 @@ _DATABASES = {1: build.INFLUXDB1, 2: build.INFLUXDB2}
     help="Write one line of JSON with all addresses and secrets to standard output once it runs; "
     "what is for people goes to standard error.",
 )
-@click.option("--build-only", is_flag=True, help="Build all that is ever run, both InfluxDBs too.")
+@click.option(
+    "--build-only",
+    is_flag=True,
+    help="Only build: this, and what tests run besides: both InfluxDBs, Prometheus, Jaeger.",
+)
 def main(major: str, seconds: float | None, as_json: bool, build_only: bool) -> None:
     """Run the real stack on this machine, with the demo's cluster working on it.
 

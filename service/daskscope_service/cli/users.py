@@ -237,6 +237,9 @@ def sign_out(name: str, **options: Any) -> None:
 def print_sign_in_link(workspace: str, **options: Any) -> None:
     """Print a new sign-in link. It works once, for one hour, and needs no user.
 
+    It leads to the service that was last started on the data folder, unless you name another
+    address.
+
     \b
     For example, for a service that others reach by name:
       daskscope user sign-in --public-url https://monitor.example

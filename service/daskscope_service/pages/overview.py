@@ -21,6 +21,7 @@ from daskscope_service.queries.causes import causes_by_cost
 from daskscope_service.queries.computations import list_computations
 from daskscope_service.queries.failures import list_exceptions
 from daskscope_service.queries.overview import (
+    MOST_NOTICES,
     clusters_in_question,
     running_clusters,
     seen_before,
@@ -32,6 +33,8 @@ blueprint = Blueprint("overview", __name__)
 
 #: Rows that each part shows; its list has the others.
 MOST_SHOWN = 6
+#: Kinds of exception that are looked at for it.
+MOST_GROUPS = 50
 
 _DAY = 86400
 _WEEK = 7
@@ -49,7 +52,7 @@ def overview() -> ResponseReturnValue:
         if not has_clusters(scope):
             return first_run()
         running, newest = running_clusters(scope, MOST_SHOWN)
-        groups = list_exceptions(scope, Selection(since=yesterday, limit=50)).items
+        groups = list_exceptions(scope, Selection(since=yesterday, limit=MOST_GROUPS)).items
         fingerprints = [group["fingerprint"] for group in groups]
         known = seen_before(scope, fingerprints, yesterday)
         counts, accidents = went_wrong(scope, yesterday, fingerprints)
@@ -70,6 +73,7 @@ def overview() -> ResponseReturnValue:
         news=news(groups, known, yesterday, counts | {"cluster silent": silent}),
         accidents=accidents[:MOST_SHOWN],
         left_out=max(len(groups) - MOST_SHOWN, 0) + max(len(accidents) - MOST_SHOWN, 0),
+        cut=len(groups) == MOST_GROUPS or sum(counts.values()) > MOST_NOTICES,
         week=week,
         before=before,
         columns=columns(used, int(now // _DAY)),
