@@ -253,6 +253,12 @@ def test_a_browser_is_told_in_two_words(agent: str, short: str | None) -> None:
     assert sessions.browser(agent) == short
 
 
+def test_of_a_browsers_name_for_itself_only_the_beginning_is_looked_at() -> None:
+    # To look for a version among 60,000 digits took a minute, in which no other thread went on.
+    assert sessions.browser("Firefox/144.0 (Linux)" + 60_000 * "1") == "Firefox 144, Linux"
+    assert sessions.browser(60_000 * "1" + "Firefox/144.0 (Linux)") is None
+
+
 def age(service: ServiceProcess, browser: requests.Session, **seconds: float) -> None:
     """Let so many seconds have passed since these times of the browser's session."""
     table = schema.session

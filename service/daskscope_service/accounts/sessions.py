@@ -45,6 +45,10 @@ SECONDS = 30 * 24 * 60 * 60
 #: ``last_seen_at`` is written at most this often, in seconds: a write per request costs too much.
 _SEEN_NOTED_EVERY = 60.0
 
+#: Characters of a browser's name for itself that are looked at. It may send 60,000, made so that to
+#: look for a version among them takes a minute, in which no other thread goes on.
+_MOST_AGENT = 500
+
 _BROWSERS = (
     # In this order: each also says the names of those after it.
     ("Edge", r"Edg(?:e|A|iOS)?/(\d+)"),
@@ -262,6 +266,7 @@ def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:
 
 def browser(agent: str) -> str | None:
     """Return a browser's long name for itself, shortened: ``Firefox 144, Linux``."""
+    agent = agent[:_MOST_AGENT]
     name = next(
         (f"{name} {match[1]}" for name, sign in _BROWSERS if (match := re.search(sign, agent))),
         None,
