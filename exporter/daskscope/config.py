@@ -15,12 +15,10 @@ from dask.utils import parse_bytes, parse_timedelta
 from daskscope import protocol
 from daskscope.defaults import argument_name, configured, leaves
 from daskscope.errors import ConfigurationError
-from daskscope.protocol import MAX_NAME
+from daskscope.protocol import MAX_NAME, PRICED
 from daskscope.slow_patterns import why_slow
 from daskscope.version import __version__
 
-#: What can have a price for an hour of it.
-PRICED = ("cluster", "worker", "thread", "gpu", "gib")
 #: Beyond it a price is a mistake.
 MAX_PRICE = 1e9
 

@@ -55,6 +55,9 @@ MAX_AMOUNT = 1e12
 MAX_ENTRIES = 100
 MAX_ROWS = 10_000
 
+#: What can have a price for an hour of it.
+PRICED = ("cluster", "worker", "thread", "gpu", "gib")
+
 #: Times lie between the year that Dask began in and this many seconds after the receiver's clock.
 EARLIEST = 1_420_070_400.0
 MAX_AHEAD = 86_400.0

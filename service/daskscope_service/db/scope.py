@@ -38,10 +38,12 @@ MOST_ROWS = 1000
 #: Clusters of one name that a list is about, where it is chosen by name.
 MOST_OF_A_NAME = 100
 
-#: Bytes of them, as JSON, after which no more rows are read. They are weighed by the hundred, so
-#: that most lists are not weighed at all.
+#: Bytes of them, as JSON, after which no more rows are read; and rows that are read and weighed at a
+#: go: one may have a megabyte.
 MOST_BYTES = 4 * 1024 * 1024
-_AT_ONCE = 101
+_AT_ONCE = 8
+#: Rows from which on PostgreSQL is asked for them bit by bit, which takes it more messages.
+_MANY = 101
 _weighed = msgspec.json.Encoder(enc_hook=str).encode
 
 #: Of the columns that are encrypted, those without users' code in them.
@@ -110,7 +112,7 @@ class Scope:
         """
         hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
         query = query.limit(limit + 1)
-        if limit >= _AT_ONCE:  # else PostgreSQL's driver would fetch all before the first is seen
+        if limit >= _MANY:  # else PostgreSQL's driver would fetch all before the first is seen
             query = query.execution_options(stream_results=True, max_row_buffer=_AT_ONCE)
         rows = self.connection.execute(query)
         names = list(map(str, rows.keys()))
@@ -120,12 +122,17 @@ class Scope:
             items += [_item(names, row, hidden) for row in some]
             if len(some) < _AT_ONCE or len(items) > limit:
                 break
-            size += sum(len(_weighed(item)) for item in items[-_AT_ONCE:])
+            size += sum(map(weight, items[-_AT_ONCE:]))
             if size > MOST_BYTES:
                 more = rows.fetchone() is not None
                 rows.close()
                 return items, more
         return items[:limit], len(items) > limit
+
+
+def weight(item: Item) -> int:
+    """Return how many bytes ``item`` has as JSON."""
+    return len(_weighed(item))
 
 
 def _sealed(query: Select[Any]) -> frozenset[str]:

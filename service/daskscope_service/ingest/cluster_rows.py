@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from daskscope.protocol import Cluster, Heartbeat, Status
+from daskscope.protocol import PRICED, Cluster, Heartbeat, Prices, Status
 from daskscope_service.costs import usage_sums
 from daskscope_service.db.schema import cluster, usage
 from daskscope_service.db.statements import Upsert
@@ -59,6 +59,12 @@ def _may_end(c: Cluster, s: Status) -> bool:
     return in_client and not at_work
 
 
+def _prices(prices: Prices) -> str:
+    # All rows of weeks are read at once, to be added up by them: they are to be small.
+    per_hour = {what: price for what, price in prices.per_hour.items() if what in PRICED}
+    return to_json({"currency": prices.currency, "per_hour": per_hour})
+
+
 class UsageUpsert(Upsert):
     """Writes rows of ``usage``. Sums that were made without a late one are forgotten."""
 
@@ -105,7 +111,7 @@ class UsageDue:
         return (
             workspace, day, c.id, seq, c.user, c.started_at, age,
             sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0), s.cost, s.idle_cost,
-            None if c.prices is None else to_json(c.prices),
+            None if c.prices is None else _prices(c.prices),
         )  # fmt: skip
 
     def written(self, row: tuple[Any, ...]) -> None:

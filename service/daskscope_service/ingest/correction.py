@@ -28,6 +28,10 @@ from daskscope_service.ingest.beat_schema import (
 #: Corrections that are reported of one beat.
 MOST_REPORTED = 5
 
+#: Bytes that the mismatches of a cluster may have, as JSON: a hundred packages with a hundred
+#: versions each are fewer. Without it they could be all of a beat, and lists show many clusters.
+MOST_OF_MISMATCHES = 256 * 1024
+
 
 @dataclasses.dataclass(slots=True)
 class Corrected:
@@ -60,6 +64,27 @@ def correct(document: Any, now: float) -> Corrected:
                 document[name] = kept
     beat = cast(Heartbeat, msgspec.convert(document, BEAT))
     return Corrected(beat, tuple(work.reported), left_out)
+
+
+def fit(found: Corrected) -> Corrected:
+    """Return a beat without those of its mismatches for which there is no room."""
+    kept: list[protocol.Mismatch] = []
+    size = 0
+    mismatches = found.beat.status.mismatches
+    for one in mismatches:
+        size += len(msgspec.json.encode(one))
+        if size > MOST_OF_MISMATCHES:
+            break
+        kept.append(one)
+    if len(kept) == len(mismatches):
+        return found
+    why = f"{len(mismatches)} mismatches of more than {MOST_OF_MISMATCHES} bytes"
+    status = msgspec.structs.replace(cast(Any, found.beat.status), mismatches=tuple(kept))
+    beat = msgspec.structs.replace(cast(Any, found.beat), status=status)
+    correction = Correction("$.status.mismatches", why, left_out=True)
+    return Corrected(
+        cast(Heartbeat, beat), (*found.reported, correction)[-MOST_REPORTED:], found.rows_left_out
+    )
 
 
 class _Work:

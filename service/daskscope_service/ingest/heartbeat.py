@@ -26,7 +26,7 @@ from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_b
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.computation_rows import END, has_ended, is_due
-from daskscope_service.ingest.correction import Corrected, correct
+from daskscope_service.ingest.correction import MOST_OF_MISMATCHES, Corrected, correct, fit
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.senders import Senders
 from daskscope_service.ingest.writer import Writer
@@ -94,6 +94,8 @@ def parse(body: bytes, now: float) -> Corrected:
     except RecursionError:  # in a field that is not known, and so passed over
         raise Problem(400, "Not a heartbeat: it is nested too deeply.") from None
     _check_version(found.beat.protocol)
+    if len(body) > MOST_OF_MISMATCHES:
+        found = fit(found)
     if _PERHAPS_NUL in body and _NUL.search(body):  # the former takes a hundredth of the time
         # PostgreSQL's text cannot hold it. It is in messages that were made of bytes.
         found.beat = _decode(_NUL.sub(rb"\1\\ufffd", msgspec.json.encode(found.beat)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from flask import Blueprint, request
@@ -10,19 +9,19 @@ from flask.typing import ResponseReturnValue
 
 from daskscope import names, protocol
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.db.scope import MOST_ROWS, Item, Page, Scope, Selection, reading
+from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
 from daskscope_service.insight.time import seconds_of
 from daskscope_service.policies.queries import list_decisions
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
-from daskscope_service.queries.events import find_events, list_worker_losses
+from daskscope_service.queries.events import find_events, page_of_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.telemetry.store import Unavailable
-from daskscope_service.web.downloads import MOST_READS, Columns, csv_list, csv_table, make_columns
+from daskscope_service.web.downloads import Columns, csv_list, csv_table, make_columns
 from daskscope_service.web.parameters import one_of, refuse_unknown, selection
 from daskscope_service.web.representation import away
 
@@ -187,8 +186,9 @@ def logs() -> ResponseReturnValue:
 @signed_in
 def losses(cluster_id: str) -> ResponseReturnValue:
     """Answer with the workers that left a cluster, the newest first."""
-    every = functools.partial(list_worker_losses, limit=MOST_READS * MOST_ROWS)
-    return _of_cluster(LOSSES, every, cluster_id, "workers-lost")
+    with reading() as scope:
+        one_cluster(scope, cluster_id)  # or Missing
+    return csv_list(LOSSES, page_of_losses, selection(cluster=cluster_id), "workers-lost")
 
 
 @blueprint.get("/clusters/<cluster_id>/shutdowns.csv")

@@ -19,12 +19,13 @@ def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
 
     These are :data:`MOST_PREFIXES` at most, by name.
     """
-    return scope.items(
+    found, _ = scope.first_items(
         scope.select(activity, activity.c.prefix, activity.c.seconds)
         .where(activity.c.cluster == cluster_id)
-        .order_by(activity.c.prefix)
-        .limit(MOST_PREFIXES)
+        .order_by(activity.c.prefix),
+        MOST_PREFIXES,
     )
+    return found
 
 
 def list_profiles(scope: Scope, selection: Selection) -> Page:

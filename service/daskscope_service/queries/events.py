@@ -32,13 +32,14 @@ def list_events(scope: Scope, selection: Selection) -> Page:
 
 
 def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) -> list[Item]:
-    """Return the workers that left a cluster, the newest first."""
-    return scope.items(
-        scope.select(worker_loss)
-        .where(worker_loss.c.cluster == cluster_id)
-        .order_by(worker_loss.c.at.desc())
-        .limit(limit)
-    )
+    """Return the workers that left a cluster, the newest first: fewer where they are very large."""
+    return page_of_losses(scope, Selection(cluster=cluster_id, limit=limit)).items
+
+
+def page_of_losses(scope: Scope, selection: Selection) -> Page:
+    """Return the workers that left the cluster of the id that ``selection`` has."""
+    query = scope.select(worker_loss).where(worker_loss.c.cluster == selection.cluster)
+    return page(scope, query, selection, worker_loss.c.at, "id")
 
 
 def count_worker_losses(scope: Scope, cluster_id: str) -> int:

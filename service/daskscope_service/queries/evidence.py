@@ -180,8 +180,8 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
     query = scope.select(table, *columns).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
-    query = query.order_by(table.c.name).limit(MOST_GROUPS)
-    return [Group(**row) for row in scope.items(query)]
+    rows, _ = scope.first_items(query.order_by(table.c.name), MOST_GROUPS)
+    return [Group(**row) for row in rows]
 
 
 _OF_FAILURE = ("type", "function", "count", "retried", "fingerprint", "computation", "last_at")

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Dialect,
+    Subquery,
     and_,
     bindparam,
     case,
@@ -43,6 +44,9 @@ _LOOKS = 50
 MOST_NOTICES = 200
 _FAILED, _LOST = "computation failed", "worker lost"
 
+#: Notices of a day that are counted at most, the newest.
+_MOST_COUNTED = 100_000
+
 #: Clusters for which the page says why they should be looked at; those with most threads first.
 MOST_LOOKED_AT = 200
 
@@ -73,12 +77,11 @@ def clusters_in_question(scope: Scope) -> list[Item]:
 
     Each has ``losses``: how many workers it lost in the last day.
     """
+    lost = _newest(scope, scope.now - LOST_WITHIN, notice.c.kind == _LOST)
     losses = {
         str(id): int(count)
         for id, count in scope.connection.execute(
-            scope.select(notice, notice.c.cluster, func.count())
-            .where(notice.c.kind == "worker lost", notice.c.found_at >= scope.now - LOST_WITHIN)
-            .group_by(notice.c.cluster)
+            select(lost.c.cluster, func.count()).group_by(lost.c.cluster)
         )
     }
     held = cluster.c.held_by["unrunnable"].as_float()  # counts go to 2⁵³, INTEGER does not
@@ -91,7 +94,7 @@ def clusters_in_question(scope: Scope) -> list[Item]:
         cluster.c.id.in_(sorted(losses)[:MOST_LOOKED_AT]),
     )
     silent = is_silent(scope)
-    rows = scope.items(
+    rows, _ = scope.first_items(
         scope.select(cluster, *BRIEF)
         .where(
             cluster.c.stopped_at.is_(None),
@@ -104,8 +107,8 @@ def clusters_in_question(scope: Scope) -> list[Item]:
                 ),
             ),
         )
-        .order_by(cluster.c.threads.desc(), cluster.c.id)
-        .limit(MOST_LOOKED_AT)
+        .order_by(cluster.c.threads.desc(), cluster.c.id),
+        MOST_LOOKED_AT,
     )
     for item in rows:
         item["losses"] = losses.get(item["id"], 0)
@@ -154,8 +157,9 @@ def went_wrong(
     """
     kinds = (_FAILED, _LOST)
     chosen = (notice.c.found_at >= since, notice.c.kind.in_(kinds))
+    counted = _newest(scope, since, notice.c.kind.in_(kinds))
     counts = scope.connection.execute(
-        scope.select(notice, notice.c.kind, func.count()).where(*chosen).group_by(notice.c.kind)
+        select(counted.c.kind, func.count()).group_by(counted.c.kind)
     )
     newest = scope.items(
         scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(MOST_NOTICES)
@@ -169,6 +173,14 @@ def went_wrong(
         accident = accidents.setdefault(of, item | {"count": 0})
         accident["count"] += 1
     return {str(kind): int(count) for kind, count in counts}, list(accidents.values())
+
+
+def _newest(scope: Scope, since: float, which: ColumnElement[bool]) -> Subquery:
+    """Return the kinds and clusters of notices since then: of very many, the newest."""
+    query = scope.select(notice, notice.c.kind, notice.c.cluster).where(
+        notice.c.found_at >= since, which
+    )
+    return query.order_by(notice.c.found_at.desc()).limit(_MOST_COUNTED).subquery("newest")
 
 
 def _shown_by_groups(

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from sqlalchemy import tuple_
 
 from daskscope_service.db.schema import profile
-from daskscope_service.db.scope import Item, Scope, Selection
+from daskscope_service.db.scope import Item, Scope, Selection, weight
 from daskscope_service.insight.flame import fits
 
-#: Profiles, and calls in them, that are read at most: what a page can merge while someone waits.
+#: Profiles, and calls and bytes in them, that are read at most: what a page can merge while someone
+#: waits. Many lines may be of few calls.
 MOST_PROFILES = 60
 MOST_CALLS = 12_000
+_MOST_BYTES = 16 * 1024 * 1024
 #: Profiles that are read at a go.
 _AT_ONCE = 10
 #: In seconds. No cluster sends one of a longer time.
@@ -48,12 +50,13 @@ def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILE
         query = query.where(at < selection.kept_until)
     query = query.order_by(at.desc(), id.desc(), of.desc()).limit(_AT_ONCE)
     items: list[Item] = []
-    calls = unreadable = misfits = 0
+    calls = size = unreadable = misfits = 0
     rows = scope.items(query)
     while rows:
         for row in rows:
+            size += weight(row)
             full = len(items) == most or calls + len(row["parent"]) > MOST_CALLS
-            if full and items:
+            if (full or size > _MOST_BYTES) and items:
                 return Profiles(items, True, unreadable, misfits)
             if "unreadable" in row:
                 unreadable += 1
