@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from daskscope_service.costs import prices_api as prices
 from daskscope_service.costs import prices_page
 from daskscope_service.costs import usage_page as usage
 from daskscope_service.costs.usage_totals import sum_up
-from daskscope_service.db import key_register
+from daskscope_service.db import key_register, time_limit
 from daskscope_service.db.engine import alone, open_database
 from daskscope_service.findings import api as findings
 from daskscope_service.findings import pages as findings_page
@@ -165,7 +166,7 @@ def create_app(settings: Settings) -> Flask:
     app.register_error_handler(access.SignInAgain, account.sign_in_again)
     access.install(app, settings)
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
-        forwarded.middleware(app.wsgi_app), added
+        forwarded.middleware(_with_limit(app.wsgi_app)), added
     )
     for part in PROGRAMS:
         app.register_blueprint(part.blueprint)
@@ -244,11 +245,13 @@ def _background(
     )
     evaluator = Evaluator(engine, series, settings.silent_after)
     enforce = functools.partial(patrol, engine, settings.silent_after)
+    ended = threading.Event()
+    forget = functools.partial(prune, engine, ended)
     return (
         PeriodicTask("policies", enforce, _PATROL_SECONDS),
         PeriodicTask("notifications", notifier.round, _NOTIFY_SECONDS),
         notifier,
-        PeriodicTask("forgetting", functools.partial(prune, engine), _PRUNE_SECONDS),
+        PeriodicTask("forgetting", forget, _PRUNE_SECONDS, ended=ended),
         PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
         PeriodicTask("findings", evaluator.round, ROUND_SECONDS),
         PeriodicTask("counting", quotas.round, QUOTA_SECONDS),
@@ -260,6 +263,17 @@ def limits(settings: Settings) -> dict[str, int]:
     """Return how many bytes the body of a request may have, by its path; of others 64 KiB."""
     otlp_paths = dict.fromkeys(otlp.PATHS, settings.max_body_bytes)
     return {heartbeats.PATH: MAX_BEAT_BYTES, **otlp_paths}
+
+
+def _with_limit(answer: WSGIApplication) -> WSGIApplication:
+    # What changes something may take longer: it works in short transactions.
+    def answer_in_time(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return answer(environ, start_response)
+        with time_limit.limited():
+            return answer(environ, start_response)
+
+    return answer_in_time
 
 
 def _with_headers(answer: WSGIApplication, added: Sequence[tuple[str, str]]) -> WSGIApplication:

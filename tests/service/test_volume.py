@@ -7,23 +7,36 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from sqlalchemy import Engine, event, func, insert, select, update
+from msgspec.json import encode as encoded
+from sqlalchemy import Connection, Engine, event, func, insert, select, text, update
+from sqlalchemy.exc import OperationalError
 
-from daskscope.protocol import Activity, Heartbeat, encode
+from daskscope.protocol import (
+    MAX_WORDS,
+    Activity,
+    Heartbeat,
+    Mismatch,
+    Prices,
+    ProfileLine,
+    encode,
+)
 from daskscope_service.accounts import device_login, members, sessions, tokens, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.application import close_app, create_app
-from daskscope_service.db import schema
+from daskscope_service.db import schema, time_limit
 from daskscope_service.db.engine import upgrade_database, writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.scope import Scope
+from daskscope_service.db.scope import MOST_BYTES, Scope, Selection
+from daskscope_service.ingest.correction import MOST_OF_MISMATCHES
 from daskscope_service.notifications import due_notices, notifier
 from daskscope_service.notifications.wording import MOST_LINES
+from daskscope_service.queries import overview, profiles
 from daskscope_service.queries.activities import MOST_PREFIXES
 from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
 from daskscope_service.queries.evidence import of_computation
@@ -34,6 +47,8 @@ from tests.service.beats import (
     make_cluster,
     make_computation,
     make_failure,
+    make_profile,
+    make_status,
     make_task_group,
     make_worker_loss,
 )
@@ -148,6 +163,154 @@ def test_of_very_many_notices_only_those_that_are_shown_are_read(
     assert claimed is not None
     assert len(claimed.notices) == MOST_LINES
     assert claimed.counts == {"worker lost": 5 * MOST_LINES}
+
+
+def test_notices_are_counted_while_others_can_write(
+    engine: Engine, workspace: str, send: Send
+) -> None:
+    with writing(engine) as connection:
+        connection.execute(
+            insert(schema.notification_target).values(
+                workspace=workspace, id="t", name="t", address="json://x", kinds=["worker lost"],
+                told_until=0.0, next_at=0.0, changed_at=0.0, changed_by="x",
+            )
+        )  # fmt: skip
+    send(make_beat(make_cluster("c"), worker_losses=(make_worker_loss(),)))
+    with writing(engine) as connection:
+        connection.execute(update(schema.notice).values(found_at=1.0))
+    read_in: list[bool] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(connection: Connection, _c: object, statement: str, *_: object) -> None:
+        if "FROM notice" in statement:
+            read_in.append(connection.get_execution_options().get("daskscope_writes", False))
+
+    assert notifier._claim(engine, workspace, "t") is not None
+    assert read_in == [False, False]
+    assert notifier._claim(engine, workspace, "t") is None  # it is this one's for a while
+
+
+def test_old_notices_are_forgotten_some_at_a_time(
+    engine: Engine, workspace: str, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "_TOGETHER", 3)
+    lost = tuple(make_worker_loss(id=f"w{n}") for n in range(10))
+    send(make_beat(make_cluster("c"), worker_losses=lost))
+    with writing(engine) as connection:
+        old = schema.notice.c.id.not_like("%:w0")
+        connection.execute(update(schema.notice).where(old).values(found_at=1.0))
+    forgotten: list[int] = []
+
+    @event.listens_for(engine, "after_cursor_execute")
+    def note(_c: object, cursor: Any, statement: str, *_: object) -> None:
+        if statement.startswith("DELETE FROM notice"):
+            forgotten.append(cursor.rowcount)
+
+    notifier.prune(engine)
+    assert forgotten == [3, 3, 3]
+    with engine.connect() as connection:
+        left = connection.execute(select_in(workspace, schema.notice, schema.notice.c.id)).scalars()
+        assert list(left) == ["worker lost:c:w0"]
+
+
+def test_of_very_many_notices_the_overview_counts_the_newest(
+    client: FlaskClient, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_MOST_COUNTED", 4)
+    lost = tuple(make_worker_loss(id=f"w{n}") for n in range(10))
+    send(make_beat(make_cluster("c"), worker_losses=lost))
+    assert "4 workers were lost" in words(client.get("/").text)
+
+
+def test_large_rows_are_read_few_at_a_time(client: FlaskClient, send: Send) -> None:
+    log = 100 * ("x" * MAX_WORDS,)
+    for first in range(0, 40, 8):
+        lost = tuple(make_worker_loss(id=f"w{n}", log=log) for n in range(first, first + 8))
+        send(make_beat(make_cluster("c"), worker_losses=lost))
+    answer = client.get("/api/v1/clusters/c")
+    assert len(answer.data) < 2 * MOST_BYTES  # all 40 are four times as much
+    assert client.get("/clusters/c/workers-lost.csv").text.count("\r\n") == 1 + 40
+
+
+def test_mismatches_for_which_there_is_no_room_are_left_out(
+    app: Flask, engine: Engine, workspace: str
+) -> None:
+    token = tokens.create(engine, workspace=workspace, label="test", scopes=["ingest"])
+    versions = {f"{n}{'v' * 290}": n for n in range(60)}
+    many = tuple(Mismatch(f"p{n}", "1.0", versions, versions) for n in range(60))
+    answer = app.test_client().post(
+        "/api/v1/heartbeats",
+        data=encode(make_beat(make_cluster("c"), status=make_status(mismatches=many))),
+        headers={"Authorization": f"Bearer {token}"},
+    ).json  # fmt: skip
+    assert answer is not None
+    [correction] = answer["corrections"]
+    assert (correction["field"], correction["left_out"]) == ("$.status.mismatches", True)
+    with engine.connect() as connection:
+        row = connection.execute(select_in(workspace, schema.cluster)).mappings().one()
+    assert 0 < len(row["mismatches"]) < 60
+    assert row["mismatches"][0]["package"] == "p0"
+    assert len(encoded(row["mismatches"])) <= MOST_OF_MISMATCHES
+
+
+def test_of_prices_only_those_that_count_are_kept_for_each_day(
+    engine: Engine, workspace: str, send: Send
+) -> None:
+    prices = Prices("EUR", {"thread": 0.5} | {f"{n}{'x' * 290}": 1.0 for n in range(90)})
+    send(make_beat(make_cluster("c", prices=prices)))
+    with engine.connect() as connection:
+        stored = connection.execute(select_in(workspace, schema.usage, schema.usage.c.prices))
+        assert stored.scalar_one() == '{"currency":"EUR","per_hour":{"thread":0.5}}'
+
+
+def test_profiles_of_very_many_lines_are_not_all_read(
+    engine: Engine, workspace: str, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "_MOST_BYTES", 5_000)
+    lines = tuple(ProfileLine("/run.py", "f", n, "x" * 100) for n in range(15))
+    send(
+        make_beat(
+            make_cluster("c"),
+            profiles=tuple(make_profile(f"p{n}", lines=lines) for n in range(5)),
+        )
+    )
+    with engine.connect() as connection:
+        scope = Scope(connection, workspace, 0.0, 60.0)
+        found = profiles.newest_profiles(scope, Selection(cluster="c"))
+    assert found.more
+    assert 0 < len(found.items) < 5
+
+
+ENDLESS = text("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
+               "SELECT count(*) FROM n")  # fmt: skip
+
+
+def test_what_takes_the_database_too_long_is_given_up(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_limit, "SECONDS", 0.1)
+    with time_limit.limited(), engine.connect() as connection:
+        with pytest.raises(OperationalError):
+            connection.execute(ENDLESS)
+        assert time_limit.is_over()
+        connection.rollback()
+        with pytest.raises(time_limit.TookTooLong):
+            connection.execute(select(1))
+    with engine.connect() as connection:  # the same connection, without a limit
+        assert connection.execute(select(1)).scalar_one() == 1
+
+
+def test_a_page_that_takes_the_database_too_long_says_so(
+    client: FlaskClient, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(make_beat(make_cluster("c")))
+    monkeypatch.setattr(time_limit, "SECONDS", -1.0)
+    answer = client.get("/api/v1/clusters")
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert answer.json["reason"] == "took too long"
+    assert client.get("/clusters").status_code == 503
+    send(make_beat(make_cluster("c"), seq=2))  # what comes in has no such limit
 
 
 def test_as_many_clusters_as_there_are_may_be_silent(

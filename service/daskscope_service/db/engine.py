@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from daskscope.errors import ConfigurationError
-from daskscope_service.db import revisions, sealing
+from daskscope_service.db import revisions, sealing, time_limit
 from daskscope_service.db.keys import Keys
 from daskscope_service.db.private_files import give_to_owner_of_folder, make_private
 from daskscope_service.db.revisions import Position
@@ -218,6 +218,7 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
             event.listen(engine, "checkout", _ping_if_idle)
             event.listen(engine, "checkin", _note_use)
         event.listen(engine, "begin", _begin)
+        event.listen(engine, "before_cursor_execute", time_limit.check)
         yield engine
     except Exception as error:
         if engine is not None:
@@ -282,6 +283,7 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     # SQLAlchemy begins transactions (below); Python's sqlite3 must not begin any on its own.
     connection.isolation_level = None
     _use_wal(connection)
+    time_limit.watch_sqlite(connection)
     for pragma in (
         "synchronous=FULL",  # a commit is on the disk before it is acknowledged
         "secure_delete=ON",  # what is removed or replaced is overwritten
@@ -321,7 +323,8 @@ def _use_wal(connection: Any) -> None:
 def _begin(connection: Connection) -> None:
     writes = connection.get_execution_options().get("daskscope_writes", False)
     immediate = writes and connection.dialect.name == "sqlite"
-    execute(connection, "BEGIN IMMEDIATE" if immediate else "BEGIN")
+    beginning = time_limit.beginning(connection.dialect.name)
+    execute(connection, "BEGIN IMMEDIATE" if immediate else beginning)
 
 
 def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:

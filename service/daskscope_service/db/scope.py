@@ -38,8 +38,8 @@ MOST_ROWS = 1000
 #: Clusters of one name that a list is about, where it is chosen by name.
 MOST_OF_A_NAME = 100
 
-#: Bytes of them, as JSON, after which no more rows are read; and rows that are read and weighed at a
-#: go: one may have a megabyte.
+#: Bytes of them, as JSON, after which no more rows are read; and rows that are read and weighed
+#: together: one may have a megabyte.
 MOST_BYTES = 4 * 1024 * 1024
 _AT_ONCE = 8
 #: Rows from which on PostgreSQL is asked for them bit by bit, which takes it more messages.

@@ -47,6 +47,9 @@ CLAIMED = 120.0
 #: Seconds for which it is kept what was found: a budget is passed once in a month.
 KEPT = 40 * 86400.0
 
+#: Notices that are forgotten in one transaction.
+_TOGETHER = 500
+
 #: Workspaces that are sent something at the same time: by targets that failed, and by others.
 _AT_ONCE = 4
 
@@ -137,17 +140,30 @@ class _Turns:
             self._taken.discard(name)
 
 
-def prune(engine: Engine) -> None:
-    """Forget what happened long ago."""
+def prune(engine: Engine, ended: threading.Event | None = None) -> None:
+    """Forget what happened long ago, or what of it can be until ``ended`` is set."""
     with engine.connect() as connection:
         names = connection.execute(select(workspace.c.id)).scalars().all()
 
-    def forget(name: str) -> int:
-        old = (notice.c.workspace == name, notice.c.found_at < time.time() - KEPT)
-        with writing(engine) as connection:
-            return connection.execute(delete(notice).where(*old)).rowcount
+    in_each(names, partial(_forget, engine, time.time() - KEPT, ended or threading.Event()))
 
-    in_each(names, forget)
+
+def _forget(engine: Engine, before: float, ended: threading.Event, name: str) -> int:
+    """Forget what a workspace has of before then: some at a time, so that others can write."""
+    old = select_in(name, notice, notice.c.id).where(notice.c.found_at < before)
+    old = old.order_by(notice.c.found_at).limit(_TOGETHER)
+    forgotten = 0
+    while True:
+        with engine.connect() as connection:
+            ids = connection.execute(old).scalars().all()
+        if not ids:
+            return forgotten
+        began = time.monotonic()
+        with writing(engine) as connection:
+            mine = (notice.c.workspace == name, notice.c.id.in_(ids))
+            forgotten += connection.execute(delete(notice).where(*mine)).rowcount
+        if ended.wait(time.monotonic() - began):
+            return forgotten
 
 
 def _notify(engine: Engine, sender: Sender, name: str, target_id: str, url: str) -> bool:
@@ -207,12 +223,12 @@ def _claim(engine: Engine, name: str, target_id: str) -> _Claim | None:
 
     None if there is nothing to send, or another process has claimed it.
     """
-    ours = (table.c.workspace == name, table.c.id == target_id)
     now = time.time()
     until = now - REST
-    with writing(engine) as connection:
+    # Read first: who writes keeps all others from it, and there may be millions to count.
+    with engine.connect() as connection:
         row = connection.execute(
-            select_in(name, table).where(table.c.id == target_id).with_for_update()
+            select_in(name, table).where(table.c.id == target_id)
         ).mappings().first()  # fmt: skip
         if row is None or row["next_at"] > now:
             return None  # it was removed, or another process was quicker
@@ -230,5 +246,11 @@ def _claim(engine: Engine, name: str, target_id: str) -> _Claim | None:
         of_kinds = of_kinds.where(*due).group_by(notice.c.kind)
         counted = sorted(connection.execute(of_kinds).all(), key=lambda one: (one[2], one[0]))
         counts = {kind: int(count) for kind, count, _ in counted}
-        connection.execute(update(table).where(*ours).values(next_at=now + CLAIMED))
-    return _Claim({**row}, notices, counts, until, now + CLAIMED)
+    ends_at = time.time() + CLAIMED
+    # As it was read: else it was changed meanwhile, or another process was quicker.
+    same = (table.c[key] == row[key] for key in ("next_at", "told_until", "changed_at"))
+    mine = (table.c.workspace == name, table.c.id == target_id, *same)
+    with writing(engine) as connection:
+        if not connection.execute(update(table).where(*mine).values(next_at=ends_at)).rowcount:
+            return None
+    return _Claim({**row}, notices, counts, until, ends_at)

@@ -158,9 +158,7 @@ def went_wrong(
     kinds = (_FAILED, _LOST)
     chosen = (notice.c.found_at >= since, notice.c.kind.in_(kinds))
     counted = _newest(scope, since, notice.c.kind.in_(kinds))
-    counts = scope.connection.execute(
-        select(counted.c.kind, func.count()).group_by(counted.c.kind)
-    )
+    counts = scope.connection.execute(select(counted.c.kind, func.count()).group_by(counted.c.kind))
     newest = scope.items(
         scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(MOST_NOTICES)
     )

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DataError, OperationalError
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import HTTP_STATUS_CODES
 
+from daskscope_service.db import time_limit
 from daskscope_service.web.fields import Missing, NameTaken, Unfit
 
 _API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
@@ -83,6 +84,7 @@ def install(app: Flask) -> None:
     app.register_error_handler(HTTPException, _answer_http)
     app.register_error_handler(DataError, _answer_data)
     app.register_error_handler(OperationalError, _answer_outage)
+    app.register_error_handler(time_limit.TookTooLong, _answer_late)
     app.register_error_handler(Exception, _answer_unexpected)
 
 
@@ -162,7 +164,22 @@ def _asks_for_nul() -> bool:
     return any("\0" in text for text in texts)
 
 
+def _answer_late(_error: Exception) -> Response:
+    logger.warning("%s %s took the database too long", request.method, _route())
+    return answer_problem(
+        Problem(
+            503,
+            f"This took the database longer than {time_limit.SECONDS:.0f} s, so it was given up. "
+            "Ask for less: a shorter time, or fewer rows.",
+            headers={"Retry-After": "60"},
+            reason="took too long",
+        )
+    )
+
+
 def _answer_outage(error: OperationalError) -> Response:
+    if time_limit.is_over():
+        return _answer_late(error)
     if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
         return _answer_unexpected(error)  # a mistake in a query, which PostgreSQL calls another
     # The error as a whole would show the query, and with it what users sent.
