@@ -442,6 +442,7 @@ class Usage(TypedDict):
     ``up_seconds`` is how long clusters were up, ``thread_seconds`` threads times time;
     ``idle_seconds`` is the part of it without a task. Costs are estimates in the currency of
     ``prices``. Clusters with other prices, with none, and with the workspace's are separate items.
+    Of more than 2,000 in a week, those with the least threads' time are one: ``other users``.
     """
 
     user: str

@@ -16,8 +16,8 @@ import requests
 from sqlalchemy import delete, update
 
 from daskscope.protocol import Prices
-from daskscope_service.costs import usage_sums, usage_totals
-from daskscope_service.costs.usage import list_usage
+from daskscope_service.costs import usage, usage_sums, usage_totals
+from daskscope_service.costs.usage import add_up, list_usage
 from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import schema
 from daskscope_service.db.data_ownership import Whose
@@ -239,9 +239,65 @@ def test_a_week_of_which_nothing_is_said_is_summed_up_once(place: Place) -> None
         (7, MONDAY // DAY - 7 * week) for week in range(1, 104)
     }
     with writing(place.service.engine) as connection:
-        usage_sums.keep(connection, place.workspace, 7, {MONDAY // DAY - 7 * 200: []})  # long ago
+        long_ago = MONDAY // DAY - 7 * 200
+        announced = usage_sums.announce(connection, place.workspace, 7, [long_ago])
+        usage_sums.keep(connection, place.workspace, 7, announced, {long_ago: []})
     sum_up(place.service.engine)
     assert sums_of(place) == kept
+
+
+@pytest.mark.usefixtures("no_rest")
+def test_what_comes_while_sums_are_made_is_in_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_weeks(place)
+    last = int(MONDAY // DAY) - 7
+    heard: list[int] = []
+
+    def add_up_and_hear_more(scope: Scope, first: int, periods: int, days: int) -> Any:
+        sums = add_up(scope, first, periods, days)
+        if days == 7 and last in sums and not heard:
+            place.beat("Scheduler-late", 1, MONDAY - 2 * DAY, 8.0)
+            heard.append(last)  # for others can write meanwhile
+        return sums
+
+    def kept() -> list[Any]:
+        rows = [one.sums for one in sums_of(place) if (one.days, one.first_day) == (7, last)]
+        return [in_order(sums) for sums in rows]
+
+    monkeypatch.setattr(usage_totals, "add_up", add_up_and_hear_more)
+    sum_up(place.service.engine)
+    assert heard
+    assert kept() == []
+    weeks = in_order(place.usage(4))
+    sum_up(place.service.engine)
+    with place.service.engine.connect() as connection:
+        made = add_up(Scope(connection, place.workspace, 0.0, 0.0), last, 1, 7)[last]
+    assert kept() == [in_order(made)]
+    assert in_order(place.usage(4)) == weeks
+
+
+def test_of_very_many_users_those_with_the_most_are_told_apart(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(6):
+        prices = (PRICES, None, Prices("EUR", {"cluster": 1.0}))[n % 3]
+        place.beat(f"Scheduler-{n}", 1, MONDAY + 1, 8.0 - n, user=f"u{n}", prices=prices)
+    first = int(MONDAY // DAY)
+    with place.service.engine.connect() as connection:
+        scope = Scope(connection, place.workspace, 0.0, 0.0)
+        whole = add_up(scope, first, 1, 7)[first]
+        monkeypatch.setattr(usage, "MOST_USERS", 2)
+        some = add_up(scope, first, 1, 7)[first]
+    assert [one["user"] for one in some] == ["u0", "u1", *3 * [usage.OTHERS]]
+    assert {(one["prices"] or {}).get("currency") for one in some[2:]} == {"USD", None, "EUR"}
+    for name in ("clusters", "up_seconds", "thread_seconds", "idle_seconds"):
+        assert sum(one[name] for one in some) == pytest.approx(sum(one[name] for one in whole))
+    for items in (some, whole):
+        assert [
+            sum(one["cost"] for one in items if (one["prices"] or {}).get("currency") == currency)
+            for currency in ("USD", "EUR")
+        ] == [8.0 + 5.0, 6.0 + 3.0]
 
 
 def test_what_comes_late_is_in_the_sums(place: Place) -> None:

@@ -296,6 +296,11 @@ def test_what_takes_the_database_too_long_is_given_up(
         connection.rollback()
         with pytest.raises(time_limit.TookTooLong):
             connection.execute(select(1))
+    with time_limit.limited():
+        with time_limit.asking_others():
+            while not time_limit.is_over():
+                pass
+        assert not time_limit.is_over()  # that was no work of the database's
     with engine.connect() as connection:  # the same connection, without a limit
         assert connection.execute(select(1)).scalar_one() == 1
 

@@ -16,15 +16,22 @@ from daskscope_service.db.scope import Item, Scope
 _DAY = 86400.0
 _TOTALS = ("up_seconds", "thread_seconds", "idle_seconds", "cost", "idle_cost")
 
+#: Users, each with their prices, of a time that are told apart: those with the most threads' time.
+#: What is left is added up for all others. Whoever may send could make up a million users a day.
+MOST_USERS = 2_000
+OTHERS = "other users"
+#: Currencies that are told apart there.
+_MOST_CURRENCIES = 50
+
 
 def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
     """Return what each user's clusters came to in each of ``periods`` times of ``days`` days.
 
-    ``first`` is the first day, of UTC since the Unix epoch. An item has ``period`` from 0,
-    ``user``, ``prices`` (None where none are set), ``clusters``, ``up_seconds``,
-    ``thread_seconds``, ``idle_seconds`` of threads, ``cost`` and ``idle_cost`` in the prices'
-    currency. Clusters of other prices are other items. ``price_source`` is "cluster" or
-    "workspace", whose prices they are, or None.
+    ``first`` is the first day, of UTC since the Unix epoch. An item has ``period`` from 0, ``user``
+    (:data:`OTHERS` for those beyond :data:`MOST_USERS`), ``prices`` (None where none are set),
+    ``clusters``, ``up_seconds``, ``thread_seconds``, ``idle_seconds`` of threads, ``cost`` and
+    ``idle_cost`` in the prices' currency. Clusters of other prices are other items.
+    ``price_source`` is "cluster" or "workspace", whose prices they are, or None.
     """
     starts = range(first, first + periods * days, days)
     found = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
@@ -73,23 +80,56 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
         case((and_(goes_on, began_before), usage.c.cluster)).distinct()
     )
     keys = (usage.c.user, period, usage.c.prices)
-    sums = (
+    sums = [
         func.sum(
             _difference(usage.c[name], func.coalesce(before.c[name], older.c[name], 0.0))
         ).label(name)
         for name in _TOTALS
-    )
-    items = scope.items(
+    ]
+    query = (
         scope.select(usage, *keys, clusters.label("clusters"), *sums)
         .select_from(rows)
         .where(usage.c.day >= first, usage.c.day < end)
         .group_by(*keys)
+        .order_by(period, sums[_TOTALS.index("thread_seconds")].desc(), usage.c.user)
     )
-    found: dict[int, list[Item]] = {first + period * days: [] for period in range(periods)}
-    for item in items:
+    found: dict[int, _Period] = {first + period * days: _Period() for period in range(periods)}
+    # One by one: there may be far more of them than are told apart.
+    result = scope.connection.execute(query.execution_options(stream_results=True))
+    names = list(map(str, result.keys()))
+    for row in result:
+        item = dict(zip(names, row, strict=True))
         item["prices"] = None if item["prices"] is None else json.loads(item["prices"])
-        found[first + item.pop("period") * days].append(item)
-    return found
+        found[first + item.pop("period") * days].add(item)
+    return {start: one.items for start, one in found.items()}
+
+
+class _Period:
+    """What users came to in a time, those with the most first."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._others: dict[tuple[str | None, bool], Item] = {}
+
+    def add(self, item: Item) -> None:
+        if len(self.items) - len(self._others) < MOST_USERS:
+            self.items.append(item)
+            return
+        currency = None if item["prices"] is None else item["prices"]["currency"]
+        key = currency, item["cost"] is None
+        if key not in self._others and len(self._others) >= _MOST_CURRENCIES:
+            currency, item["cost"], item["idle_cost"] = None, None, None
+            key = currency, True
+        others = self._others.get(key)
+        if others is None:
+            prices = None if currency is None else {"currency": currency, "per_hour": {}}
+            item |= {"user": OTHERS, "prices": prices}
+            self._others[key] = item
+            self.items.append(item)
+            return
+        for name in ("clusters", *_TOTALS):
+            if item[name] is not None:
+                others[name] = (others[name] or 0) + item[name]
 
 
 def runs(starts: Iterable[int], step: int) -> list[list[int]]:

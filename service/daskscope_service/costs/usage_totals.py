@@ -27,7 +27,7 @@ _KEPT = {1: 14, 7: 104}
 #: Seconds for which what is over rests before it is added up: a beat may have been on its way.
 _REST = 3600.0
 
-#: Sums that are made in one transaction. Other writers of SQLite wait for it.
+#: Sums that are made at a go.
 _TOGETHER = 4
 
 
@@ -63,10 +63,11 @@ def _sum_up(engine: Engine, name: str, days: int, starts: range) -> int:
 
 def _keep(engine: Engine, name: str, days: int, run: list[int]) -> int:
     with writing(engine) as connection:
-        usage_sums.let_usage_stand(connection)
         if usage_sums.days_kept(connection, name, days) & set(run):
             return 0  # another process was first; what it has left is for the next round
-        scope = Scope(connection, name, time.time(), 0.0)
-        sums = add_up(scope, run[0], len(run), days)
-        usage_sums.keep(connection, name, days, sums)
-    return len(sums)
+        announced = usage_sums.announce(connection, name, days, run)
+    # It takes seconds where there are very many clusters, in which others can write.
+    with engine.connect() as connection:
+        sums = add_up(Scope(connection, name, time.time(), 0.0), run[0], len(run), days)
+    with writing(engine) as connection:
+        return usage_sums.keep(connection, name, days, announced, sums)

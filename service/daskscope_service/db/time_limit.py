@@ -38,6 +38,18 @@ def limited() -> Iterator[None]:
         _of_thread.until = None
 
 
+@contextmanager
+def asking_others() -> Iterator[None]:
+    """Do not count the time that this thread waits for something else than the database."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        until: float | None = getattr(_of_thread, "until", None)
+        if until is not None:
+            _of_thread.until = until + time.monotonic() - began
+
+
 def is_over() -> bool:
     """Return whether the time of this thread is over; never where it has no limit."""
     until: float | None = getattr(_of_thread, "until", None)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from daskscope.errors import ConfigurationError
+from daskscope_service.db import time_limit
 from daskscope_service.telemetry.store import Unavailable
 
 #: Seconds that a connection and an answer may take: a page waits for it.
@@ -60,18 +61,19 @@ class InfluxQL:
         from urllib3.exceptions import HTTPError
 
         try:
-            answer = self._client.api_client.call_api(
-                "/query",
-                "GET",
-                query_params=[
-                    ("db", database),
-                    ("epoch", epoch),
-                    ("q", "; ".join(statements)),
-                ],
-                header_params=dict(self._headers),
-                response_type="object",
-                _return_http_data_only=True,
-            )
+            with time_limit.asking_others():
+                answer = self._client.api_client.call_api(
+                    "/query",
+                    "GET",
+                    query_params=[
+                        ("db", database),
+                        ("epoch", epoch),
+                        ("q", "; ".join(statements)),
+                    ],
+                    header_params=dict(self._headers),
+                    response_type="object",
+                    _return_http_data_only=True,
+                )
         except ApiException as error:
             # The answer may name databases and users: only the operator may see it.
             logger.warning("InfluxDB answered with %s: %s", error.status, error.body)
