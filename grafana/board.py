@@ -180,7 +180,8 @@ def _computation() -> Json:
 def _traces(kind: str, title: str) -> Json:
     """Return the variable of the data source of that kind, if Grafana has one."""
     found = _source(kind, f"Traces ({title})", "")
-    return {**found, "query": kind, "current": {}}
+    del found["current"]  # Grafana chooses the first one
+    return {**found, "query": kind}
 
 
 def _annotations() -> list[Json]:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,10 +50,26 @@ def start_cluster() -> LocalCluster:
     )
 
 
-@pytest.fixture(scope="session")
-def _shared_cluster() -> Iterator[LocalCluster]:
-    with start_cluster() as cluster:
-        yield cluster
+#: The cluster that tests share, while there is one.
+_shared: list[LocalCluster] = []
+
+
+def shared_cluster() -> LocalCluster:
+    """Return the cluster that tests share, started if there is none."""
+    if not _shared:
+        _shared.append(start_cluster())
+    return _shared[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """End the shared cluster where no test here comes next: an idle one takes a tenth of a core."""
+    try:
+        yield
+    finally:
+        here = Path(__file__).parent
+        if _shared and (nextitem is None or here not in nextitem.path.parents):
+            _shared.pop().close()
 
 
 @pytest.fixture
@@ -65,14 +82,16 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
         with start_cluster() as cluster:
             yield cluster
         return
-    cluster = request.getfixturevalue("_shared_cluster")
+    cluster = shared_cluster()
     yield cluster
-    plugin = cluster.scheduler.plugins.pop(NAME, None)
+    scheduler = cluster.scheduler
+    assert scheduler is not None
+    plugin = scheduler.plugins.pop(NAME, None)
     if plugin is not None:
         # What it has put into workers must not meet the next test.
         cluster.sync(plugin.close)
-    cluster.sync(_leave_no_task, cluster.scheduler)
-    wait_until(lambda: not _calls(cluster.scheduler), what=lambda: _calls(cluster.scheduler))
+    cluster.sync(_leave_no_task, scheduler)
+    wait_until(lambda: not _calls(scheduler), what=lambda: _calls(scheduler))
 
 
 def _calls(scheduler: Scheduler) -> list[str]:

@@ -23,7 +23,7 @@ from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import START_PATIENCE, stretched, wait_until
+from tests.patience import PATIENCE, START_PATIENCE, stretched, wait_until
 
 own_cluster = pytest.mark.own_cluster
 
@@ -535,9 +535,11 @@ def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
             for child in psutil.Process(process.pid).children(recursive=True)
         ]
         assert children
+        # Waiting for workers is work, and is seen for two seconds afterwards.
+        recorder.wait_for(lambda: (recorder.beats[-1].status.idle_seconds or 0) > 2.5, "idleness")
         recorder.commands = [_command()]
-        assert scheduler.process.wait(30) == 0
-        assert (one.wait(30), other.wait(30)) == (0, 0)
+        assert scheduler.process.wait(PATIENCE) == 0
+        assert (one.wait(PATIENCE), other.wait(PATIENCE)) == (0, 0)
         _eventually(lambda: _gone(children), "their nannies' children end")
         del data
     assert "It has closed" in _stop(recorder).shutdowns[0].detail

@@ -1,4 +1,4 @@
-"""Fixtures of the service's tests. What touches the database runs on both kinds of it."""
+"""Fixtures of the service's tests. What has to do with SQL runs on both kinds of database."""
 
 from __future__ import annotations
 
@@ -59,11 +59,10 @@ def template(postgresql: PostgresServer) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what touches the database on both kinds of it."""
+    """Run what has to do with SQL on both kinds of database."""
     if "database_kind" in metafunc.fixturenames:
         same_on_both = metafunc.definition.get_closest_marker("sqlite") is not None
-        marks = [pytest.mark.slow] if same_on_both else []
-        kinds = ["sqlite", pytest.param("postgresql", marks=marks)]
+        kinds = ["sqlite"] if same_on_both else ["sqlite", "postgresql"]
         metafunc.parametrize("database_kind", kinds, indirect=True, scope="session")
 
 

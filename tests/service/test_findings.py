@@ -38,8 +38,6 @@ from tests.service.beats import (
 )
 from tests.service_process import ServiceProcess
 
-pytestmark = pytest.mark.sqlite
-
 WORKSPACE = "findings"
 NOW = time.time()
 CLUSTER = "Scheduler-findings"

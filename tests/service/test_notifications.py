@@ -33,8 +33,6 @@ from tests.service.test_policies import idle_beat, owner, send
 from tests.service.webhook import Webhook
 from tests.service_process import ServiceProcess
 
-pytestmark = pytest.mark.sqlite
-
 __all__ = ["owner", "workspace"]  # fixtures
 
 

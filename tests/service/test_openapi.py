@@ -19,6 +19,7 @@ from daskscope_service.api.openapi import document
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db.engine import upgrade_database
 from daskscope_service.settings import Settings
+from tests.patience import stretched
 from tests.service.beats import full_beat, post
 from tests.service_process import ServiceProcess
 
@@ -152,7 +153,7 @@ def shape(kind: Any) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_whatever_is_asked_the_service_does_as_the_document_says(tmp_path: Path) -> None:
     """schemathesis, with all its checks: the same requests each time, some two thousand."""
     networks = ("127.0.0.0/8",)  # that of the one target that may be valid
@@ -202,7 +203,7 @@ def _ask_for_whatever(local_service: ServiceProcess, tmp_path: Path) -> None:
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=stretched(280),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,8 +26,6 @@ from tests.service.people import (
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
-pytestmark = pytest.mark.sqlite
-
 OTHER = "quite another password"
 
 

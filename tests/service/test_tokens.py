@@ -22,8 +22,6 @@ from tests.service.people import browser_of, make_user
 from tests.service.test_command_line import daskscope
 from tests.service_process import ServiceProcess
 
-pytestmark = pytest.mark.sqlite
-
 
 @pytest.fixture
 def workspace() -> str:
