@@ -441,7 +441,7 @@ from distributed import Scheduler
 from daskscope.observe.workers.profile import Profiles, Window
 logging.disable(logging.INFO)  # Dask says that it starts
 async def make():
-    return Profiles(Scheduler(), first=1.0, interval=1.0, drops=Counter())
+    return Profiles(Scheduler(dashboard_address=":0"), first=1.0, interval=1.0, drops=Counter())
 profiles = asyncio.run(make())
 window = Window(0.0, 1.0, {}, 0, 0.0, False)
 most = resource.getrlimit(resource.RLIMIT_NOFILE)
