@@ -311,7 +311,7 @@ def test_requests_that_wait_get_their_turn_address_by_address() -> None:
     order: list[str] = []
 
     async def run() -> None:
-        turns = Turns(1)
+        turns = Turns(1, 1)
         goes_on = asyncio.Event()
 
         async def ask(who: str) -> None:
@@ -329,6 +329,40 @@ def test_requests_that_wait_get_their_turn_address_by_address() -> None:
 
     asyncio.run(run())
     assert order == ["a1", "a2", "b1", "c1", "a3", "a4"]
+
+
+def test_one_address_does_not_have_all_turns() -> None:
+    order: list[str] = []
+
+    async def run() -> None:
+        turns = Turns(4, 2)
+        ends = {who: asyncio.Event() for who in ("a1", "a2", "a3", "a4", "b1", "c1", "c2")}
+
+        async def ask(who: str) -> None:
+            async with turns.turn(who[0]):
+                order.append(who)
+                await ends[who].wait()
+
+        async def end(who: str) -> None:
+            ends[who].set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        asked = [asyncio.create_task(ask(who)) for who in ends]
+        await asyncio.sleep(0)
+        assert order == ["a1", "a2", "b1", "c1"]
+        await end("b1")
+        assert order[4:] == ["c2"]  # and not a third one of a
+        await end("c1")
+        assert order[5:] == []
+        await end("a2")
+        assert order[5:] == ["a3"]
+        for who in ends:
+            await end(who)
+        await asyncio.gather(*asked)
+
+    asyncio.run(run())
+    assert order[6:] == ["a4"]
 
 
 def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(

@@ -41,6 +41,9 @@ _MOST_WAITING = 2000
 #: Requests that wait to hear whether the service is ready: none is refused for what else is asked.
 _MOST_ASKING = 200
 
+#: Threads of which one address may not have all.
+_MANY = 4
+
 #: Where no body is expected, and every answer is wanted at once.
 _ALIVE, _READY = "/healthz", "/readyz"
 
@@ -195,7 +198,8 @@ class _Threads:
     def __init__(self, number: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(number, name)
         # A thread that is done finds another request, and need not wait for the event loop.
-        self._turns = Turns(2 * number)
+        # One address, whose requests may all be slow, leaves a quarter of many threads to others.
+        self._turns = Turns(2 * number, number - number // 4 if number >= _MANY else 2 * number)
 
     async def run(self, who: str, call: Callable[[*Ts], T], *args: *Ts) -> T:
         """Return what a call comes to, in a thread."""

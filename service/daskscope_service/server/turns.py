@@ -47,18 +47,20 @@ class Places:
 class Turns:
     """Lets ``number`` requests go on at a time; those that wait get their turn address by address.
 
-    Belongs to one event loop.
+    ``most``: so many of one address at a time, though more could go on. Belongs to one event loop.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, most: int) -> None:
         self._free = number
+        self._most = most
+        self._of: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def turn(self, address: str) -> AsyncIterator[None]:
         """Wait for a turn of ``address``, and have it meanwhile."""
-        if self._free:
-            self._free -= 1
+        if self._may_go_on(address):
+            self._take(address)
         else:
             mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(address, deque()).append(mine)
@@ -66,21 +68,38 @@ class Turns:
                 await mine
             except asyncio.CancelledError:
                 if mine.done() and not mine.cancelled():
-                    self._pass_on()
+                    self._give_back(address)
                 raise
         try:
             yield
         finally:
-            self._pass_on()
+            self._give_back(address)
 
-    def _pass_on(self) -> None:
-        while self._waiting:
-            address = next(iter(self._waiting))
-            theirs = self._waiting.pop(address)
-            following = theirs.popleft()
-            if theirs:
-                self._waiting[address] = theirs  # behind those of the other addresses
-            if not following.done():
-                following.set_result(None)
-                return
+    def _may_go_on(self, address: str) -> bool:
+        return self._free > 0 and self._of[address] < self._most
+
+    def _take(self, address: str) -> None:
+        self._free -= 1
+        self._of[address] += 1
+
+    def _give_back(self, address: str) -> None:
         self._free += 1
+        self._of[address] -= 1
+        if not self._of[address]:
+            del self._of[address]
+        for following in list(self._waiting):
+            if self._may_go_on(following) and self._call(following):
+                return
+
+    def _call(self, address: str) -> bool:
+        """Let the next request of an address go on; return whether one still waits for that."""
+        theirs = self._waiting.pop(address)
+        while theirs:
+            following = theirs.popleft()
+            if not following.done():
+                if theirs:
+                    self._waiting[address] = theirs  # behind those of the other addresses
+                self._take(address)
+                following.set_result(None)
+                return True
+        return False
