@@ -11,6 +11,8 @@ from sqlalchemy import Engine, event, select
 
 from daskscope import names
 from daskscope_service.db import schema
+from daskscope_service.db.scope import weight
+from daskscope_service.telemetry import spans as spans_of_computations
 from daskscope_service.telemetry.spans import EmbeddedSpans
 from tests.seed_spans import spans
 from tests.seed_writer import SeedWriter
@@ -49,6 +51,18 @@ def ask(service: ServiceProcess, workspace: str, where: tuple[str, str]) -> requ
         headers={"Authorization": f"Bearer {service.token(scopes=['read'], workspace=workspace)}"},
         timeout=30,
     )
+
+
+def trace_of(service: ServiceProcess, id: str) -> str:
+    """Return the id of the trace of a computation."""
+    with service.engine.connect() as connection:
+        found: str | None = connection.scalars(
+            select(schema.computation.c.trace_id).where(
+                schema.computation.c.workspace == WORKSPACE, schema.computation.c.id == id
+            )
+        ).one()
+    assert found is not None
+    return found
 
 
 def test_a_computations_spans_come_level_by_level(
@@ -100,12 +114,7 @@ def test_of_too_many_the_failed_and_the_longest_are_kept(
     shared_service: ServiceProcess, computations: Computations
 ) -> None:
     _, id = computations["erred"]
-    with shared_service.engine.connect() as connection:
-        trace_id = connection.scalars(
-            select(schema.computation.c.trace_id).where(
-                schema.computation.c.workspace == WORKSPACE, schema.computation.c.id == id
-            )
-        ).one()
+    trace_id = trace_of(shared_service, id)
     reader = EmbeddedSpans(shared_service.engine)
     whole = reader.of_computation(WORKSPACE, trace_id, id)
     some = reader.of_computation(WORKSPACE, trace_id, id, most=9)
@@ -117,6 +126,24 @@ def test_of_too_many_the_failed_and_the_longest_are_kept(
     assert longest in tasks
     few = reader.of_computation(WORKSPACE, trace_id, id, most=4)
     assert (few.spans, few.more) == (whole.spans[:4], True)
+
+
+def test_of_large_spans_no_more_are_read_than_there_is_room_for(
+    shared_service: ServiceProcess, computations: Computations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, id = computations["erred"]
+    trace_id = trace_of(shared_service, id)
+    reader = EmbeddedSpans(shared_service.engine)
+    whole = reader.of_computation(WORKSPACE, trace_id, id)
+    sizes = [weight(one.attributes or {}) for one in whole.spans]
+    groups = sum(names.SPAN_TASK_GROUP.includes(one.name) for one in whole.spans)
+    for room, least in ((sum(sizes[:3]), 3), (sum(sizes[: 3 + groups]), 1 + groups)):
+        monkeypatch.setattr(spans_of_computations, "MOST_BYTES", room)
+        some = reader.of_computation(WORKSPACE, trace_id, id)
+        assert some.more
+        assert least <= len(some.spans) < len(whole.spans)
+        assert some.spans[0] == whole.spans[0]
+        assert sum(weight(one.attributes or {}) for one in some.spans) <= room + max(sizes)
 
 
 def test_no_statement_holds_the_spans_of_a_trace_against_each_other(engine: Engine) -> None:

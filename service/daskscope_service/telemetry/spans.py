@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import Engine, or_
+from sqlalchemy import Connection, Engine, Select, or_
 
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import span
+from daskscope_service.db.scope import MOST_BYTES, weight
 from daskscope_service.db.sealing import Unreadable
 
 #: Spans of one computation that are read at most: its own, its groups', then its task runs'.
 MOST_SPANS = 2000
+#: Spans that are read at a go.
+_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,11 @@ class EmbeddedSpans:
         """Return the spans of a computation; see :meth:`SpanReader.of_computation`."""
         root = span_id_of(computation_id)
         of_trace = select_in(workspace, span).where(span.c.trace_id == trace_id)
-        upper = (
-            of_trace.where(or_(span.c.span_id == root, span.c.parent_span_id == root))
-            .order_by(span.c.span_id != root, span.c.started_at, span.c.span_id)
-            .limit(most + 1)
+        upper = of_trace.where(or_(span.c.span_id == root, span.c.parent_span_id == root)).order_by(
+            span.c.span_id != root, span.c.started_at, span.c.span_id
         )
         with self._engine.connect() as connection:
-            rows = [_span(row) for row in connection.execute(upper)]
+            rows, room = _first(connection, of_trace, upper, most + 1, MOST_BYTES)
             left = most - len(rows)
             # By their ids: PostgreSQL may hold each span of a trace against each if it has to find
             # them itself, and has not counted yet how many there are.
@@ -86,13 +87,34 @@ class EmbeddedSpans:
             lower = of_trace.where(span.c.parent_span_id.in_(groups)).order_by(
                 span.c.status != "error", (span.c.started_at - span.c.stopped_at), span.c.span_id
             )
-            tasks = (
-                [_span(row) for row in connection.execute(lower.limit(left + 1))]
-                if left >= 0
-                else []
-            )
+            tasks: list[Span] = []
+            if left >= 0 and room >= 0:
+                tasks, room = _first(connection, of_trace, lower, left + 1, room)
         kept = sorted(tasks[: max(left, 0)], key=lambda one: (one.started_at, one.span_id))
-        return Trace((*rows[:most], *kept), more=left < 0 or len(tasks) > left)
+        return Trace((*rows[:most], *kept), more=left < 0 or len(tasks) > left or room < 0)
+
+
+def _first(
+    connection: Connection, of_trace: Select[Any], chosen: Select[Any], most: int, room: int
+) -> tuple[list[Span], int]:
+    """Return the first of the ``chosen`` spans, and what they leave of ``room``, in bytes.
+
+    There are ``most`` at most, or as many as it takes to leave less than nothing.
+    """
+    # Put in order without their attributes, of which each may have half a megabyte.
+    ids = connection.execute(chosen.with_only_columns(span.c.span_id).limit(most)).scalars().all()
+    spans: list[Span] = []
+    for first in range(0, len(ids), _AT_ONCE):
+        some = ids[first : first + _AT_ONCE]
+        found = connection.execute(of_trace.where(span.c.span_id.in_(some)))
+        by_id = {row.span_id: _span(row) for row in found}
+        for id in some:
+            if id in by_id:  # else it was removed a moment ago
+                spans.append(by_id[id])
+                room -= weight(by_id[id].attributes or {})
+            if room < 0:
+                return spans, room
+    return spans, room
 
 
 def span_id_of(computation_id: str) -> str:
