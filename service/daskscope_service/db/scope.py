@@ -130,6 +130,29 @@ class Scope:
         return items[:limit], len(items) > limit
 
 
+def rows_in_order(
+    scope: Scope, query: Select[Any], id: str, places: Sequence[tuple[float, str]], limit: int
+) -> Page:
+    """Return the rows of ``query`` at ``places``, each a time or the like and an id, as a page.
+
+    ``id`` is the column of the ids. There are as many of them as may be read, and perhaps one more.
+    So the database puts no more in order than it must: of whole rows, it holds all in memory.
+    """
+    items: list[Item] = []
+    size = 0
+    wanted = places[:limit]
+    for first in range(0, len(wanted), _AT_ONCE):
+        ids = [one for _, one in wanted[first : first + _AT_ONCE]]
+        found = scope.items(query.where(query.selected_columns[id].in_(ids)))
+        by_id = {item[id]: item for item in found}
+        items += [by_id[one] for one in ids if one in by_id]  # the others are just gone
+        size += sum(map(weight, found))
+        read = first + len(ids)
+        if size > MOST_BYTES and read < len(places):
+            return Page(items, (*wanted[read - 1], ""))
+    return Page(items, (*wanted[-1], "") if len(places) > limit else None)
+
+
 def weight(item: Item) -> int:
     """Return how many bytes ``item`` has as JSON."""
     return len(_weighed(item))

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tu
 from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost, up
 from daskscope_service.db.schema import cluster
-from daskscope_service.db.scope import Page, Scope, Selection, first_page
+from daskscope_service.db.scope import Page, Scope, Selection, rows_in_order
 from daskscope_service.insight.verdict import MISSED_BEATS
 from daskscope_service.queries.causes import is_cause_of_cluster
 from daskscope_service.queries.clusters import BRIEF, completed
@@ -66,13 +66,12 @@ def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
     id, by = query.selected_columns
     if selection.after is not None:
         query = query.where(tuple_(by, id) < tuple_(*map(literal, selection.after[:2])))
-    chosen = query.order_by(by.desc(), id.desc()).limit(selection.limit + 1).subquery("chosen")
-    query = (
-        scope.select(cluster, *BRIEF, chosen.c.sorted_by)
-        .join(chosen, chosen.c.id == cluster.c.id)
-        .order_by(chosen.c.sorted_by.desc(), chosen.c.id.desc())
+    chosen = scope.connection.execute(
+        query.order_by(by.desc(), id.desc()).limit(selection.limit + 1)
     )
-    found = first_page(scope, query, selection.limit, "sorted_by", "id")
+    places = [(row.sorted_by, row.id) for row in chosen]
+    brief = scope.select(cluster, *BRIEF)
+    found = rows_in_order(scope, brief, "id", places, selection.limit)
     return Page(completed(scope, found.items), found.next)
 
 

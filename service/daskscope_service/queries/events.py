@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import and_, func
 
 from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
-from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page, rows_in_order
 from daskscope_service.queries.scan_filter import Sifted, sift
 
 _OF_EVENT = [column for column in event.c if column is not event.c.user]
@@ -38,8 +38,14 @@ def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) 
 
 def page_of_losses(scope: Scope, selection: Selection) -> Page:
     """Return the workers that left the cluster of the id that ``selection`` has."""
-    query = scope.select(worker_loss).where(worker_loss.c.cluster == selection.cluster)
-    return page(scope, query, selection, worker_loss.c.at, "id")
+    of_it = worker_loss.c.cluster == selection.cluster
+    keys = scope.select(worker_loss, worker_loss.c.at, worker_loss.c.id).where(of_it)
+    found = page(scope, keys, selection, worker_loss.c.at, "id")
+    places = [(item["at"], item["id"]) for item in found.items]
+    rows = rows_in_order(
+        scope, scope.select(worker_loss).where(of_it), "id", places, selection.limit
+    )
+    return Page(rows.items, rows.next or found.next)
 
 
 def count_worker_losses(scope: Scope, cluster_id: str) -> int:
