@@ -111,6 +111,7 @@ _TAKEN_OUT = "\ue000"
 _TAKEN = re.compile(f"{_TAKEN_OUT}+")
 
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([diouxXeEfFgGcrsa%])")
+_FIELD = re.compile(r"\{[^{}]*\}")
 # What dask.utils.format_bytes makes.
 _SIZE = re.compile(r"\d+(\.\d+)? ([kMGTP]i)?B")
 
@@ -248,7 +249,23 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
     # All first, the longest first, and what stands for them last: each may be a part of another.
     for part in sorted(parts, key=len, reverse=True):
         text = text.replace(part, _TAKEN_OUT)
+    if found and not exceptions:
+        # What is left of it may be a part of a text, or made of one: ``str(error)[:100]``.
+        return _known_pieces(text[:MAX_TEXT], _pieces_of_caller(record), REFUSED)
     return _TAKEN.sub(taken_out, text) if parts else text
+
+
+def _pieces_of_caller(record: logging.LogRecord) -> list[str]:
+    """Return what stands literally in the code that logged ``record``, between what is filled in.
+
+    What could be a single word of a text is left out.
+    """
+    pieces = {
+        piece
+        for literal in _literals_of_caller(record)
+        for piece in _FIELD.sub(_TAKEN_OUT, _CONVERSION.sub(_TAKEN_OUT, literal)).split(_TAKEN_OUT)
+    }
+    return [piece for piece in pieces if " " in piece and sum(map(str.isalnum, piece)) > 1]
 
 
 def _all_in(values: Iterable[Any]) -> list[Any] | None:
@@ -306,9 +323,13 @@ def _made_text(record: logging.LogRecord) -> str:
 
 
 def _not_the_users(value: Any) -> Any:
+    inside = _all_in((value,))
+    return LEFT_OUT if inside is None or any(map(_is_the_users, inside)) else value
+
+
+def _is_the_users(value: Any) -> bool:
     kind = type(value)
-    known = kind.__module__.split(".", 1)[0] in WITH_TEXT or issubclass(kind, BaseException)
-    return value if known else LEFT_OUT
+    return not (kind.__module__.split(".", 1)[0] in WITH_TEXT or issubclass(kind, BaseException))
 
 
 def _texts_of(error: BaseException, most: int) -> set[str] | None:
@@ -360,6 +381,8 @@ def _literal_text(record: logging.LogRecord) -> str:
         return LEFT_OUT
     literals = _literals_of_caller(record)
     if text not in literals:
+        # Single words are left out: they may be part of a key.
+        literals = [literal for literal in literals if " " in literal.strip() or len(literal) > 12]
         return _CONVERSION.sub(LEFT_OUT, _known_pieces(text[:MAX_TEXT], literals))
     if not record.args:
         return text
@@ -389,15 +412,14 @@ def _literals_of_caller(record: logging.LogRecord) -> list[str]:
     return []
 
 
-def _known_pieces(text: str, literals: list[str]) -> str:
-    # Single words are left out: they may be part of a key.
-    literals = [literal for literal in literals if " " in literal.strip() or len(literal) > 12]
+def _known_pieces(text: str, literals: list[str], left_out: str = LEFT_OUT) -> str:
+    literals = [literal for literal in literals if literal in text]
     sent, at = "", 0
     while at < len(text):
         found = [(text.find(literal, at), -len(literal)) for literal in literals]
         start, length = min((place for place in found if place[0] >= 0), default=(len(text), 0))
         if start > at:
-            sent += LEFT_OUT
+            sent += left_out
         sent += text[start : start - length]
         at = start - length
     return sent

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import subprocess
+import textwrap
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -57,6 +59,7 @@ def test_where_no_handler_has_made_a_text_the_users_code_makes_none() -> None:
     argument = Argument()
     assert described(record_of("%d and %s of %s", 1, "two", argument)) == "1 and two of …"
     assert described(record_of("%(one)s", {"one": argument})) == "…"
+    assert described(record_of("all: %s and %s", [{"a": argument}], [1])) == "all: … and [1]"
     assert argument.made == 0
 
 
@@ -67,6 +70,10 @@ class Failed(Exception):
     def __init__(self, output: str | bytes | Exception) -> None:
         super().__init__("a command")
         self.output = output
+
+
+class Admission(Exception):
+    born = 1815
 
 
 def group() -> ExceptionGroup[Exception]:
@@ -130,6 +137,41 @@ def test_a_message_that_is_made_of_a_handled_exception_has_none_of_its_texts_whe
         text = describe(record, exceptions=False)[3]
     assert "Ada" not in text
     assert worker_logs.REFUSED in text
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda error: str(error)[:22],
+        lambda error: repr(error)[:34],
+        lambda error: textwrap.shorten(str(error), 25),
+        lambda error: str(error).upper(),
+        lambda error: str(error).partition(" is ")[2],
+        lambda error: json.dumps({"why": f'"{error}" ü'}, ensure_ascii=False),
+        lambda error: error.born,
+    ],
+    ids=["cut", "cut repr", "shortened", "upper", "the end", "JSON", "a number"],
+)
+def test_of_a_message_made_of_a_handled_exception_only_the_code_is_sent_where_refused(
+    part: Callable[[Any], object],
+) -> None:
+    def log() -> None:
+        logging.getLogger("a_users").warning("attempt %d, reason: %s", 2, part(error))
+        logging.getLogger("a_users").warning(f"the reason is {part(error)}")
+
+    told: list[str] = []
+    untap = tap(lambda record: told.append(describe(record, exceptions=False)[3]))
+    try:
+        raise Admission(PRIVATE)
+    except Admission as raised:
+        error = raised
+        log()
+    finally:
+        untap()
+    assert told == [
+        "attempt [refused], reason: [refused]",
+        "the reason is [refused]",
+    ]
 
 
 @pytest.mark.parametrize(
