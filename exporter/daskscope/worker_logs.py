@@ -196,7 +196,9 @@ def describe(record: logging.LogRecord, exceptions: bool) -> Described:
         _clean(record.name, MAX_NAME),
         _clean(text, MAX_TEXT),
         None if error is None else _clean(type(error).__name__, MAX_NAME),
-        _clean(str(error), MAX_TEXT) if sent and error and not _names_keys(error) else None,
+        _clean(str(error), MAX_TEXT)
+        if sent and error is not None and not _names_keys(error)
+        else None,
         _traceback(error, sent) if exceptions and error is not None else None,
     )
 
@@ -431,7 +433,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if seen is None:
             return
         yield seen
-        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+        # Not what is true of them: that would ask an exception of the user's.
+        context = None if seen.__suppress_context__ else seen.__context__
+        seen = context if seen.__cause__ is None else seen.__cause__
 
 
 def _traceback(error: BaseException, with_texts: bool) -> str:

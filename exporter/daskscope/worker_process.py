@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -27,8 +28,14 @@ METRIC = "daskscope-process"
 
 #: What others may have asked the worker for itself, that takes as long as it takes.
 CALLS = frozenset(("actor_execute", "run", "run_coroutine"))
+#: What only clients ask an idle worker for, mostly for a moment, if they do so by themselves.
+SHORT = frozenset(("actor_execute", "actor_attribute", "get_data", "update_data"))
 #: Connections that are open for as long as another worker is: nobody waits there for an answer.
 STREAMS = frozenset(("connection_stream",))
+
+#: Seconds after which a message that gets no further is given up: its receiver may be suspended.
+#: What a system has buffered of it, some MB, counts as gone all at once.
+STALLED = 60.0
 
 #: Seconds between two looks at processes, at least; and the most of the worker's time that looks
 #: may take, as a share: where there are thousands of processes, they are further apart.
@@ -49,8 +56,9 @@ class WorkerProcess(WorkerPlugin):
 
     The seconds are those of the process and its child processes, running or ended. The calls are
     those of :data:`CALLS`, such as a method of an actor; those of any other operation that has gone
-    on since the last look, such as a client's that fetches a large result by itself; and the
-    coroutines that ``client.run(…, wait=False)`` has left to run.
+    on since the last look, such as a client's that fetches a large result by itself; large messages
+    that are on their way; and the coroutines that ``client.run(…, wait=False)`` has left to run.
+    They are one at least if there was any of :data:`SHORT` since the last look.
     """
 
     def setup(self, worker: Worker) -> None:
@@ -65,7 +73,9 @@ class WorkerProcess(WorkerPlugin):
         self._read_at = self._due = time.monotonic()
         # Other operations that were in progress at the last look.
         self._others: dict[Any, str] = {}
+        self._transfers = Transfers()
         self._left_to_run = LeftToRun()
+        self._begun: int | None = None
         self._metric = self._read
         worker.metrics[METRIC] = self._metric
 
@@ -97,15 +107,58 @@ class WorkerProcess(WorkerPlugin):
 
     def _calls(self, worker: Worker) -> int:
         """Return how many calls are in progress. What is over in a moment is none."""
-        before, others, count = self._others, {}, 0
+        before, others, count, unused = self._others, {}, 0, []
         for connection, operation in worker._comms.items():
             if operation in CALLS:
                 count += 1
-            elif operation is not None and operation not in STREAMS and not connection.closed():
+            elif operation is None:
+                unused.append(connection)
+            elif operation not in STREAMS and not connection.closed():
                 others[connection] = operation
                 count += before.get(connection) == operation
         self._others = others
+        count += self._transfers.look(unused, time.monotonic())
+        # What came and went since the last look.
+        last, self._begun = self._begun, begun(worker, SHORT)
+        return count or int(last is not None and self._begun != last)
+
+
+class Transfers:
+    """Sees large messages that are on their way, in or out.
+
+    Dask does not know of a message before all of it has come, nor of one that it has handed to the
+    connection: over a slow line either may take minutes.
+    """
+
+    def __init__(self) -> None:
+        # Where there was one at the last look, how far it was, and when it last got further.
+        self._before: dict[Any, tuple[int, int, float]] = {}
+
+    def look(self, connections: Iterable[Any], now: float) -> int:
+        """Return on how many of these one gets further, ``now`` by a clock that does not jump."""
+        before, there, count = self._before, {}, 0
+        for connection in connections:
+            stream = getattr(connection, "stream", None)
+            # Tornado does not say how far it is.
+            reads = getattr(stream, "_user_read_buffer", False)
+            if reads or getattr(stream, "_write_buffer", None):
+                read = getattr(stream, "_read_buffer_size", 0) if reads else -1
+                written = getattr(stream, "_total_write_done_index", 0)
+                *known, moved_at = before.get(connection, (read, written, now - STALLED))
+                if known != [read, written]:
+                    moved_at = now
+                there[connection] = (read, written, moved_at)
+                count += now - moved_at < STALLED
+        self._before = there
         return count
+
+
+def begun(server: Any, operations: Collection[str]) -> int:
+    """Return how many of these operations there have been on a server of Dask's."""
+    # Dask counts operations for its dashboard, and lets counts age: what it takes from one
+    # component it puts into the next.
+    counts = server.counters["op"].components
+    return round(sum(count.get(name, 0) for count in counts for name in operations))
 
 
 class LeftToRun:

@@ -182,13 +182,20 @@ def test_a_process_that_was_halted_was_not_idle_meanwhile(idle: Idle, clock: Clo
     assert idle.seconds() == 5 + MAX_STEP
 
 
+class Actor:
+    def method(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("what", ["a function", "a method of an actor"])
 def test_a_call_that_no_look_has_seen_begins_it_anew(
-    client: Client, idle: Idle, clock: Clock
+    client: Client, idle: Idle, clock: Clock, what: str
 ) -> None:
+    actor = client.submit(Actor, actor=True).result()
     idle.look()
     clock.passes(idle, 5)
     before = idle.calls_begun()
-    client.run(int)
+    client.run(int) if what == "a function" else actor.method().result()
     assert (idle.calls(), idle.calls_begun()) == (0, before + 1)
     clock.passes(idle, 3)
     assert idle.seconds() == 2

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,13 +34,20 @@ from distributed.diagnostics import nvml
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from distributed.scheduler import WorkerState
+from tornado.iostream import StreamClosedError
 
 from daskscope import protocol
 from daskscope.observe.cluster.calls import Calls, asked_every
 from daskscope.observe.cluster.other_plugins import FRISKY
 from daskscope.observe.workers.cpu import SILENT, WINDOW, WorkersCpu
 from daskscope.observe.workers.gpus import total_of
-from daskscope.worker_process import METRIC, used_by_others
+from daskscope.worker_process import (
+    METRIC,
+    STALLED,
+    Transfers,
+    WorkerProcess,
+    used_by_others,
+)
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.patience import wait_until
@@ -278,6 +286,94 @@ def test_a_client_that_fetches_from_a_worker_by_itself_says_so(
     stays("a call to a worker is in progress")
     client.sync(read, connection)
     _becomes_idle(recorder)
+
+
+@contextmanager
+def _slowly(
+    client: Client,
+    address: str,
+    begins: Callable[[Any], Awaitable[Any]],
+    goes_on: Callable[[Any], Awaitable[Any]],
+) -> Iterator[None]:
+    """Connect to ``address``, begin, and go on a bit now and then, each with the connection."""
+
+    async def begin() -> Any:
+        connection = await connect(address, deserialize=False)
+        await begins(connection)
+        return connection
+
+    async def go_on(connection: Any) -> None:
+        while not connection.closed():
+            await goes_on(connection)
+            await asyncio.sleep(0.1)
+
+    connection = client.sync(begin)
+    going = asyncio.run_coroutine_threadsafe(go_on(connection), client.loop.asyncio_loop)
+    try:
+        yield
+    finally:
+        client.loop.add_callback(connection.abort)
+        with suppress(StreamClosedError):
+            going.result()
+
+
+@pytest.mark.parametrize("to", ["the scheduler", "a worker"])
+def test_data_that_comes_over_a_slow_line_is_work(
+    client: Client, cluster: LocalCluster, recorder: Recorder, stays: Stays, to: str
+) -> None:
+    async def write(connection: Any, some: bytes = bytes(1000)) -> None:
+        await connection.stream.write(some)
+
+    (worker,) = cluster.scheduler_info["workers"]
+    address = cluster.scheduler_address if to == "the scheduler" else worker
+    length = struct.pack("Q", 100_000_000)
+    with _slowly(client, address, lambda connection: write(connection, length), write):
+        stays("a large message is on" if to == "the scheduler" else "a call to a worker is in")
+    _becomes_idle(recorder)
+
+
+def test_data_that_goes_over_a_slow_line_is_work(
+    client: Client, cluster: LocalCluster, recorder: Recorder, stays: Stays
+) -> None:
+    async def ask(connection: Any) -> None:
+        await connection.write({"op": "gather", "keys": [result.key]})
+
+    async def read(connection: Any) -> None:
+        await connection.stream.read_bytes(300_000)
+
+    result = client.submit(bytes, 64_000_000)
+    wait(result)
+    with _slowly(client, cluster.scheduler_address, ask, read):
+        stays("a large message is on its way")
+    _becomes_idle(recorder)
+
+
+def test_a_short_call_to_a_worker_is_in_its_next_beat() -> None:
+    operations: Counter[str] = Counter(get_data=3, heartbeat=5)
+    counters = {"op": SimpleNamespace(components=[operations])}
+    worker: Any = SimpleNamespace(metrics={}, _comms={}, counters=counters)
+    WorkerProcess().setup(worker)
+    read = worker.metrics[METRIC]
+    assert (read(worker)[2], read(worker)[2]) == (0, 0)
+    operations.update(actor_execute=2, get_data=1)
+    assert (read(worker)[2], read(worker)[2]) == (1, 0)
+    operations.update(heartbeat=1)
+    assert read(worker)[2] == 0
+
+
+def test_a_message_that_gets_no_further_is_no_work() -> None:
+    stream = SimpleNamespace(_user_read_buffer=True, _read_buffer_size=1)
+    transfers, line = Transfers(), [_Connection(stream)]
+    assert transfers.look(line, 1.0) == 0
+    stream._read_buffer_size = 2
+    assert transfers.look(line, 2.0) == 1
+    assert transfers.look(line, 2.0 + STALLED / 2) == 1
+    assert transfers.look(line, 2.0 + STALLED) == 0
+
+
+class _Connection:
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
 
 
 @pytest.mark.parametrize("where", ["on a worker", "on the scheduler"])

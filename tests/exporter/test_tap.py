@@ -63,6 +63,21 @@ def test_where_no_handler_has_made_a_text_the_users_code_makes_none() -> None:
     assert argument.made == 0
 
 
+class Several(Exception):
+    def __len__(self) -> int:
+        raise AssertionError("nobody asks how many they are")
+
+
+def test_an_exception_that_is_like_a_list_is_not_asked_for_its_length() -> None:
+    error = ValueError("it")
+    error.__cause__ = Several("they")
+    record = record_of("failed")
+    record.exc_info = Several, Several("all"), None
+    assert describe(record, exceptions=True)[5] == "all"
+    record.exc_info = ValueError, error, None
+    assert "Several: they" in str(describe(record, exceptions=True)[6])
+
+
 PRIVATE = "the customer is Ada Lovelace"
 
 

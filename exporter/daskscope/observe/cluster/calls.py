@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from distributed import Client
 from distributed.scheduler import Scheduler, heartbeat_interval
 
-from daskscope.worker_process import LeftToRun
+from daskscope.worker_process import LeftToRun, Transfers, begun
 
 #: What a client may ask the scheduler for that takes as long as it takes: ``client.run``,
-#: ``client.run_on_scheduler``, and moving data.
-CALLS = frozenset(("broadcast", "run_function", "gather", "scatter", "rebalance", "replicate"))
+#: ``client.run_on_scheduler``, moving data, and what is passed on to a worker: methods of actors.
+CALLS = frozenset(
+    ("broadcast", "run_function", "gather", "scatter", "rebalance", "replicate", "proxy")
+)
 
 #: What a program uses to wait for another part of it: Dask's ``Event``, ``Queue``, ``Variable``,
 #: ``Lock``, ``Semaphore`` and ``MultiLock``.
@@ -36,6 +37,9 @@ STREAMS = frozenset(
      "subscribe_worker_status")
 )  # fmt: skip
 
+#: What a client's graphs come by, with all the data in them.
+OF_CLIENT = "register-client"
+
 #: Seconds that any other operation takes before it is something that somebody waits for: most are
 #: answered at once, such as the worker's beats.
 LASTING = 1.0
@@ -53,8 +57,9 @@ class Calls:
     """Watches them. Not thread-safe.
 
     ``in_progress`` is how many of :data:`CALLS` were in progress at the last look, and ``lasting``
-    what other operations had been for long. ``waits_for_workers`` says that a client does. ``ours``
-    are calls of daskscope's own that are under way, which do not count.
+    what other operations had been for long. ``transfers`` is on how many connections a large
+    message was on its way. ``waits_for_workers`` says that a client does. ``ours`` are calls of
+    daskscope's own that are under way, which do not count.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -62,6 +67,8 @@ class Calls:
         # Other operations that were in progress at the last look, and since when.
         self._others: dict[Any, tuple[str, float]] = {}
         self._left_to_run = LeftToRun()
+        self._transfers = Transfers()
+        self.transfers = 0
         self.ours = 0
         self.in_progress = 0
         self.waits_for_workers = False
@@ -72,10 +79,13 @@ class Calls:
 
     def look(self, now: float) -> None:
         """See what is in progress, ``now`` by a clock that does not jump."""
-        before, others, count = self._others, {}, 0
+        before, others, count, clients = self._others, {}, 0, []
         # Dask notes for each connection what it is being used for.
         for connection, operation in self._scheduler._comms.items():
-            if operation is None or operation in STREAMS:
+            if operation is None or operation == OF_CLIENT:
+                clients.append(connection)
+                continue
+            if operation in STREAMS:
                 continue
             # Dask goes on with what a process has asked for that is gone. What it has others do is
             # work to its end; but it waits for ever for an Event that nobody sets.
@@ -86,6 +96,7 @@ class Calls:
                 continue
             known, since = before.get(connection, (None, now))
             others[connection] = (operation, since if known == operation else now)
+        self.transfers = self._transfers.look(clients, now)
         count += self._left_to_run.count(self._scheduler)
         self._others, self.in_progress = others, max(count - self.ours, 0)
         self.lasting = tuple(name for name, since in others.values() if now - since >= LASTING)
@@ -93,7 +104,7 @@ class Calls:
             self._look_at_waiting(now)
 
     def _look_at_waiting(self, now: float) -> None:
-        asked, clients = self._begun((WHO_IS_THERE,)), len(self._scheduler.clients)
+        asked, clients = begun(self._scheduler, (WHO_IS_THERE,)), len(self._scheduler.clients)
         # What was asked before the first look is about the time before.
         count = asked - self._asked if self._asked_at else 0
         seconds = now - self._asked_at
@@ -109,13 +120,7 @@ class Calls:
 
     def begun(self) -> int:
         """Return how many of :data:`CALLS` and :data:`MEETINGS` there were, short ones too."""
-        return self._begun((*CALLS, *MEETINGS))
-
-    def _begun(self, operations: Collection[str]) -> int:
-        # Dask counts operations for its dashboard, and lets counts age: what it takes from one
-        # component it puts into the next.
-        counts = self._scheduler.counters["op"].components
-        return round(sum(count.get(name, 0) for count in counts for name in operations))
+        return begun(self._scheduler, (*CALLS, *MEETINGS))
 
 
 def asked_every(clients: int) -> float:

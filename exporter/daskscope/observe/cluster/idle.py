@@ -173,6 +173,8 @@ class Idle:
             yield "a graph is arriving"
         if self._calls.in_progress:
             yield "a client's call is in progress"
+        if self._calls.transfers:
+            yield "a large message is on its way to or from a client"
         if self._calls.waits_for_workers:
             yield "a client waits for more workers"
         if self._calls.lasting:
@@ -203,7 +205,8 @@ class Idle:
     def calls(self) -> int:
         """Return how many calls are in progress now, on the scheduler and on workers."""
         self._calls.look(self.watched)
-        return self._calls.in_progress + len(self._calls.lasting) + self._cpu.calls
+        calls = self._calls
+        return calls.in_progress + len(calls.lasting) + calls.transfers + self._cpu.calls
 
     def calls_begun(self) -> int:
         """Return how many calls to the scheduler there have been, those that were short too."""
