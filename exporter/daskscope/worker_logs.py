@@ -265,6 +265,7 @@ def _pieces_of_caller(record: logging.LogRecord) -> list[str]:
     pieces = {
         piece
         for literal in _literals_of_caller(record)
+        if len(literal) <= MAX_TEXT
         for piece in _FIELD.sub(_TAKEN_OUT, _CONVERSION.sub(_TAKEN_OUT, literal)).split(_TAKEN_OUT)
     }
     return [piece for piece in pieces if " " in piece and sum(map(str.isalnum, piece)) > 1]

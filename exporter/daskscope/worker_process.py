@@ -138,17 +138,20 @@ class Transfers:
         """Return on how many of these one gets further, ``now`` by a clock that does not jump."""
         before, there, count = self._before, {}, 0
         for connection in connections:
-            stream = getattr(connection, "stream", None)
-            # Tornado does not say how far it is.
-            reads = getattr(stream, "_user_read_buffer", False)
-            if reads or getattr(stream, "_write_buffer", None):
-                read = getattr(stream, "_read_buffer_size", 0) if reads else -1
-                written = getattr(stream, "_total_write_done_index", 0)
-                *known, moved_at = before.get(connection, (read, written, now - STALLED))
-                if known != [read, written]:
-                    moved_at = now
-                there[connection] = (read, written, moved_at)
-                count += now - moved_at < STALLED
+            try:  # it is of Tornado's, which does not say how far it is
+                stream = connection.stream
+                reads = stream._user_read_buffer
+                if not (reads or stream._write_buffer):
+                    continue
+                read = stream._read_buffer_size if reads else -1
+                written = stream._total_write_done_index
+            except AttributeError:
+                continue
+            *known, moved_at = before.get(connection, (read, written, now - STALLED))
+            if known != [read, written]:
+                moved_at = now
+            there[connection] = (read, written, moved_at)
+            count += now - moved_at < STALLED
         self._before = there
         return count
 

@@ -362,7 +362,7 @@ def test_a_short_call_to_a_worker_is_in_its_next_beat() -> None:
 
 
 def test_a_message_that_gets_no_further_is_no_work() -> None:
-    stream = SimpleNamespace(_user_read_buffer=True, _read_buffer_size=1)
+    stream = SimpleNamespace(_user_read_buffer=True, _read_buffer_size=1, _total_write_done_index=0)
     transfers, line = Transfers(), [_Connection(stream)]
     assert transfers.look(line, 1.0) == 0
     stream._read_buffer_size = 2
