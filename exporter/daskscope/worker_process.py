@@ -29,6 +29,7 @@ METRIC = "daskscope-process"
 #: What others may have asked the worker for itself, that takes as long as it takes.
 CALLS = frozenset(("actor_execute", "run", "run_coroutine"))
 #: What only clients ask an idle worker for, mostly for a moment, if they do so by themselves.
+#: Each is counted, as no look may see it.
 SHORT = frozenset(("actor_execute", "actor_attribute", "get_data", "update_data"))
 #: Connections that are open for as long as another worker is: nobody waits there for an answer.
 STREAMS = frozenset(("connection_stream",))
@@ -52,13 +53,12 @@ class WorkerProcess(WorkerPlugin):
     """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
     and the most memory that the process has had, in bytes; and, if there is anything to say, how it
     was started: see :func:`daskscope.deployment.deployment_of`. Last, True if its GPU is
-    :func:`used_by_others` alone.
+    :func:`used_by_others` alone, and how many of :data:`SHORT` there have been.
 
     The seconds are those of the process and its child processes, running or ended. The calls are
     those of :data:`CALLS`, such as a method of an actor; those of any other operation that has gone
     on since the last look, such as a client's that fetches a large result by itself; large messages
     that are on their way; and the coroutines that ``client.run(…, wait=False)`` has left to run.
-    They are one at least if there was any of :data:`SHORT` since the last look.
     """
 
     def setup(self, worker: Worker) -> None:
@@ -75,7 +75,6 @@ class WorkerProcess(WorkerPlugin):
         self._others: dict[Any, str] = {}
         self._transfers = Transfers()
         self._left_to_run = LeftToRun()
-        self._begun: int | None = None
         self._metric = self._read
         worker.metrics[METRIC] = self._metric
 
@@ -100,8 +99,9 @@ class WorkerProcess(WorkerPlugin):
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = self._calls(worker) + self._left_to_run.count(worker)
             found = (self._read_at, self._cpu, calls, peak_memory())
-            if self._gpu_of_others:
-                return (*found, self._deployment, True)
+            short = begun(worker, SHORT)
+            if short or self._gpu_of_others:
+                return (*found, self._deployment, self._gpu_of_others, short)
             return (*found, self._deployment) if self._deployment else found
         return None
 
@@ -117,10 +117,7 @@ class WorkerProcess(WorkerPlugin):
                 others[connection] = operation
                 count += before.get(connection) == operation
         self._others = others
-        count += self._transfers.look(unused, time.monotonic())
-        # What came and went since the last look.
-        last, self._begun = self._begun, begun(worker, SHORT)
-        return count or int(last is not None and self._begun != last)
+        return count + self._transfers.look(unused, time.monotonic())
 
 
 class Transfers:

@@ -348,17 +348,30 @@ def test_data_that_goes_over_a_slow_line_is_work(
     _becomes_idle(recorder)
 
 
-def test_a_short_call_to_a_worker_is_in_its_next_beat() -> None:
-    operations: Counter[str] = Counter(get_data=3, heartbeat=5)
+def test_a_short_call_to_a_worker_is_counted_in_its_next_beat() -> None:
+    operations: Counter[str] = Counter(heartbeat=5)
     counters = {"op": SimpleNamespace(components=[operations])}
     worker: Any = SimpleNamespace(metrics={}, _comms={}, counters=counters)
     WorkerProcess().setup(worker)
     read = worker.metrics[METRIC]
-    assert (read(worker)[2], read(worker)[2]) == (0, 0)
+    state: Any = SimpleNamespace(address="tcp://w", metrics={METRIC: read(worker)})
+    cpu = WorkersCpu()
+
+    def beat() -> int:
+        state.metrics[METRIC] = read(worker)
+        cpu.look([state], 1.0)
+        return cpu.begun
+
+    assert (beat(), beat()) == (0, 0)
     operations.update(actor_execute=2, get_data=1)
-    assert (read(worker)[2], read(worker)[2]) == (1, 0)
+    assert (beat(), beat()) == (1, 1)
+    cpu.restart()
+    operations.update(actor_execute=1)
+    assert beat() == 2
     operations.update(heartbeat=1)
-    assert read(worker)[2] == 0
+    assert beat() == 2
+    cpu.look([], 2.0)
+    assert not cpu._begun
 
 
 def test_a_message_that_gets_no_further_is_no_work() -> None:

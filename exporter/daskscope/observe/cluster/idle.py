@@ -209,8 +209,10 @@ class Idle:
         return calls.in_progress + len(calls.lasting) + calls.transfers + self._cpu.calls
 
     def calls_begun(self) -> int:
-        """Return how many calls to the scheduler there have been, those that were short too."""
-        return self._calls.begun()
+        """Return a count that grows with each call to the scheduler, and with those to workers
+        between two of their beats, those that were short too.
+        """
+        return self._calls.begun() + self._cpu.begun
 
     def workers_starting(self) -> int:
         """Return how many workers are still starting.

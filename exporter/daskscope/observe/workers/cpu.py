@@ -111,15 +111,19 @@ class _Window:
 class WorkersCpu:
     """Looks at workers that have nothing to do, some at each look. Not thread-safe.
 
-    ``calls`` is how many calls are in progress on the workers, such as methods of actors, ``busy``
-    how many workers' processes are at work, and ``share`` what the busiest uses of one core. Of
-    those that share a process, each reports all of it. ``gpu`` is the use of the busiest GPU, as a
-    share, 0 if none is at work. ``silent`` workers do not report, and ``unheard`` says that some
-    have not done so yet.
+    ``calls`` is how many calls are in progress on the workers, such as methods of actors; ``begun``
+    grows whenever there were others, however short, between two beats of a worker. ``busy`` is how
+    many workers' processes are at work, and ``share`` what the busiest uses of one core. Of those
+    that share a process, each reports all of it. ``gpu`` is the use of the busiest GPU, as a share,
+    0 if none is at work. ``silent`` workers do not report, and ``unheard`` says that some have not
+    done so yet.
     """
 
     def __init__(self) -> None:
         self._windows: dict[str, _Window] = {}
+        # Of each worker, how many short calls it had had at the last look.
+        self._begun: dict[str, int] = {}
+        self.begun = 0
         self._gpu: float = 0.0
         self._begin(())
         self.calls = self.busy = self.silent = 0
@@ -153,6 +157,10 @@ class WorkersCpu:
                 calls += called
             else:
                 at, used, others = metrics.get("time") or 0.0, None, ()
+            begun = others[3] if len(others) > 3 else 0
+            if self._begun.setdefault(worker.address, begun) != begun:
+                self._begun[worker.address] = begun
+                self.begun += 1
             window = windows.get(worker.address)
             if window is None:
                 windows[worker.address] = _Window(at, now)
@@ -189,6 +197,9 @@ class WorkersCpu:
         if len(windows) > len(workers):
             there = {worker.address for worker in workers}
             self._windows = {name: one for name, one in windows.items() if name in there}
+        if len(self._begun) > len(workers):
+            there = {worker.address for worker in workers}
+            self._begun = {name: one for name, one in self._begun.items() if name in there}
         if found:
             found = _without_shares(found, workers)
         self.calls, self.silent, self.busy = self._calls, self._silent, len(found)
