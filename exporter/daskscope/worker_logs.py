@@ -249,22 +249,36 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
     if len(parts) * len(text) > MAX_COMPARED:
         return taken_out
     # All first, the longest first, and what stands for them last: each may be a part of another.
-    for part in sorted(parts, key=len, reverse=True):
-        text = text.replace(part, _TAKEN_OUT)
+    longest_first = sorted(parts, key=len, reverse=True)
     if found and not exceptions:
         # What is left of it may be a part of a text, or made of one: ``str(error)[:100]``.
-        return _known_pieces(text[:MAX_TEXT], _pieces_of_caller(record), REFUSED)
+        return _in_code(record, text, longest_first)
+    for part in longest_first:
+        text = text.replace(part, _TAKEN_OUT)
     return _TAKEN.sub(taken_out, text) if parts else text
 
 
-def _pieces_of_caller(record: logging.LogRecord) -> list[str]:
-    """Return what stands literally in the code that logged ``record``, between what is filled in.
+def _in_code(record: logging.LogRecord, text: str, without: list[str]) -> str:
+    """Return what of the ``text`` of ``record`` is literally in the code that logged it."""
+    literals = _literals_of_caller(record)
+    is_format = isinstance(record.msg, str) and record.msg in literals
+    if is_format:
+        text = _CONVERSION.sub(lambda match: "%" if match[1] == "%" else _TAKEN_OUT, record.msg)
+    for part in without:
+        text = text.replace(part, _TAKEN_OUT)
+    if is_format:
+        return _TAKEN.sub(REFUSED, text)
+    return _known_pieces(text[:MAX_TEXT], _pieces_of(literals), REFUSED)
+
+
+def _pieces_of(literals: list[str]) -> list[str]:
+    """Return what stands in ``literals`` between what is filled in.
 
     What could be a single word of a text is left out.
     """
     pieces = {
         piece
-        for literal in _literals_of_caller(record)
+        for literal in literals
         if len(literal) <= MAX_TEXT
         for piece in _FIELD.sub(_TAKEN_OUT, _CONVERSION.sub(_TAKEN_OUT, literal)).split(_TAKEN_OUT)
     }

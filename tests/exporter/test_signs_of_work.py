@@ -172,7 +172,7 @@ def test_a_method_of_an_actor_is_work(
 ) -> None:
     actor = client.submit(Sleeper, actor=True).result()
     call = getattr(actor, method)(str(done))
-    stays("a call to a worker is in progress")
+    stays("a client's call is in progress")
     assert recorder.beats[-1].status.held_by["calls"] == 1
     done.touch()
     call.result()
