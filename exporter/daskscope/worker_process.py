@@ -107,7 +107,8 @@ class WorkerProcess(WorkerPlugin):
 
     def _calls(self, worker: Worker) -> int:
         """Return how many calls are in progress. What is over in a moment is none."""
-        before, others, count, unused = self._others, {}, 0, []
+        before, others, count = self._others, {}, 0
+        unused: list[Any] = []
         for connection, operation in worker._comms.items():
             if operation in CALLS:
                 count += 1
@@ -158,7 +159,8 @@ def begun(server: Any, operations: Collection[str]) -> int:
     # Dask counts operations for its dashboard, and lets counts age: what it takes from one
     # component it puts into the next.
     counts = server.counters["op"].components
-    return round(sum(count.get(name, 0) for count in counts for name in operations))
+    found: int = round(sum(count.get(name, 0) for count in counts for name in operations))
+    return found
 
 
 class LeftToRun:

@@ -191,7 +191,7 @@ class Actor:
 def test_a_call_that_no_look_has_seen_begins_it_anew(
     client: Client, idle: Idle, clock: Clock, what: str
 ) -> None:
-    actor = client.submit(Actor, actor=True).result()
+    actor: Any = client.submit(Actor, actor=True).result()
     idle.look()
     clock.passes(idle, 5)
     before = idle.calls_begun()

@@ -308,11 +308,12 @@ def _slowly(
             await asyncio.sleep(0.1)
 
     connection = client.sync(begin)
-    going = asyncio.run_coroutine_threadsafe(go_on(connection), client.loop.asyncio_loop)
+    loop: Any = client.loop
+    going = asyncio.run_coroutine_threadsafe(go_on(connection), loop.asyncio_loop)
     try:
         yield
     finally:
-        client.loop.add_callback(connection.abort)
+        loop.add_callback(connection.abort)
         with suppress(StreamClosedError):
             going.result()
 
