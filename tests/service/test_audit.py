@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from daskscope_service.accounts import audit, sign_in, tokens, users
 from daskscope_service.accounts.change import Change
+from daskscope_service.accounts.login_rate_limit import FOR_NAME
 from daskscope_service.db.engine import writing
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import Wish
@@ -110,6 +111,21 @@ def test_what_users_do_on_their_page_is_told(service: ServiceProcess) -> None:
         assert told(service) == [expected]
     assert browser.post(f"{service.url}/account/sessions/end", timeout=30).ok
     assert told(service) == [("signed out", user.name, f"{user.name}: all sessions")]
+
+
+def test_a_token_that_lets_nobody_in_cannot_fill_the_log(service: ServiceProcess) -> None:
+    form = {"token": service.token(["ingest"])}
+    status = [
+        requests.post(f"{service.url}/sign-in", data=form, timeout=30).status_code
+        for _ in range(FOR_NAME + 2)
+    ]
+    assert status == [403] * FOR_NAME + [429] * 2
+    entries = told(service, 100)
+    assert sum(action == "refused" for action, _, _ in entries) == FOR_NAME
+    # Others from there come in, and so does a token that may read.
+    assert try_to_sign_in(service, make_user(service, {"default": "owner"}).name).status_code == 303
+    form = {"token": service.token(["read"])}
+    assert requests.post(f"{service.url}/sign-in", data=form, timeout=30).ok
 
 
 def test_the_log_holds_no_secret(service: ServiceProcess) -> None:

@@ -26,8 +26,9 @@ WINDOW = 15 * 60.0
 FOR_NAME = 10
 FROM_ADDRESS = 30
 
-#: What an attempt names: a user, the workspace of an invitation, or who types a program's code.
-Kind = Literal["name", "invitation", "code"]
+#: What an attempt names: a user, the workspace of an invitation, who types a program's code, or a
+#: token that lets nobody in.
+Kind = Literal["name", "invitation", "code", "token"]
 
 
 class TooMany(Exception):

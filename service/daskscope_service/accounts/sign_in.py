@@ -169,6 +169,11 @@ def by_token(engine: Engine, text: str, *, address: str, agent: str = "") -> str
     """Start a session with a token of scope ``read``; None if it is none, or not in force.
 
     The session may do what a viewer may, and ends with the token.
+
+    Raises
+    ------
+    TooMany
+        The token was shown too often though it lets nobody in: each time is in the audit log.
     """
     token = tokens.find(engine, text.strip())
     now = time.time()
@@ -178,6 +183,7 @@ def by_token(engine: Engine, text: str, *, address: str, agent: str = "") -> str
     if token.state(now) != "active" or "read" not in token.scopes:
         state = token.state(now)
         why = "it may not read" if state == "active" else f"it is {state}"
+        login_rate_limit.begin(engine, token.id, address, kind="token")
         audit.refused(engine, who, why, address)
         return None
     tokens.note_use(engine, token, now)

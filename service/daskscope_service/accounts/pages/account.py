@@ -51,9 +51,12 @@ def sign_in_by_form() -> ResponseReturnValue:
         )
         wrong = "This link is unknown, expired or used already. Ask for a new one, or sign in here."
     elif "token" in request.form:
-        session_id = sign_in.by_token(
-            services().engine, request.form["token"], address=_address(), agent=_agent()
-        )
+        try:
+            session_id = sign_in.by_token(
+                services().engine, request.form["token"], address=_address(), agent=_agent()
+            )
+        except TooMany as error:
+            return _refused(target, error)
         wrong = (
             "There is no such token, or it may not read. A token starts with dsk_ and is "
             "shown once, when it is created."
@@ -70,9 +73,7 @@ def sign_in_by_form() -> ResponseReturnValue:
                 invitation=members.code_in(target),
             )
         except TooMany as error:
-            response = make_response(sign_in_page(target, 429, _come_again(error)))
-            response.headers["Retry-After"] = _seconds(error)
-            return response
+            return _refused(target, error)
         except sign_in.NoWorkspace:
             session_id = None
             wrong = (
@@ -232,6 +233,12 @@ def begin_session(session_id: str, target: str) -> ResponseReturnValue:
     response = make_response(redirect(target, code=303))
     settings: Settings = current_app.config["SETTINGS"]
     sessions.set_cookie(response, session_id, secure=settings.secure)
+    return response
+
+
+def _refused(target: str, error: TooMany) -> Response:
+    response = make_response(sign_in_page(target, 429, _come_again(error)))
+    response.headers["Retry-After"] = _seconds(error)
     return response
 
 
