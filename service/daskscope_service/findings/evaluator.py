@@ -7,11 +7,11 @@ that share a database, one at a time looks for them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Engine, delete, insert, or_, select, tuple_, update
+from sqlalchemy import Engine, Select, delete, exists, insert, or_, select, tuple_, update
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
@@ -60,13 +60,17 @@ class Evaluator:
         now = time.time()
         of_clusters = now - self._clusters_at >= _CLUSTER_SECONDS
         with self._engine.connect() as connection:
-            names = list(connection.execute(select(workspace.c.id)).scalars())
-            due = of_clusters or any(self._due(name, now, connection, 1) for name in names)
-        if not due or not self._lease.take():
+            # By one statement: there may be hundreds of workspaces, and most have nothing due.
+            any_due = exists(_due(workspace.c.id, now))
+            due = list(connection.execute(select(workspace.c.id).where(any_due)).scalars())
+            names = (
+                list(connection.execute(select(workspace.c.id)).scalars()) if of_clusters else []
+            )
+        if not (due or of_clusters) or not self._lease.take():
             return 0
         done = False
         try:
-            judged = in_each(names, lambda name: self._computations(name, now))
+            judged = in_each(due, lambda name: self._computations(name, now))
             if of_clusters:
                 since = self._lease.done_at() or 0.0
                 judged += in_each(names, lambda name: self._clusters(name, now, since))
@@ -76,17 +80,10 @@ class Evaluator:
             self._lease.give_back(done=done)
         return judged
 
-    def _due(self, name: str, now: float, connection: Any, most: int) -> Sequence[Any]:
-        columns = [computation.c[key] for key in ("cluster", "id", "seq")]
-        query = select_in(name, computation, *columns).where(computation.c.judge_at <= now)
-        rows: Sequence[Any] = connection.execute(
-            query.order_by(computation.c.judge_at).limit(most)
-        ).all()
-        return rows
-
     def _computations(self, name: str, now: float) -> int:
         with self._engine.connect() as connection:
-            rows = self._due(name, now, connection, _AT_ONCE)
+            first_due = _due(name, now).order_by(computation.c.judge_at).limit(_AT_ONCE)
+            rows = connection.execute(first_due).all()
         for first in range(0, len(rows), _TOGETHER):
             some = rows[first : first + _TOGETHER]
             with self._engine.connect() as connection:
@@ -160,6 +157,12 @@ class Evaluator:
                         _store(connection, name, id, "", items)
             self._lease.renew()
         return len(rows)
+
+
+def _due(name: Any, now: float) -> Select[Any]:
+    """Return a SELECT of what is due in one workspace: of the key and ``seq`` of computations."""
+    columns = [computation.c[key] for key in ("cluster", "id", "seq")]
+    return select_in(name, computation, *columns).where(computation.c.judge_at <= now)
 
 
 def mark_all(engine: Engine, name: str) -> int:
