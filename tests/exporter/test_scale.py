@@ -209,7 +209,7 @@ def test_very_many_tasks_are_one_row(
     workers: SimulatedWorkers,
     one_by_one: bool,
 ) -> None:
-    number = 10_000 if one_by_one else 30_000
+    number = 3_000 if one_by_one else 10_000
     register(**NO_WORKERS)
     if one_by_one:
         futures = [client.submit(inc, value, pure=False) for value in range(number)]

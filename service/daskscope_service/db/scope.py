@@ -38,10 +38,11 @@ MOST_ROWS = 1000
 #: Clusters of one name that a list is about, where it is chosen by name.
 MOST_OF_A_NAME = 100
 
-#: Bytes of them, as JSON, after which no more rows are read; and rows that are read and weighed
-#: together: one may have a megabyte.
+#: Bytes of them, as JSON, after which no more rows are read.
 MOST_BYTES = 4 * 1024 * 1024
-_AT_ONCE = 8
+#: Rows that are read and weighed together: one may have a megabyte. The next time they are twice as
+#: many, up to the second number, as long as they have less than so many bytes.
+_AT_ONCE, _MOST_AT_ONCE, _LIGHT = 8, 64, 256 * 1024
 #: Rows from which on PostgreSQL is asked for them bit by bit, which takes it more messages.
 _MANY = 101
 _weighed = msgspec.json.Encoder(enc_hook=str).encode
@@ -113,16 +114,17 @@ class Scope:
         hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
         query = query.limit(limit + 1)
         if limit >= _MANY:  # else PostgreSQL's driver would fetch all before the first is seen
-            query = query.execution_options(stream_results=True, max_row_buffer=_AT_ONCE)
+            query = query.execution_options(stream_results=True, max_row_buffer=_MOST_AT_ONCE)
         rows = self.connection.execute(query)
         names = list(map(str, rows.keys()))
         items: list[Item] = []
-        size = 0
-        while some := rows.fetchmany(_AT_ONCE):
+        size, count = 0, _AT_ONCE
+        while some := rows.fetchmany(count):
             items += [_item(names, row, hidden) for row in some]
-            if len(some) < _AT_ONCE or len(items) > limit:
+            if len(some) < count or len(items) > limit:
                 break
-            size += sum(map(weight, items[-_AT_ONCE:]))
+            of_these = sum(map(weight, items[-count:]))
+            size, count = size + of_these, _next_count(count, of_these)
             if size > MOST_BYTES:
                 more = rows.fetchone() is not None
                 rows.close()
@@ -139,18 +141,22 @@ def rows_in_order(
     So the database puts no more in order than it must: of whole rows, it holds all in memory.
     """
     items: list[Item] = []
-    size = 0
+    size, read, count = 0, 0, _AT_ONCE
     wanted = places[:limit]
-    for first in range(0, len(wanted), _AT_ONCE):
-        ids = [one for _, one in wanted[first : first + _AT_ONCE]]
+    while ids := [one for _, one in wanted[read : read + count]]:
         found = scope.items(query.where(query.selected_columns[id].in_(ids)))
         by_id = {item[id]: item for item in found}
         items += [by_id[one] for one in ids if one in by_id]  # the others are just gone
-        size += sum(map(weight, found))
-        read = first + len(ids)
+        of_these = sum(map(weight, found))
+        size, read, count = size + of_these, read + len(ids), _next_count(count, of_these)
         if size > MOST_BYTES and read < len(places):
             return Page(items, (*wanted[read - 1], ""))
     return Page(items, (*wanted[-1], "") if len(places) > limit else None)
+
+
+def _next_count(count: int, size: int) -> int:
+    """Return how many rows to read together after ``count`` of them that had ``size`` bytes."""
+    return min(2 * count, _MOST_AT_ONCE) if size < _LIGHT else _AT_ONCE
 
 
 def weight(item: Item) -> int:
