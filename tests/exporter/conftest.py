@@ -196,12 +196,21 @@ def wait_for_worker_logs(client: Client) -> None:
 
 @pytest.fixture
 def register(request: pytest.FixtureRequest, client: Client, recorder: Recorder) -> Register:
-    """``daskscope.register`` for that cluster and recorder, beating ten times a second."""
+    """``daskscope.register`` for that cluster and recorder, beating ten times a second.
+
+    Whatever runs is counted beside it, unless the test is marked ``uncounted``.
+    """
+
+    beside: list[Truth] = []
+    if "equals_truth" in request.fixturenames:
+        beside.append(request.getfixturevalue("equals_truth"))
+    elif not request.node.get_closest_marker("uncounted"):
+        beside.append(request.getfixturevalue("counts_equal_truth"))
 
     def register(**settings: Any) -> daskscope.Registration:
         given = {"endpoint": recorder.url, "token": TOKEN, "interval": "100ms", **settings}
-        for beside in {"equals_truth", "counts_equal_truth"} & set(request.fixturenames):
-            client.sync(request.getfixturevalue(beside).begin)
+        for truth in beside:
+            client.sync(truth.begin)
         registration: daskscope.Registration = daskscope.register(client, **given)
         return registration
 
@@ -224,9 +233,7 @@ def equals_truth(cluster: LocalCluster, client: Client, recorder: Recorder) -> I
 def counts_equal_truth(
     cluster: LocalCluster, client: Client, recorder: Recorder
 ) -> Iterator[Truth]:
-    """Do the same, but not for the time of threads, which needs a calm machine: for modules whose
-    tests are about something else.
-    """
+    """Do the same, but not for the time of threads, which needs a calm machine."""
     with _counted_beside(cluster, client, recorder) as truth:
         yield truth
 

@@ -17,7 +17,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE, wait_until
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("counts_equal_truth")]
+pytestmark = pytest.mark.contract
 
 Rows = dict[str, dict[str, float]]
 

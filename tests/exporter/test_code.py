@@ -20,7 +20,7 @@ from daskscope.observe.tasks.code import MAX_CODE, CodeOfGraphs, cut
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("counts_equal_truth")]
+pytestmark = pytest.mark.contract
 
 FILE = "\n".join(f"line {number}" for number in range(1, 101))
 

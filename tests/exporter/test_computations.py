@@ -14,7 +14,7 @@ from daskscope import protocol
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("counts_equal_truth")]
+pytestmark = pytest.mark.contract
 
 
 def inc(x: int) -> int:

@@ -22,8 +22,6 @@ from tests.exporter.recorder import Recorder
 from tests.exporter.simulated_workers import SimulatedWorkers
 from tests.exporter.test_computations import inc
 
-pytestmark = pytest.mark.usefixtures("counts_equal_truth")
-
 #: Seconds, and the bucket that they belong to: up to and including its bound. Where a clock's times
 #: can hold a bound exactly, that too.
 SECONDS = (

@@ -23,7 +23,7 @@ from daskscope.scrubbing import SCRUBBED, shortened
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("counts_equal_truth")]
+pytestmark = pytest.mark.contract
 
 MARKER = "mark" + "er7"
 CALLED: list[str] = []

@@ -12,8 +12,6 @@ from daskscope.otlp.exception_text import text_of
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 
-pytestmark = pytest.mark.usefixtures("counts_equal_truth")
-
 #: Whose texts are not made of their arguments alone.
 IN_THEIR_OWN_WORDS = {UnicodeDecodeError, ExceptionGroup}
 

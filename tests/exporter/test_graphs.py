@@ -21,7 +21,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold, inc
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("counts_equal_truth")]
+pytestmark = pytest.mark.contract
 
 
 def _annotations(**annotations: Any) -> dict[str, str]:
