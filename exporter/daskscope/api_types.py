@@ -287,9 +287,9 @@ class Computation(_Computation):
     often. ``cancelled`` counts tasks that were given up. ``states`` counts its tasks by Dask's
     state, ``seconds`` what they spent by action. ``frames`` is the user's call stack, outermost
     first: None where it was refused. ``call`` is the statement that set it going, ``title``
-    the same or, where no code is known, its file and line or the prefixes of its tasks. ``cause``
-    is the finding that is named first, None where nothing stands out. ``trace_id`` is that of its
-    trace. ``url`` is its page.
+    the same or, where no code of the user's is known, its file and line or the prefixes of its
+    tasks. ``cause`` is the finding that is named first, None where nothing stands out.
+    ``trace_id`` is that of its trace. ``url`` is its page.
     """
 
     frames: list[CodeFrame] | None

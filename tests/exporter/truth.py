@@ -78,7 +78,9 @@ class Truth(SchedulerPlugin):
         self.peak_workers = self.peak_threads = 0
 
     async def begin(self) -> None:
-        """Count from when the other plugin comes."""
+        """Count from when the other plugin comes; once, whatever comes in its place later."""
+        if self._looks is not None:
+            return
         self._scheduler.add_plugin(self)
         self._looked_at = time.monotonic()
         self._looks = asyncio.create_task(self._look_regularly())

@@ -278,7 +278,12 @@ def test_computations_of_a_cluster_name_it_and_their_call(get: Get, seeded: Seed
     assert items[0]["status"] == "running"
 
 
-def test_where_no_code_is_known_its_place_or_its_tasks_are_the_title(
+#: Where pip puts libraries.
+POSIX = "/home/ada/.venv/lib/python3.13/site-packages"
+WINDOWS = r"C:\Python313\Lib\site-packages"
+
+
+def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_title(
     shared_service: ServiceProcess,
 ) -> None:
     workspace = f"titles-{uuid.uuid4().hex[:8]}"
@@ -287,6 +292,9 @@ def test_where_no_code_is_known_its_place_or_its_tasks_are_the_title(
         make_cluster(),
         computations=(
             make_computation("known", frames=(CodeFrame("C:\\jobs\\run.py", 12),)),
+            # A library called Dask in a thread of its own.
+            make_computation("joblib", frames=(CodeFrame(f"{POSIX}/joblib/_dask.py", 336),)),
+            make_computation("windows", frames=(CodeFrame(f"{WINDOWS}\\joblib\\_dask.py", 336),)),
             make_computation("many", frames=()),
             make_computation("refused", frames=None),
             make_computation("empty", frames=()),
@@ -298,6 +306,7 @@ def test_where_no_code_is_known_its_place_or_its_tasks_are_the_title(
                 for n in range(2)
             ),
             make_task_group("refused", "load-1", prefix="load"),
+            make_task_group("joblib", "square-batch-1", prefix="square-batch"),
         ),
     )
     assert post(shared_service.url, token, beat).ok
@@ -308,6 +317,8 @@ def test_where_no_code_is_known_its_place_or_its_tasks_are_the_title(
     ).json()
     assert {one["id"]: one["title"] for one in answer["items"]} == {
         "known": "run.py:12",
+        "joblib": "tasks of square-batch",
+        "windows": "_dask.py:336",  # its tasks have not come yet
         "many": "tasks of fit, load, save, …",
         "refused": "tasks of load",
         "empty": "",

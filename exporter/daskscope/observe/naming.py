@@ -329,6 +329,20 @@ def _is_of_dask(module: str) -> bool:
 def _called(function: Any) -> str:
     while isinstance(function, partial):
         function = function.func
+    batched = _batched(function)
+    if batched is not None:
+        return batched[:MAX_NAME]
     # The text of any other object may show what is in it.
     named = isinstance(function, methodcaller) or hasattr(function, "__name__")
     return str(funcname(function) if named else type(function).__name__)[:MAX_NAME]
+
+
+def _batched(function: Any) -> str | None:
+    """Return the name of the user's function of which ``function`` is a batch of calls of joblib's;
+    None if it is none.
+    """
+    if type(function).__module__.partition(".")[0] != "joblib":
+        return None
+    # Since joblib 1.4 in an object that catches what the batch raises.
+    name = getattr(getattr(function, "func", function), "_funcname", None)
+    return name if isinstance(name, str) and name else None

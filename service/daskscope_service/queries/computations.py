@@ -24,8 +24,8 @@ _CLUSTER_COLUMNS = ("name", *OF_VERDICT)
 
 #: Characters of a title, and of a call: lists have a thousand of them, files ten thousand.
 _MOST_TITLE, _MOST_CALL = 300, 1_000
-#: Prefixes of tasks that a title names, those of most tasks, where no code is known; and those that
-#: are read for all titles of a list.
+#: Prefixes of tasks that a title names, those of most tasks, where no code of the user's is known;
+#: and those that are read for all titles of a list.
 _NAMED, _MOST_PREFIXES = 3, 20_000
 
 #: Task groups and failures of one computation that are read at most: the plugin sends 200 groups.
@@ -147,10 +147,11 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
     """Give each of ``items`` its ``title``: by what a person knows it again, "" for by nothing."""
     untitled: dict[tuple[str, str], Item] = {}
     for item in items:
+        frame = item["frames"][-1] if item["frames"] else None
         item["title"] = _cut(item["call"] or "", _MOST_TITLE)
-        if not item["title"] and item["frames"]:
-            item["title"] = f"{file_name(item['frames'][-1]['file'])}:{item['frames'][-1]['line']}"
-        elif not item["title"]:
+        if not item["title"] and frame is not None:
+            item["title"] = f"{file_name(frame['file'])}:{frame['line']}"
+        if frame is None or _is_of_library(frame["file"]):
             untitled[item["cluster"], item["id"]] = item
     if not untitled:
         return
@@ -167,6 +168,13 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
     for which, named in prefixes.items():
         more = ", …" if len(named) > _NAMED else ""
         untitled[which]["title"] = f"tasks of {', '.join(named[:_NAMED])}{more}"
+
+
+def _is_of_library(file: str) -> bool:
+    """Return whether pip has put a user's ``file`` where it is. A library whose own thread calls
+    Dask, as joblib's does, has no frame of the user's above it, and its line says little.
+    """
+    return not {"site-packages", "dist-packages"}.isdisjoint(file.replace("\\", "/").split("/"))
 
 
 def _cut(text: str, most: int) -> str:
