@@ -509,6 +509,7 @@ def test_what_hangs_is_ended_though_beats_are_an_hour_apart(
     assert "no answer in time" in warnings.of(hanging.url)[0]
 
 
+@pytest.mark.uncounted("the service takes nothing")
 def test_a_service_that_asks_for_patience_is_left_alone(
     client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

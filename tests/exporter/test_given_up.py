@@ -98,6 +98,7 @@ class TestWithoutWorkers:
     def cluster(self, without_workers: LocalCluster, recorder: Recorder) -> LocalCluster:
         return without_workers
 
+    @pytest.mark.uncounted("it fails without a run")
     def test_a_task_that_no_worker_came_for_is_one_failure(
         self, client: Client, register: Register, recorder: Recorder
     ) -> None:

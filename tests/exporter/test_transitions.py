@@ -169,6 +169,7 @@ def test_threads_have_a_task_from_the_moment_on_that_it_is_theirs_until_it_ends(
     assert after.unassigned - during.unassigned >= after.threads * rested
 
 
+@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_a_key_that_comes_back_is_another_task(
     client: Client, cluster: LocalCluster, register: Register
 ) -> None:
@@ -197,6 +198,7 @@ def test_nor_is_it_what_went_by_that_key_before_daskscope_came(
     assert (row.status, row.tasks, row.completed, row.states) == ("finished", 1, 1, {"memory": 1})
 
 
+@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_a_graph_does_not_wait_until_what_it_has_nothing_to_do_with_is_counted(
     client: Client, cluster: LocalCluster, register: Register
 ) -> None:
@@ -278,6 +280,7 @@ def test_nor_does_one_of_a_loop_whose_last_task_has_just_ended(
     ]
 
 
+@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_one_of_a_loop_whose_last_task_was_let_go_is_another_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +297,7 @@ def test_one_of_a_loop_whose_last_task_was_let_go_is_another_computation(
     assert [(row.status, row.tasks) for row in rows] == [("cancelled", 1), ("cancelled", 1)]
 
 
+@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_nor_does_any_once_all_tasks_from_before_daskscope_came_are_gone(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +330,7 @@ def test_what_ended_before_a_restart_has_ended(
     assert (row.status, row.completed, row.cancelled) == ("finished", 5, 0)
 
 
+@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_collections_that_dask_has_forgotten_leave_nothing(
     client: Client, cluster: LocalCluster, register: Register
 ) -> None:

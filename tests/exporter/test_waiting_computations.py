@@ -18,6 +18,7 @@ from tests.exporter.test_computations import double, fail, hold, inc
 pytestmark = [pytest.mark.usefixtures("loops_never_pause"), pytest.mark.contract]
 
 
+@pytest.mark.uncounted("more computations wait than are kept")
 def test_computations_that_nobody_takes_are_bounded_and_counted(
     cluster: LocalCluster,
     client: Client,
@@ -40,6 +41,7 @@ def test_computations_that_nobody_takes_are_bounded_and_counted(
     assert recorder.beats[-1].drops["computation"] == 2
 
 
+@pytest.mark.uncounted("more computations wait than are kept")
 def test_one_that_runs_is_told_with_all_its_groups_however_many_come_after_it(
     cluster: LocalCluster,
     client: Client,
@@ -68,6 +70,7 @@ def test_one_that_runs_is_told_with_all_its_groups_however_many_come_after_it(
     assert scheduler.plugins[NAME].drops["computation"] == 4
 
 
+@pytest.mark.uncounted("more computations wait than are kept")
 def test_those_that_never_had_to_run_are_bounded_and_counted_too(
     cluster: LocalCluster, client: Client, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +99,7 @@ def _run(client: Client, number: int) -> list[Any]:
     return list(held)
 
 
+@pytest.mark.uncounted("more computations wait than are kept")
 def test_as_many_go_as_have_the_groups_that_are_too_many(
     cluster: LocalCluster, client: Client, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
