@@ -77,9 +77,14 @@ class Truth(SchedulerPlugin):
         self._spent = self._has = Spent()
         self.peak_workers = self.peak_threads = 0
 
+    @property
+    def is_counting(self) -> bool:
+        """Whether it has begun, and not ended."""
+        return self._looks is not None
+
     async def begin(self) -> None:
         """Count from when the other plugin comes; once, whatever comes in its place later."""
-        if self._looks is not None:
+        if self.is_counting:
             return
         self._scheduler.add_plugin(self)
         self._looked_at = time.monotonic()
