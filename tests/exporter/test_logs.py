@@ -184,6 +184,7 @@ async def _end(dask_scheduler: Any) -> None:
     await dask_scheduler.plugins[NAME].close()
 
 
+@pytest.mark.uncounted("it takes out the plugin itself")
 def test_the_plugin_leaves_the_workers_with_the_schedulers(
     client: Client, boarded: Callable[..., None], recorder: Recorder
 ) -> None:

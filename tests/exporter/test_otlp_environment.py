@@ -149,6 +149,7 @@ def test_headers_for_another_backend_do_not_go_to_the_service(
     assert {request.headers["x-team"] for request in logs} == {"a"}
 
 
+@pytest.mark.uncounted("rows go to another service")
 def test_nor_do_certificates_for_another_backend_count_for_the_service(
     client: Client,
     register: Register,
@@ -197,6 +198,7 @@ def test_a_netrc_takes_no_tokens_place(
     assert {r.headers["authorization"] for r in recorder.requests} == {f"Bearer {TOKEN}"}
 
 
+@pytest.mark.uncounted("rows go to another service")
 @pytest.mark.parametrize("mutual", [False, True])
 def test_https_with_an_authority_of_ones_own_for_both_ways_out(
     client: Client,
@@ -222,6 +224,7 @@ def test_https_with_an_authority_of_ones_own_for_both_ways_out(
         close_plugin(client)
 
 
+@pytest.mark.uncounted("rows go to another service")
 def test_a_certificate_that_is_not_trusted_is_told_once_for_each_way_out(
     client: Client,
     register: Register,
@@ -382,6 +385,7 @@ class Tunnel(socketserver.ThreadingTCPServer):
         self.server_close()
 
 
+@pytest.mark.uncounted("rows go to another service")
 def test_both_ways_out_go_through_a_proxy(
     client: Client, register: Register, collector: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +452,7 @@ def test_which_proxy_reads_along(monkeypatch: pytest.MonkeyPatch) -> None:
     assert proxy_in_clear("http://service.example:8690") is None
 
 
+@pytest.mark.uncounted("rows go to another service")
 def test_tls_goes_through_a_proxy_untouched(
     client: Client, register: Register, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

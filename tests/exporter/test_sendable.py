@@ -51,6 +51,7 @@ def heavy() -> Heavy:
     return Heavy()
 
 
+@pytest.mark.uncounted("its bytes are beyond what is sent")
 def test_a_sum_beyond_what_json_carries_loses_no_row(
     client: Client, register: Register, recorder: Recorder
 ) -> None:

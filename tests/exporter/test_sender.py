@@ -89,6 +89,7 @@ def test_a_beat_that_was_refused_is_sent_again_though_beats_are_an_hour_apart(
     recorder.wait_for(lambda: recorder.beats, "the first beat that is taken")
 
 
+@pytest.mark.uncounted("no service takes its rows")
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_token_is_told_once_with_what_to_do(
     client: Client,
@@ -107,6 +108,7 @@ def test_a_refused_token_is_told_once_with_what_to_do(
     assert "daskscope token create" in warning
 
 
+@pytest.mark.uncounted("no service takes its rows")
 def test_no_service_at_all(
     client: Client, register: Register, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,6 +121,7 @@ def test_no_service_at_all(
     assert "is right. The cluster runs on" in warning
 
 
+@pytest.mark.uncounted("no service takes its rows")
 def test_something_else_at_the_address(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
