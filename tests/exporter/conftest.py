@@ -198,13 +198,14 @@ def wait_for_worker_logs(client: Client) -> None:
 def register(request: pytest.FixtureRequest, client: Client, recorder: Recorder) -> Register:
     """``daskscope.register`` for that cluster and recorder, beating ten times a second.
 
-    Whatever runs is counted beside it, unless the test is marked ``uncounted``.
+    Whatever runs is counted beside it, unless the test is marked ``uncounted``, or ``slow``: those
+    are about bounds.
     """
 
     beside: list[Truth] = []
     if "equals_truth" in request.fixturenames:
         beside.append(request.getfixturevalue("equals_truth"))
-    elif not request.node.get_closest_marker("uncounted"):
+    elif not any(map(request.node.get_closest_marker, ("uncounted", "slow"))):
         beside.append(request.getfixturevalue("counts_equal_truth"))
 
     def register(**settings: Any) -> daskscope.Registration:
