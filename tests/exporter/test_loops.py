@@ -23,7 +23,7 @@ from tests.exporter.test_computations import double, hold, inc
 from tests.exporter.test_scale import forgotten, observer_of
 from tests.exporter.test_transitions import known
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.uncounted("it takes snapshots that are never sent")]
 
 
 def hold_too(x: int, name: str) -> int:
@@ -135,7 +135,6 @@ def test_a_cell_that_was_changed_is_another_computation(
     assert sorted(code.text for code in snapshot.code) == ["go(1)", "go(2)"]
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +160,6 @@ def test_a_loop_that_is_slower_than_its_tasks_is_one_computation(
     assert not observer.snapshots.whole("beat").computations
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_a_loop_whose_pause_was_too_long_is_another_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +184,6 @@ def test_a_map_in_batches_is_one_computation(
     assert (row.tasks, row.completed) == (4, 4)
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_each_call_of_compute_is_a_computation_however_soon_the_next_one_comes(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +196,6 @@ def test_each_call_of_compute_is_a_computation_however_soon_the_next_one_comes(
     assert [(row.status, row.tasks) for row in rows] == [("finished", 1)] * 3
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_nor_does_compute_go_on_with_what_was_submitted_or_the_other_way_round(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +215,6 @@ def test_nor_does_compute_go_on_with_what_was_submitted_or_the_other_way_round(
     assert sorted(row.tasks for row in rows) == [1, 1, 3]
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_lines_that_may_go_on_are_bounded(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,11 @@ from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
 
-pytestmark = [pytest.mark.usefixtures("loops_never_pause"), pytest.mark.contract]
+pytestmark = [
+    pytest.mark.usefixtures("loops_never_pause"),
+    pytest.mark.contract,
+    pytest.mark.uncounted("it takes snapshots that are never sent"),
+]
 
 
 def fail() -> None:
@@ -75,7 +79,6 @@ def test_they_are_counted_off_the_event_loop(
     assert (computation.tasks, computation.completed) == (5_000, 5_000)
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_so_is_what_is_left_once_the_loop_is_quiet(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +173,6 @@ def test_threads_have_a_task_from_the_moment_on_that_it_is_theirs_until_it_ends(
     assert after.unassigned - during.unassigned >= after.threads * rested
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_a_key_that_comes_back_is_another_task(
     client: Client, cluster: LocalCluster, register: Register
 ) -> None:
@@ -184,7 +186,6 @@ def test_a_key_that_comes_back_is_another_task(
     assert sum(row.completed for row in rows) == 2
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_nor_is_it_what_went_by_that_key_before_daskscope_came(
     client: Client, cluster: LocalCluster, register: Register
 ) -> None:
@@ -200,7 +201,6 @@ def test_nor_is_it_what_went_by_that_key_before_daskscope_came(
     assert (row.status, row.tasks, row.completed, row.states) == ("finished", 1, 1, {"memory": 1})
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_a_graph_does_not_wait_until_what_it_has_nothing_to_do_with_is_counted(
     client: Client, cluster: LocalCluster, register: Register
 ) -> None:
@@ -282,7 +282,6 @@ def test_nor_does_one_of_a_loop_whose_last_task_has_just_ended(
     ]
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_one_of_a_loop_whose_last_task_was_let_go_is_another_computation(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +298,6 @@ def test_one_of_a_loop_whose_last_task_was_let_go_is_another_computation(
     assert [(row.status, row.tasks) for row in rows] == [("cancelled", 1), ("cancelled", 1)]
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_nor_does_any_once_all_tasks_from_before_daskscope_came_are_gone(
     client: Client, cluster: LocalCluster, register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +330,6 @@ def test_what_ended_before_a_restart_has_ended(
     assert (row.status, row.completed, row.cancelled) == ("finished", 5, 0)
 
 
-@pytest.mark.uncounted("it takes a snapshot that is never sent")
 def test_collections_that_dask_has_forgotten_leave_nothing(
     client: Client, cluster: LocalCluster, register: Register
 ) -> None:
