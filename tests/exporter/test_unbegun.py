@@ -16,7 +16,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_traces import attributes, spans
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.uncounted("its tasks never run")]
 
 MARKER = "marker-of-the-exception"
 
@@ -85,7 +85,6 @@ def test_one_that_the_scheduler_cannot_load_is_an_erred_computation_with_its_fai
     assert span.status.code == span.status.STATUS_CODE_ERROR
 
 
-@pytest.mark.uncounted("it fails without a run")
 def test_what_is_refused_of_exceptions_and_code_is_of_its_too(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
@@ -98,7 +97,6 @@ def test_what_is_refused_of_exceptions_and_code_is_of_its_too(
     assert MARKER.encode() not in recorder.bytes
 
 
-@pytest.mark.uncounted("it fails without a run")
 @pytest.mark.skipif(
     '"status": "cancelled"' not in inspect.getsource(Scheduler.update_graph),
     reason="this version of Dask tells nobody",
