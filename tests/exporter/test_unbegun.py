@@ -114,6 +114,10 @@ def test_what_dask_says_of_the_keys_of_one_is_not_sent(
     assert "4711" not in "".join(map(str, recorder.beats))
 
 
+@pytest.mark.skipif(
+    '"status": "cancelled"' not in inspect.getsource(Scheduler.update_graph),
+    reason="this version of Dask tells nobody",
+)
 def test_one_that_needs_a_result_that_is_gone_is_cancelled(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
