@@ -256,7 +256,8 @@ def test_what_comes_while_sums_are_made_is_in_them(
 
     def add_up_and_hear_more(scope: Scope, first: int, periods: int, days: int) -> Any:
         sums = add_up(scope, first, periods, days)
-        if days == 7 and last in sums and not heard:
+        of_this = scope.workspace == place.workspace  # others' are added up, too
+        if of_this and days == 7 and last in sums and not heard:
             place.beat("Scheduler-late", 1, MONDAY - 2 * DAY, 8.0)
             heard.append(last)  # for others can write meanwhile
         return sums
