@@ -29,6 +29,16 @@ def _private(number: int) -> int:
     return number
 
 
+class Odd:
+    """Of a class that says of no module that it is from there."""
+
+    def __call__(self, number: int) -> int:
+        return number
+
+
+Odd.__module__ = None  # type: ignore[assignment]
+
+
 class Model:
     """An object that is called, as users have them. What it is made of is their business."""
 
@@ -182,6 +192,10 @@ USERS: dict[str, tuple[Callable[[Client], Any], set[str]]] = {
         {"work"},
     ),
     "submit, object": (lambda c: c.submit(Model(), 1, key=f"{MARKER}-1"), {"Model"}),
+    "submit, object of an odd class": (
+        lambda c: c.submit(Odd(), 1, key=f"{MARKER}-1"),
+        {"Odd"},
+    ),
     "map": (lambda c: c.map(work, range(3), key=MARKER), {"work"}),
     "map, impure": (lambda c: c.map(work, range(3), key=MARKER, pure=False), {"work"}),
     "map, list": (lambda c: c.map(work, [1, 2], key=[f"{MARKER}-a", f"{MARKER}-b"]), {"work"}),

@@ -341,7 +341,8 @@ def _batched(function: Any) -> str | None:
     """Return the name of the user's function of which ``function`` is a batch of calls of joblib's;
     None if it is none.
     """
-    if type(function).__module__.partition(".")[0] != "joblib":
+    module = type(function).__module__  # which a class may set to anything
+    if not isinstance(module, str) or module.partition(".")[0] != "joblib":
         return None
     # Since joblib 1.4 in an object that catches what the batch raises.
     name = getattr(getattr(function, "func", function), "_funcname", None)
