@@ -294,6 +294,7 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
             make_computation("known", frames=(CodeFrame("C:\\jobs\\run.py", 12),)),
             # A library called Dask in a thread of its own.
             make_computation("joblib", frames=(CodeFrame(f"{POSIX}/joblib/_dask.py", 336),)),
+            make_computation("job", frames=(CodeFrame(f"{POSIX}/acme_jobs/nightly.py", 7),)),
             make_computation("windows", frames=(CodeFrame(f"{WINDOWS}\\joblib\\_dask.py", 336),)),
             make_computation("many", frames=()),
             make_computation("refused", frames=None),
@@ -306,6 +307,7 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
                 for n in range(2)
             ),
             make_task_group("refused", "load-1", prefix="load"),
+            make_task_group("job", "load-1", prefix="load"),
             make_task_group("joblib", "square-batch-1", prefix="square-batch"),
         ),
     )
@@ -317,6 +319,7 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
     ).json()
     assert {one["id"]: one["title"] for one in answer["items"]} == {
         "known": "run.py:12",
+        "job": "nightly.py:7",  # it is installed, but the user's all the same
         "joblib": "tasks of square-batch",
         "windows": "_dask.py:336",  # its tasks have not come yet
         "many": "tasks of fit, load, save, …",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Select, and_
@@ -27,6 +28,13 @@ _MOST_TITLE, _MOST_CALL = 300, 1_000
 #: Prefixes of tasks that a title names, those of most tasks, where no code of the user's is known;
 #: and those that are read for all titles of a list.
 _NAMED, _MOST_PREFIXES = 3, 20_000
+
+#: Libraries that call Dask for their users, some in a thread of their own: there is no frame of the
+#: user's above theirs then, and their line is the same for all. Jobs may be installed as packages,
+#: too, and their lines say what they do.
+_CALL_FOR_USERS = frozenset(
+    ("dask_ml", "joblib", "lightgbm", "prefect", "prefect_dask", "sklearn", "xarray", "xgboost")
+)
 
 #: Task groups and failures of one computation that are read at most: the plugin sends 200 groups.
 #: Whoever may send could store a million of them, and these are read as a whole.
@@ -151,7 +159,7 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
         item["title"] = _cut(item["call"] or "", _MOST_TITLE)
         if not item["title"] and frame is not None:
             item["title"] = f"{file_name(frame['file'])}:{frame['line']}"
-        if frame is None or _is_of_library(frame["file"]):
+        if frame is None or _says_little(frame["file"]):
             untitled[item["cluster"], item["id"]] = item
     if not untitled:
         return
@@ -170,11 +178,13 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
         untitled[which]["title"] = f"tasks of {', '.join(named[:_NAMED])}{more}"
 
 
-def _is_of_library(file: str) -> bool:
-    """Return whether pip has put a user's ``file`` where it is. A library whose own thread calls
-    Dask, as joblib's does, has no frame of the user's above it, and its line says little.
-    """
-    return not {"site-packages", "dist-packages"}.isdisjoint(file.replace("\\", "/").split("/"))
+def _says_little(file: str) -> bool:
+    """Return whether a call in ``file`` is one that a library makes for its users."""
+    parts = file.replace("\\", "/").split("/")
+    return any(
+        folder in ("site-packages", "dist-packages") and package in _CALL_FOR_USERS
+        for folder, package in pairwise(parts)
+    )
 
 
 def _cut(text: str, most: int) -> str:
