@@ -28,11 +28,17 @@ METRIC = "daskscope-process"
 
 #: What others may have asked the worker for itself, that takes as long as it takes.
 CALLS = frozenset(("actor_execute", "run", "run_coroutine"))
-#: What only clients ask an idle worker for, mostly for a moment, if they do so by themselves.
-#: Each is counted, as no look may see it.
-SHORT = frozenset(("actor_execute", "actor_attribute", "get_data", "update_data"))
 #: Connections that are open for as long as another worker is: nobody waits there for an answer.
 STREAMS = frozenset(("connection_stream",))
+#: What an idle worker is asked for although no program asks: by Dask, by its dashboard, by
+#: daskscope. Any other operation is a program's; each is counted, as no look may see a short one.
+PASSIVE = STREAMS | {
+    "ping", "profile", "profile_metadata", "call_stack", "get_logs", "get_monitor_info", "versions",
+    "get_story", "plugin-add", "plugin-remove", "free_keys", "terminate",
+}  # fmt: skip
+
+#: How the names of operations begin that daskscope added.
+OURS = "daskscope"
 
 #: Seconds after which a message that gets no further is given up: its receiver may be suspended.
 #: What a system has buffered of it, some MB, counts as gone all at once.
@@ -53,7 +59,7 @@ class WorkerProcess(WorkerPlugin):
     """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
     and the most memory that the process has had, in bytes; and, if there is anything to say, how it
     was started: see :func:`daskscope.deployment.deployment_of`. Last, True if its GPU is
-    :func:`used_by_others` alone, and how many of :data:`SHORT` there have been.
+    :func:`used_by_others` alone, and how many operations beside :data:`PASSIVE` there have been.
 
     The seconds are those of the process and its child processes, running or ended. The calls are
     those of :data:`CALLS`, such as a method of an actor; those of any other operation that has gone
@@ -99,9 +105,9 @@ class WorkerProcess(WorkerPlugin):
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = self._calls(worker) + self._left_to_run.count(worker)
             found = (self._read_at, self._cpu, calls, peak_memory())
-            short = begun(worker, SHORT)
-            if short or self._gpu_of_others:
-                return (*found, self._deployment, self._gpu_of_others, short)
+            begun = begun_beside(worker, PASSIVE)
+            if begun or self._gpu_of_others:
+                return (*found, self._deployment, self._gpu_of_others, begun)
             return (*found, self._deployment) if self._deployment else found
         return None
 
@@ -154,13 +160,18 @@ class Transfers:
         return count
 
 
-def begun(server: Any, operations: Collection[str]) -> int:
-    """Return how many of these operations there have been on a server of Dask's."""
+def begun_beside(server: Any, passive: Collection[str]) -> int:
+    """Return how many operations there have been on a server of Dask's, without the passive ones
+    and those that daskscope added.
+    """
     # Dask counts operations for its dashboard, and lets counts age: what it takes from one
     # component it puts into the next.
-    counts = server.counters["op"].components
-    found: int = round(sum(count.get(name, 0) for count in counts for name in operations))
-    return found
+    found = 0.0
+    for counts in server.counters["op"].components:
+        for name, count in counts.items():
+            if name not in passive and not name.startswith(OURS):
+                found += count
+    return round(found)
 
 
 class LeftToRun:

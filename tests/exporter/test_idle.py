@@ -6,13 +6,14 @@ import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from distributed import Client, LocalCluster
 
 from daskscope import protocol
 from daskscope.observe.cluster.idle import MAX_STEP, PATIENCE, Idle
+from daskscope.worker_process import begun_beside
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
@@ -187,18 +188,46 @@ class Actor:
         pass
 
 
-@pytest.mark.parametrize("what", ["a function", "a method of an actor"])
+@pytest.mark.parametrize(
+    "what", ["a function", "a method of an actor", "data sets", "of another package"]
+)
 def test_a_call_that_no_look_has_seen_begins_it_anew(
-    client: Client, idle: Idle, clock: Clock, what: str
+    cluster: LocalCluster, client: Client, idle: Idle, clock: Clock, what: str
 ) -> None:
     actor: Any = client.submit(Actor, actor=True).result()
+    scheduler: Any = cluster.scheduler
+    scheduler.handlers["theirs"] = lambda: None
     idle.look()
     clock.passes(idle, 5)
     before = idle.calls_begun()
-    client.run(int) if what == "a function" else actor.method().result()
+    call: Callable[[], Any] = {
+        "a function": lambda: client.run(int),
+        "a method of an actor": lambda: actor.method().result(),
+        "data sets": client.list_datasets,
+        "of another package": lambda: client.sync(cast(Any, client.scheduler).theirs),
+    }[what]
+    call()
     assert (idle.calls(), idle.calls_begun()) == (0, before + 1)
     clock.passes(idle, 3)
     assert idle.seconds() == 2
+
+
+def test_what_nobody_asks_for_is_no_sign_of_work(
+    cluster: LocalCluster, client: Client, idle: Idle, clock: Clock
+) -> None:
+    idle.look()
+    clock.passes(idle, 5)
+    before = begun_beside(cluster.scheduler, ())
+    # As adaptive scaling and cluster managers ask, a client, and Dask's own object of the cluster.
+    asks: Any = client.scheduler
+    for operation in ("adaptive_target", "workers_to_close", "check_idle", "identity"):
+        client.sync(getattr(asks, operation))
+    client.sync(asks.get_metadata, keys=["cluster-manager-info"], default={})
+    with Client(cluster.scheduler_address, set_as_default=False):
+        pass
+    assert begun_beside(cluster.scheduler, ()) >= before + 6
+    clock.passes(idle, 3)
+    assert idle.seconds() == 8
 
 
 def test_calls_stay_counted_while_dask_lets_its_counts_age(

@@ -350,7 +350,7 @@ def test_data_that_goes_over_a_slow_line_is_work(
 
 
 def test_a_short_call_to_a_worker_is_counted_in_its_next_beat() -> None:
-    operations: Counter[str] = Counter(heartbeat=5)
+    operations: Counter[str] = Counter(ping=5)
     counters = {"op": SimpleNamespace(components=[operations])}
     worker: Any = SimpleNamespace(metrics={}, _comms={}, counters=counters)
     WorkerProcess().setup(worker)
@@ -367,9 +367,9 @@ def test_a_short_call_to_a_worker_is_counted_in_its_next_beat() -> None:
     operations.update(actor_execute=2, get_data=1)
     assert (beat(), beat()) == (1, 1)
     cpu.restart()
-    operations.update(actor_execute=1)
+    operations.update(what_another_package_adds=1)
     assert beat() == 2
-    operations.update(heartbeat=1)
+    operations.update(ping=1, profile=2)
     assert beat() == 2
     cpu.look([], 2.0)
     assert not cpu._begun

@@ -7,7 +7,7 @@ from typing import Any
 from distributed import Client
 from distributed.scheduler import Scheduler, heartbeat_interval
 
-from daskscope.worker_process import LeftToRun, Transfers, begun
+from daskscope.worker_process import LeftToRun, Transfers, begun_beside
 
 #: What a client may ask the scheduler for that takes as long as it takes: ``client.run``,
 #: ``client.run_on_scheduler``, moving data, and what is passed on to a worker: methods of actors.
@@ -37,6 +37,18 @@ STREAMS = frozenset(
      "subscribe_worker_status")
 )  # fmt: skip
 
+#: How a client asks which workers there are: regularly (:func:`asked_every`) and, while it waits
+#: for more of them (``client.wait_for_workers``), up to ten times a second.
+WHO_IS_THERE = "identity"
+
+#: What a scheduler is asked for although no program asks: by clients, workers, nannies, managers
+#: and cluster managers' own tools, for as long as they are there. Any other operation is a sign of
+#: work, however short; what a later Dask or another package adds is one as well.
+PASSIVE = STREAMS | {
+    WHO_IS_THERE, "unregister", "heartbeat_worker", "add_keys", "check_idle", "terminate",
+    "adaptive_target", "workers_to_close", "retire_workers", "get_metadata", "set_metadata",
+}  # fmt: skip
+
 #: What a client's graphs come by, with all the data in them.
 OF_CLIENT = "register-client"
 
@@ -44,10 +56,7 @@ OF_CLIENT = "register-client"
 #: answered at once, such as the worker's beats.
 LASTING = 1.0
 
-#: How a client asks which workers there are: regularly (:func:`asked_every`) and, while it waits
-#: for more of them (``client.wait_for_workers``), up to ten times a second. So often per second one
-#: asks that waits, at least; and so many seconds are between two looks at it.
-WHO_IS_THERE = "identity"
+#: So often per second one asks that waits, at least; and so many seconds are between two looks.
 ASKED_BY_WAITING, ASKED_OVER = 1.5, 2.0
 #: So much more often than regularly they must have been asked: a program may ask for itself, too.
 ASKED_MORE = 10
@@ -104,7 +113,7 @@ class Calls:
             self._look_at_waiting(now)
 
     def _look_at_waiting(self, now: float) -> None:
-        asked, clients = begun(self._scheduler, (WHO_IS_THERE,)), len(self._scheduler.clients)
+        asked, clients = self._asked_who_is_there(), len(self._scheduler.clients)
         # What was asked before the first look is about the time before.
         count = asked - self._asked if self._asked_at else 0
         seconds = now - self._asked_at
@@ -119,8 +128,12 @@ class Calls:
         self.waits_for_workers = self._asked_more > enough
 
     def begun(self) -> int:
-        """Return how many of :data:`CALLS` and :data:`MEETINGS` there were, short ones too."""
-        return begun(self._scheduler, (*CALLS, *MEETINGS))
+        """Return how many operations there were beside :data:`PASSIVE`, short ones too."""
+        return begun_beside(self._scheduler, PASSIVE)
+
+    def _asked_who_is_there(self) -> float:
+        counts: Any = self._scheduler.counters["op"].components
+        return sum(count.get(WHO_IS_THERE, 0) for count in counts)
 
 
 def asked_every(clients: int) -> float:
