@@ -19,6 +19,8 @@ def spans(writer: SeedWriter, where: tuple[str, str], failed_in: str = "") -> No
     """Add the spans of a computation; in the group of the prefix ``failed_in`` two runs failed."""
     cluster, computation = where
     (row,) = writer.rows(schema.computation, cluster=cluster, id=computation)
+    groups = writer.rows(schema.task_group, cluster=cluster, computation=computation)
+    longest = max(groups, key=lambda group: sum(group["seconds"].values()))
     root = computation[:16]
 
     def add(span: str, parent: str | None, name: str, times: Any, **values: Any) -> None:
@@ -39,12 +41,11 @@ def spans(writer: SeedWriter, where: tuple[str, str], failed_in: str = "") -> No
     add(
         root,
         "00f067aa0ba902b7",
-        names.SPAN_COMPUTATION.name,
+        names.SPAN_COMPUTATION.of(longest["prefix"]),
         (row["started_at"], row["stopped_at"]),
         failed=row["erred"],
         attributes={names.COMPUTATION_STATUS: row["status"]},
     )
-    groups = writer.rows(schema.task_group, cluster=cluster, computation=computation)
     for number, group in enumerate(groups):
         if group["started_at"] is None:
             continue

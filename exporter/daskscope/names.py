@@ -329,7 +329,9 @@ class Span:
 SPAN_COMPUTATION = Span(
     "dask.computation",
     "One per computation, from its graph's arrival to its last task's end, in the trace of "
-    "whoever submitted it. An error if a task raised an exception: the status says how many did.",
+    "whoever submitted it. Its name ends with the prefix whose tasks took the longest, as in "
+    "`dask.computation read`. An error if a task raised an exception: the status says how many "
+    "did.",
     (COMPUTATION_ID, USER_NAME, COMPUTATION_STATUS, COMPUTATION_TASKS),
 )
 SPAN_TASK_GROUP = Span(

@@ -157,13 +157,15 @@ def test_spans_are_of_the_trace_that_the_computation_names(told: Recorder) -> No
         for scope in resource.scope_spans
         for span in scope.spans
     ]
-    roots = {span.span_id: span for span in spans if span.name == names.SPAN_COMPUTATION.name}
+    roots = {span.span_id: span for span in spans if names.SPAN_COMPUTATION.includes(span.name)}
     traces = {span.trace_id.hex(): span for span in roots.values()}
     computations = told.computations().values()
     assert {row.trace_id for row in computations} == set(traces)
     for row in computations:
         span = traces[row.trace_id or ""]
         assert span.start_time_unix_nano == int(row.started_at * 1e9)
+        longest = max(told.groups(row.id).values(), key=lambda group: sum(group.seconds.values()))
+        assert span.name == names.SPAN_COMPUTATION.of(longest.prefix)
         attributes = _attributes(span.attributes)
         assert attributes[names.COMPUTATION_STATUS] == row.status
         assert set(attributes) == set(names.SPAN_COMPUTATION.attributes)

@@ -84,7 +84,7 @@ def test_a_users_span_leads_up_to_who_asked(spans: list[Seen]) -> None:
     assert [(span.service, span.name) for span in way] == [
         ("storage", "read file"),
         ("dask", f"{names.SPAN_TASK_GROUP.name} load"),
-        ("dask", names.SPAN_COMPUTATION.name),
+        ("dask", f"{names.SPAN_COMPUTATION.name} load"),
         ("web", "nightly report"),
     ]
 

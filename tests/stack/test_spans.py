@@ -98,4 +98,4 @@ def test_what_is_too_much_is_cut_and_said(run: Run, influxdb: InfluxQL) -> None:
         found = reader.of_computation("default", trace, computation, most)
         assert len(found.spans) == most
         assert found.more
-        assert [span.name for span in found.spans[:1]] == [names.SPAN_COMPUTATION.name][:most]
+        assert all(names.SPAN_COMPUTATION.includes(span.name) for span in found.spans[:1])

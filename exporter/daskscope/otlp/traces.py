@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
@@ -187,6 +187,8 @@ class Traces:
                     stopped_at if group.stopped_at is None else group.stopped_at,
                 )
                 self._tell_group(group, times, context, own, ran, samples.get(name, ()))
+        if opened.groups:
+            span.update_name(names.SPAN_COMPUTATION.of(_main_prefix(opened.groups.values())))
         span.set_attribute(names.COMPUTATION_STATUS, computation.status)
         span.set_attribute(names.COMPUTATION_TASKS, computation.tasks)
         if computation.status == "erred":
@@ -304,6 +306,15 @@ class _Allowance:
         granted = min(count, int(self._left))
         self._left -= granted
         return granted
+
+
+def _main_prefix(groups: Iterable[protocol.TaskGroup]) -> str:
+    """Return the prefix whose tasks took the longest in all; where none ran, that of the most."""
+    weights: dict[str, tuple[float, int]] = {}
+    for group in groups:
+        seconds, tasks = weights.get(group.prefix, (0.0, 0))
+        weights[group.prefix] = seconds + sum(group.seconds.values()), tasks + group.tasks
+    return max(weights, key=weights.__getitem__)
 
 
 def _error(raised: int, tasks: int) -> Status:

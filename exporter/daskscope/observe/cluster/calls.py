@@ -133,7 +133,7 @@ class Calls:
 
     def _asked_who_is_there(self) -> float:
         counts: Any = self._scheduler.counters["op"].components
-        return sum(count.get(WHO_IS_THERE, 0) for count in counts)
+        return float(sum(count.get(WHO_IS_THERE, 0) for count in counts))
 
 
 def asked_every(clients: int) -> float:
