@@ -31,6 +31,7 @@ from daskscope_service.findings import pages as findings_page
 from daskscope_service.findings.evaluator import ROUND_SECONDS, Evaluator
 from daskscope_service.ingest import heartbeat_api as heartbeats
 from daskscope_service.ingest import otlp_api as otlp
+from daskscope_service.ingest.decoding_turns import DecodingTurns
 from daskscope_service.ingest.fast_path import HeartbeatFastPath
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.otlp import LogStore, SpanStore
@@ -194,8 +195,9 @@ def _start(
     token_cache = TokenCache(engine)
     quotas = Quotas(engine, settings, instruments)
     beats = BeatStore(engine, writer, quotas)
+    turns = DecodingTurns()
     answers = heartbeats.Answers(
-        writer, beats, CommandQueue(engine), quotas, instruments, settings.url
+        writer, beats, CommandQueue(engine), quotas, instruments, settings.url, turns
     )
     series, spans, read_logs = _readers(settings, engine)
     sender = Sender(settings.notify_networks)
@@ -208,6 +210,7 @@ def _start(
         openid=openid.make_provider(settings),
         # A test takes a request's thread for as long as its target likes: never most of them.
         trials=Trials(sender, max(1, settings.threads // 4)),
+        turns=turns,
         heartbeats=answers,
         fast_path=HeartbeatFastPath(forwarded, token_cache, answers, instruments, headers),
         metric_store=MetricStore(engine, writer, quotas),

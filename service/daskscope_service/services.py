@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # it names parts of every layer, and uses none
 
     from daskscope_service.accounts.openid import Provider
     from daskscope_service.accounts.token_cache import TokenCache
+    from daskscope_service.ingest.decoding_turns import DecodingTurns
     from daskscope_service.ingest.fast_path import HeartbeatFastPath
     from daskscope_service.ingest.heartbeat_api import Answers
     from daskscope_service.ingest.otlp import LogStore, SpanStore
@@ -38,9 +39,10 @@ class Closing(Protocol):
 class Services:
     """The parts that views use.
 
-    ``metric_store``, ``span_store`` and ``log_store`` write what comes by OTLP; ``series``,
-    ``spans`` and ``read_logs`` read it, from the database or from InfluxDB. ``background`` are the
-    periodic tasks, in the order in which they end.
+    ``turns`` are for bodies that take long to decode. ``metric_store``, ``span_store`` and
+    ``log_store`` write what comes by OTLP; ``series``, ``spans`` and ``read_logs`` read it, from
+    the database or from InfluxDB. ``background`` are the periodic tasks, in the order in which they
+    end.
     """
 
     engine: Engine
@@ -50,6 +52,7 @@ class Services:
     tokens: TokenCache
     openid: Provider | None
     trials: Trials
+    turns: DecodingTurns
     heartbeats: Answers
     fast_path: HeartbeatFastPath
     metric_store: MetricStore

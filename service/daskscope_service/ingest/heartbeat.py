@@ -70,18 +70,24 @@ class _Version(msgspec.Struct):
 _version_decoder = msgspec.json.Decoder(_Version)
 
 
-def parse(body: bytes, now: float) -> Corrected:
+class NeedsCorrection(Exception):
+    """A beat has values out of bounds: to correct it takes far longer than to read it."""
+
+
+def parse(body: bytes, now: float, *, correcting: bool = True) -> Corrected:
     """Return the heartbeat in ``body``, or what of it can be kept. ``now``: the service's clock.
 
     Raises
     ------
+    NeedsCorrection
+        It has to be corrected, and not ``correcting``.
     Problem
         400: not JSON, of another major version of the protocol, or a field that is missing or
         holds something that it cannot, and belongs to no row that could be left out. ``detail`` and
         ``field`` name it as a JSON path.
     """
     try:
-        found = _parse(body, now)
+        found = _parse(body, now, correcting)
     except msgspec.ValidationError as error:
         # Another version may well have other fields: that is the better thing to say.
         _check_version(_version_of(body))
@@ -102,15 +108,19 @@ def parse(body: bytes, now: float) -> Corrected:
     return found
 
 
-def _parse(body: bytes, now: float) -> Corrected:
+def _parse(body: bytes, now: float, correcting: bool) -> Corrected:
     try:
         beat = _decode(body)
     except msgspec.ValidationError:
+        if not correcting:
+            raise NeedsCorrection from None
         if depth(body) > _MOST_DEPTH:
             raise
         return correct(msgspec.json.decode(body), now)
     if is_within(beat, now + MAX_AHEAD):
         return Corrected(beat)
+    if not correcting:
+        raise NeedsCorrection
     return correct(msgspec.json.decode(msgspec.json.encode(beat)), now)
 
 
@@ -123,13 +133,14 @@ class _Delivery:
     )
 
     beat: Heartbeat
-    corrected: Corrected
+    corrected: Corrected | None
     labelled: bool
     named: set[str]
     usage: tuple[Any, ...] | None
 
     def __init__(self, text: bytes, workspace: str, token: str, now: float) -> None:
         self.text = text
+        self.corrected = None
         self.workspace = workspace
         self.token = token
         self.now = now
@@ -172,16 +183,18 @@ class BeatStore:
         self._code_wanted = CodeWanted(engine.dialect, self._keyed)
 
     def keep(
-        self, text: bytes, workspace: str, now: float, token: str
+        self, text: bytes, workspace: str, now: float, token: str, parsed: Corrected | None = None
     ) -> tuple[Corrected, tuple[str, ...]]:
         """Store the heartbeat in ``text``, JSON, for good.
 
         ``now`` is the service's clock, ``token`` the id of the one of the ``workspace`` that it
-        came with. Returns the beat as it is stored, and the hashes of the code that it names and no
-        one sent yet.
+        came with, ``parsed`` what :func:`parse` returned of it, where that was called. Returns the
+        beat as it is stored, and the hashes of the code that it names and no one sent yet.
 
         Raises
         ------
+        NeedsCorrection
+            It has to be corrected first, by :func:`parse`: not where others wait for that.
         Problem
             As :func:`parse`; 403 for a beat that is meant for another workspace, or of a cluster
             that is another token's; 429 for one of a cluster that the workspace
@@ -190,6 +203,7 @@ class BeatStore:
             What :meth:`Writer.write` raises.
         """
         delivery = _Delivery(text, workspace, token, now)
+        delivery.corrected = parsed
         make = partial(self._make, delivery)
         wanted: tuple[str, ...] = self._writer.write(
             make if len(text) <= SMALL_BYTES else make(), self._wanted, delivery, token=token
@@ -212,10 +226,12 @@ class BeatStore:
             self._usage_due.written(delivery.usage)
         if delivery.labelled:
             self._labels.written(delivery.beat, delivery.workspace)
+        assert delivery.corrected is not None
         return delivery.corrected, wanted
 
     def _make(self, delivery: _Delivery) -> dict[Upsert, list[tuple[Any, ...]]]:
-        delivery.corrected = parse(delivery.text, delivery.now)
+        if delivery.corrected is None:
+            delivery.corrected = parse(delivery.text, delivery.now, correcting=False)
         delivery.beat = beat = delivery.corrected.beat
         seq = min(beat.seq, int((delivery.now + _NUMBER_AHEAD) * 1000))
         workspace, meant = delivery.workspace, beat.cluster.workspace

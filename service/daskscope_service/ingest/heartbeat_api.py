@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import msgspec
@@ -12,7 +13,8 @@ from daskscope.protocol import MAX_BEAT_BYTES, Reply
 from daskscope_service.accounts.access import require_recently
 from daskscope_service.ingest.beat_schema import BEAT
 from daskscope_service.ingest.correction import Corrected
-from daskscope_service.ingest.heartbeat import SMALL_BYTES, BeatStore
+from daskscope_service.ingest.decoding_turns import LARGE_BYTES, DecodingTurns
+from daskscope_service.ingest.heartbeat import SMALL_BYTES, BeatStore, NeedsCorrection, parse
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.service_metrics import ServiceMetrics
@@ -29,7 +31,10 @@ _to_json = msgspec.json.Encoder().encode  # as the protocol's encode(), in a ten
 
 
 class Answers:
-    """Keeps beats, and makes the answers to them. ``url``: where users reach the service."""
+    """Keeps beats, and makes the answers to them. ``url``: where users reach the service.
+
+    ``turns``: for beats that take long to decode.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class Answers:
         quotas: Quotas,
         instruments: ServiceMetrics,
         url: str,
+        turns: DecodingTurns,
     ) -> None:
         self._writer = writer
         self._beats = beats
@@ -46,6 +52,7 @@ class Answers:
         self._quotas = quotas
         self._instruments = instruments
         self._url = url
+        self._turns = turns
 
     def to(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes:
         """Store a beat for good, and return as JSON what the service wants of its cluster.
@@ -54,20 +61,35 @@ class Answers:
         ``token`` of this id, of the ``workspace``. Raises Problem, or what the writer raises.
         """
         self._quotas.check(workspace)
-        with self._writer.place(), unpacked(body, encoding, MAX_BEAT_BYTES) as text:
-            now = time.time()
-            stored, code_wanted = self._beats.keep(text, workspace, now, token)
+        text = unpacked(body, encoding, MAX_BEAT_BYTES)
+        now = time.time()
+        if len(text) <= LARGE_BYTES:
+            with contextlib.suppress(NeedsCorrection):
+                # What is small is decoded by the writer, the rest before it takes a place.
+                parsed = None if len(text) <= SMALL_BYTES else parse(text, now, correcting=False)
+                return self._stored(text, workspace, now, token, parsed)
+        with self._turns.turn(workspace):
+            return self._stored(text, workspace, now, token, parse(text, now))
+
+    def _stored(
+        self, text: bytes, workspace: str, now: float, token: str, parsed: Corrected | None
+    ) -> bytes:
+        with self._writer.place():
+            stored, code_wanted = self._beats.keep(text, workspace, now, token, parsed)
         return self._reply(stored, code_wanted, workspace, now)
 
     async def soon(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes | None:
-        """Do as :meth:`to`, on an event loop; return None if the beat is too large for that."""
+        """Do as :meth:`to`, on an event loop; return None if the beat takes too long for that."""
         self._quotas.check(workspace)
         text = unpacked_small(body, encoding, SMALL_BYTES)
         if text is None:
             return None
-        async with self._writer.place_soon():
-            now = time.time()
-            stored, code_wanted = await self._beats.keep_soon(text, workspace, now, token)
+        try:
+            async with self._writer.place_soon():
+                now = time.time()
+                stored, code_wanted = await self._beats.keep_soon(text, workspace, now, token)
+        except NeedsCorrection:
+            return None
         if self._outbox.knows(workspace):
             return self._reply(stored, code_wanted, workspace, now)
         # It asks the database, which takes as long as it takes.

@@ -82,7 +82,8 @@ class SpanStore:
                         rejected += 1
                     else:
                         rows.append(row)
-        self._writer.write({self._upsert: rows})
+        with self._writer.place():
+            self._writer.write({self._upsert: rows})
         return Outcome(rejected, _REASON_OF_SPANS if rejected else "")
 
 
@@ -108,7 +109,8 @@ class LogStore:
                         rejected += 1
                     else:
                         rows.append(row)
-        self._writer.write({self._upsert: rows})
+        with self._writer.place():
+            self._writer.write({self._upsert: rows})
         return Outcome(rejected, _REASON_OF_RECORDS if rejected else "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 from flask import Blueprint, Response, current_app, g, request
@@ -96,11 +97,13 @@ def _store(message: M, store: _Store[M], signal: str) -> Outcome:
         )
     quotas = services().quotas
     quotas.check(g.workspace)
-    writer = services().writer
     limit = current_app.config["SETTINGS"].max_body_bytes
     body = receive(request, limit)
-    with writer.place(), unpacked(body, encoding_of(request), limit) as content:
-        if request.mimetype == JSON:
+    content = unpacked(body, encoding_of(request), limit)
+    is_json = request.mimetype == JSON
+    costly = otlp_json.is_costly(content) if is_json else otlp_size.is_costly(content)
+    with services().turns.turn(g.workspace) if costly else nullcontext():
+        if is_json:
             otlp_json.parse(content, message)
         else:
             _parse(content, message)

@@ -12,6 +12,7 @@ import msgspec
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
+from daskscope_service.ingest.decoding_turns import LARGE_BYTES
 from daskscope_service.web.body import depth
 from daskscope_service.web.problems import Problem
 
@@ -27,6 +28,15 @@ _MOST_DEPTH = 200
 
 #: Fields that hold an id: 16 bytes of a trace, 8 of a span.
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+
+
+#: So many of them take a tenth of a second.
+_FEW_PARTS = 8_000
+
+
+def is_costly(body: bytes) -> bool:
+    """Return whether ``body`` takes long to parse: then it is one at a time."""
+    return len(body) > LARGE_BYTES or sum(map(body.count, (b"{", b"[", b","))) > _FEW_PARTS
 
 
 def parse(body: bytes, message: Message) -> None:

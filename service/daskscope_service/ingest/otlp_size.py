@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
+from daskscope_service.ingest.decoding_turns import LARGE_BYTES
 from daskscope_service.web.problems import Problem
 
 #: The most messages in a body: attributes and their values are some. A batch of 8,192 points or
@@ -25,7 +26,15 @@ _DEEPEST = 100
 #: Bytes with which no field that may be a message begins: the wire type is in the last three bits.
 _OTHERS = bytes(byte for byte in range(256) if byte & 7 != 2)
 
+#: So many messages take up to a third of a second to read.
+_FEW_MESSAGES = 50_000
+
 _Fields = Mapping[int, Descriptor]
+
+
+def is_costly(body: bytes) -> bool:
+    """Return whether ``body`` takes long to decode and to read: then it is one at a time."""
+    return len(body) > LARGE_BYTES or len(body.translate(None, _OTHERS)) > _FEW_MESSAGES
 
 
 def check(body: bytes, message: Message, most: int = MOST_MESSAGES) -> None:

@@ -149,10 +149,11 @@ class MetricStore:
             beyond = 0
             if decoded.waiting and self._quotas.is_full(workspace, "series"):
                 beyond = self._leave_out_new(decoded, workspace)
-            if decoded.waiting:
-                decoded.rows += self._learn(decoded.waiting, workspace, memory)
-            decoded.rows.sort()  # in the order of the table: neighbours go to the same page
-            self._writer.write({memory.points: decoded.rows})
+            with self._writer.place():
+                if decoded.waiting:
+                    decoded.rows += self._learn(decoded.waiting, workspace, memory)
+                decoded.rows.sort()  # in the order of the table: neighbours go to the same page
+                self._writer.write({memory.points: decoded.rows})
         except Outdated:
             self._memory = SeriesMemory(self._engine)
             why = "Series were removed at the same time. Nothing was stored; send this again."

@@ -7,10 +7,7 @@ the stack of a thread may have ended before, and with it the process: see :func:
 from __future__ import annotations
 
 import re
-import threading
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 from typing import IO, TypeVar
 
@@ -18,11 +15,6 @@ import msgspec
 from flask import Request, request
 
 from daskscope_service.web.problems import Problem
-
-#: Bodies above this are decoded one at a time: a body may be made so that what is decoded of it
-#: takes forty times its bytes.
-_LARGE_BYTES = 1024 * 1024
-_one_large = threading.Lock()
 
 #: The values of Content-Encoding that are understood.
 ENCODINGS = frozenset({"", "identity", "gzip"})
@@ -64,9 +56,8 @@ def receive(request: Request, limit: int) -> bytes:
     return body
 
 
-@contextmanager
-def unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
-    """The ``body`` that :func:`receive` returned, decompressed. Decode it within.
+def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+    """Return the ``body`` that :func:`receive` returned, decompressed.
 
     ``encoding`` is one of ``ENCODINGS``.
 
@@ -75,9 +66,7 @@ def unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
     Problem
         413 for more than ``limit`` bytes, 400 for gzip that is broken or cut off.
     """
-    text = _gunzip(body, limit) if encoding == "gzip" else body
-    with _one_large if len(text) > _LARGE_BYTES else nullcontext():
-        yield text
+    return _gunzip(body, limit) if encoding == "gzip" else body
 
 
 def unpacked_small(body: bytes, encoding: str, most: int) -> bytes | None:
@@ -149,17 +138,17 @@ def json_body(kind: type[T]) -> T:
             f"Content-Type {request.mimetype or 'is missing'}: send it as JSON, with "
             "'Content-Type: application/json'.",
         )
-    with unpacked(body, encoding_of(request), MAX_BYTES) as text:
-        try:
-            return msgspec.json.decode(text or b"{}", type=kind)
-        except msgspec.ValidationError as error:
-            what, _, path = str(error).partition(" - at ")
-            field = path.strip("`").rpartition("`")[2] or "$"  # of a key: "`key` in `$.x`"
-            if "unknown field" in what and field == "$":
-                what += f"; there are {', '.join(getattr(kind, '__struct_fields__', ()))}"
-            raise Problem(400, f"At {field}: {what}.", field=field) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Problem(400, f"The body is not JSON: {error}.") from None
+    text = unpacked(body, encoding_of(request), MAX_BYTES)
+    try:
+        return msgspec.json.decode(text or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at ")
+        field = path.strip("`").rpartition("`")[2] or "$"  # of a key: "`key` in `$.x`"
+        if "unknown field" in what and field == "$":
+            what += f"; there are {', '.join(getattr(kind, '__struct_fields__', ()))}"
+        raise Problem(400, f"At {field}: {what}.", field=field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(400, f"The body is not JSON: {error}.") from None
 
 
 def depth(body: bytes) -> int:

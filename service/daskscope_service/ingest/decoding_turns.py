@@ -1,0 +1,74 @@
+"""Lets bodies whose decoding is costly be decoded one at a time, workspace by workspace.
+
+A body of a few kilobytes, compressed, can take seconds to decode and forty times its bytes of
+memory. So such bodies never wait while they hold what others need, such as a place of the writer,
+and one workspace has few that wait: the others' turn comes after one of its bodies, not after all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from daskscope_service.web.problems import Problem
+
+#: Bodies of a workspace that may wait for their turn or have it: each takes a thread.
+MOST_OF_ONE = 4
+
+#: From how many bytes on a body is costly in any case.
+LARGE_BYTES = 1024 * 1024
+
+
+class DecodingTurns:
+    """The turns. May be used from any thread. ``most``: how many of a workspace may want one."""
+
+    def __init__(self, most: int = MOST_OF_ONE) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._busy = False
+        self._count: dict[str, int] = {}
+        self._waiting: dict[str, deque[threading.Event]] = {}
+
+    @contextmanager
+    def turn(self, workspace: str) -> Iterator[None]:
+        """Wait for a turn of ``workspace``, and have it meanwhile.
+
+        Raises Problem (429), at once, if too many of the workspace want one already.
+        """
+        mine = threading.Event()
+        with self._lock:
+            count = self._count.get(workspace, 0)
+            if count >= self._most:
+                raise Problem(
+                    429,
+                    f"{count} bodies of the workspace {workspace} that take long to decode wait "
+                    "already; send this again in a moment, or less at a time.",
+                    headers={"Retry-After": "1"},
+                )
+            self._count[workspace] = count + 1
+            if self._busy:
+                self._waiting.setdefault(workspace, deque()).append(mine)
+            else:
+                self._busy = True
+                mine.set()
+        mine.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count[workspace] -= 1
+                if not self._count[workspace]:
+                    del self._count[workspace]
+                self._call_next()
+
+    def _call_next(self) -> None:
+        following = next(iter(self._waiting), None)
+        if following is None:
+            self._busy = False
+            return
+        theirs = self._waiting.pop(following)
+        theirs.popleft().set()
+        if theirs:
+            self._waiting[following] = theirs  # behind those of the other workspaces
