@@ -77,6 +77,7 @@ from daskscope_service.telemetry.influxql import InfluxQL
 from daskscope_service.telemetry.spans import EmbeddedSpans, SpanReader
 from daskscope_service.telemetry.store import SeriesStore
 from daskscope_service.web import compression, forms, request_log
+from daskscope_service.web.header_bounds import bounded
 from daskscope_service.web.problems import install as install_problems
 from daskscope_service.web.trusted_proxy import Forwarded
 
@@ -167,7 +168,7 @@ def create_app(settings: Settings) -> Flask:
     app.register_error_handler(access.SignInAgain, account.sign_in_again)
     access.install(app, settings)
     app.wsgi_app = _with_headers(  # type: ignore[assignment, method-assign]
-        forwarded.middleware(_with_limit(app.wsgi_app)), added
+        forwarded.middleware(bounded(_with_limit(app.wsgi_app))), added
     )
     for part in PROGRAMS:
         app.register_blueprint(part.blueprint)

@@ -110,3 +110,25 @@ def test_without_a_public_url_any_host_is_answered_that_is_one(in_clear: Flask) 
     client = in_clear.test_client()
     assert client.get("/sign-in", headers={"Host": "tunnel.example:8690"}).status_code == 200
     assert client.get("/sign-in", headers={"Host": "a,b"}).status_code == 400
+
+
+def test_a_header_that_is_too_long_counts_as_not_sent(in_clear: Flask) -> None:
+    # Whoever reads it takes time that grows with the square of its length.
+    client = in_clear.test_client()
+    excludes = {"Accept": f"text/html;{' ' * 900}q=1"}
+    assert client.get("/api/v1/openapi.json", headers=excludes).status_code == 406
+    long = {"Accept": f"text/html;{' ' * 1_000}q=1"}
+    assert client.get("/api/v1/openapi.json", headers=long).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a..b", "[::1", "a:b", "a" * 400, "ä.example"])
+def test_what_is_no_host_is_refused_in_words(in_clear: Flask, host: str) -> None:
+    answer = in_clear.test_client().get("/sign-in", environ_overrides={"HTTP_HOST": host})
+    assert answer.status_code == 400
+    assert "one Host header" in answer.text
+
+
+@pytest.mark.parametrize("host", ["a_b:8690", "localhost", "[::1]:8690", "10.0.0.7", "a.example."])
+def test_what_is_a_host_is_served(in_clear: Flask, host: str) -> None:
+    answer = in_clear.test_client().get("/sign-in", environ_overrides={"HTTP_HOST": host})
+    assert answer.status_code == 200
