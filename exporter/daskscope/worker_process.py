@@ -34,7 +34,7 @@ STREAMS = frozenset(("connection_stream",))
 #: daskscope. Any other operation is a program's; each is counted, as no look may see a short one.
 PASSIVE = STREAMS | {
     "ping", "profile", "profile_metadata", "call_stack", "get_logs", "get_monitor_info", "versions",
-    "get_story", "plugin-add", "plugin-remove", "free_keys", "terminate",
+    "get_story", "plugin-add", "plugin-remove", "free_keys", "terminate", "close",
 }  # fmt: skip
 
 #: How the names of operations begin that daskscope added.

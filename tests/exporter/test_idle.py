@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from distributed import Client, LocalCluster
+from distributed.core import rpc
 
 from daskscope import protocol
 from daskscope.observe.cluster.idle import MAX_STEP, PATIENCE, Idle
@@ -225,7 +226,13 @@ def test_what_nobody_asks_for_is_no_sign_of_work(
     client.sync(asks.get_metadata, keys=["cluster-manager-info"], default={})
     with Client(cluster.scheduler_address, set_as_default=False):
         pass
-    assert begun_beside(cluster.scheduler, ()) >= before + 6
+
+    async def ask_once() -> None:
+        async with rpc(cluster.scheduler_address) as scheduler:
+            await scheduler.adaptive_target()
+
+    client.sync(ask_once)
+    assert begun_beside(cluster.scheduler, ()) >= before + 8
     clock.passes(idle, 3)
     assert idle.seconds() == 8
 

@@ -47,6 +47,8 @@ WHO_IS_THERE = "identity"
 PASSIVE = STREAMS | {
     WHO_IS_THERE, "unregister", "heartbeat_worker", "add_keys", "check_idle", "terminate",
     "adaptive_target", "workers_to_close", "retire_workers", "get_metadata", "set_metadata",
+    "log_event",  # of nannies
+    "close",  # a connection that was opened for one question
 }  # fmt: skip
 
 #: What a client's graphs come by, with all the data in them.
