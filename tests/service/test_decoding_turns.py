@@ -36,6 +36,9 @@ OTLP = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [METRIC]}]}]}
 COSTLY = {
     "a small beat to correct": beat(events=[{}] * 10),
     "a beat to correct": beat(events=[{}] * 40_000),
+    "a beat of many rows": beat(
+        activities=[{"prefix": str(number), "seconds": {}} for number in range(9_000)]
+    ),
     "OTLP as JSON": ("/v1/metrics", json.dumps(OTLP).encode()),
 }
 
