@@ -268,12 +268,12 @@ async def _register(
     heed_shutdowns(client, _errors)
     # Refused by one of the two is refused.
     if chosen.traces_transmit and "traces_transmit" not in differing:
-        send_context_with_graphs(client, _errors)
+        guarded(_errors, None, send_context_with_graphs, client, _errors)
     if chosen.code_transmit and "code_transmit" not in differing:
         # Where others' settings are in force, they may ask for more of it than this client's.
         alike = "code_context_lines" not in differing
         lines = chosen.code_context_lines if alike else None
-        send_calling_code(client, chosen.code_frames, lines, _errors)
+        guarded(_errors, None, send_calling_code, client, chosen.code_frames, lines, _errors)
     else:
         send_no_calling_code(client)
     first = installed["registrant"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from typing import Any
 
 from dask.base import annotate, get_annotations
@@ -43,16 +43,16 @@ def send_context_with_graphs(
     ``traceparent`` among the user's own annotations goes before. It ends with the client. Where
     the context cannot be read the graph goes without, and that is counted in ``drops``.
     """
-    if getattr(vars(client).get("_graph_to_futures"), "of_daskscope", False):
+    before = vars(client).get("_graph_to_futures")
+    if getattr(before, "of_daskscope", False):
         return
     # All ways to submit lead through this method, in the caller's own thread and context. The
     # client is not to hold itself: Dask closes it as soon as nobody else does.
-    original = vars(client).get("_graph_to_futures") or weakref.WeakMethod(client._graph_to_futures)
+    of_client = weakref.ref(client)
     headers = Contained(drops).around(partial(_context_of, current_span), otherwise=None)
 
     def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
-        submit = original() if isinstance(original, weakref.WeakMethod) else original
-        assert submit is not None
+        submit = before or method_of_class(of_client(), "_graph_to_futures")
         found = headers()
         if not found:
             return submit(*args, **kwargs)
@@ -67,6 +67,17 @@ def send_context_with_graphs(
 
     _graph_to_futures.of_daskscope = True  # type: ignore[attr-defined]
     setattr(client, "_graph_to_futures", _graph_to_futures)  # noqa: B010
+
+
+def method_of_class(owner: Any, name: str) -> Any:
+    """Return what ``owner`` has of this name if nothing was put into itself.
+
+    Each time anew, and of whatever kind: a program may patch the class at any time, by functions
+    or by objects of its own.
+    """
+    found = next(vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind))
+    bind = getattr(type(found), "__get__", None)
+    return found if bind is None else bind(found, owner, type(owner))
 
 
 def _context_of(current_span: Callable[[], Any]) -> Headers:
@@ -104,7 +115,7 @@ class TaskContext(WorkerPlugin):
         """Wrap the methods that take, and run, a task; the latter where OpenTelemetry is."""
         self._active = True
         contained = Contained()
-        # What each was before, by its name, and ours in its place.
+        # What was put into the worker before, by its name, and ours in its place.
         self._wrapped: dict[str, tuple[Any, Any]] = {}
         # Of those that Dask knows, as they came.
         self._contexts: weakref.WeakKeyDictionary[Any, Mapping[str, Any]] = (
@@ -118,7 +129,8 @@ class TaskContext(WorkerPlugin):
         except Exception as error:  # mostly it is not there
             contain(error)
             return
-        execute, get_client = worker.execute, worker._get_client
+        execute = self._as_before(worker, "execute")
+        get_client = self._as_before(worker, "_get_client")
         extract = TraceContextTextMapPropagator().extract
 
         @lru_cache(maxsize=100)  # all tasks of a computation come with the same
@@ -143,14 +155,15 @@ class TaskContext(WorkerPlugin):
                 span = span_of(parent, state if isinstance(state, str) else None)
                 attach(set_span_in_context(span))
 
+        @wraps(Worker.execute)  # Dask names it where it logs of a task
         async def execute_in_context(key: Any, **arguments: Any) -> Any:
             if self._active:
                 with contained:
                     activate(key)
-            return await execute(key, **arguments)
+            return await execute()(key, **arguments)
 
         def client_with_context(*args: Any, **kwargs: Any) -> Client:
-            client = get_client(*args, **kwargs)
+            client: Client = get_client()(*args, **kwargs)
             if self._active:
                 with contained:
                     send_context_with_graphs(client, get_current_span)
@@ -165,14 +178,19 @@ class TaskContext(WorkerPlugin):
         for name, (original, ours) in self._wrapped.items():
             # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
             if vars(worker).get(name) is ours:
-                if getattr(original, "__self__", None) is worker:
+                if original is None:
                     delattr(worker, name)
                 else:
                     setattr(worker, name, original)
 
     def _put(self, worker: Worker, name: str, ours: Any) -> None:
-        self._wrapped[name] = getattr(worker, name), ours
+        self._wrapped[name] = vars(worker).get(name), ours
         setattr(worker, name, ours)
+
+    def _as_before(self, worker: Worker, name: str) -> Callable[[], Any]:
+        """Return what returns the method that is about to be wrapped."""
+        before = vars(worker).get(name)
+        return lambda: before or method_of_class(worker, name)
 
     def _take_off_messages(self, worker: Worker) -> None:
         """Take the contexts out of the messages that bring tasks, and remember them.

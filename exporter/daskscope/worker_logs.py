@@ -18,8 +18,11 @@ Over 400 lines: it is sent to the workers as one text, so it cannot import a sec
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import builtins
+import functools
+import inspect
 import itertools
 import json
 import logging
@@ -150,8 +153,7 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
     busy = threading.local()
     contained = Contained()
 
-    def call_handlers(self: logging.Logger, record: logging.LogRecord) -> None:
-        original(self, record)
+    def taken(record: logging.LogRecord) -> None:
         # What a record's own arguments log while they are formatted would go round in circles.
         if not takers or getattr(busy, "now", False):
             return
@@ -165,10 +167,46 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
             # Whoever keeps the record, or writes all that it holds, finds nothing of ours in it.
             record.__dict__.pop(_TAKER, None)
 
-    tapped = call_handlers, original, takers
-    setattr(call_handlers, _TAP, tapped)
-    logging.Logger.callHandlers = call_handlers  # type: ignore[method-assign]
+    def call_handlers(self: logging.Logger, record: logging.LogRecord) -> None:
+        original(self, record)
+        taken(record)
+
+    try:
+        wrapper = _followed_by(original, taken)
+    except Exception as error:  # there is no source
+        contain(error)
+        wrapper = call_handlers
+    tapped = wrapper, original, takers
+    setattr(wrapper, _TAP, tapped)
+    logging.Logger.callHandlers = wrapper  # type: ignore[method-assign]
     return tapped
+
+
+def _followed_by(original: Any, then: Callable[[logging.LogRecord], None]) -> Any:
+    """Return a function that does what ``original``, of the standard library, does, and then calls
+    ``then`` with the record.
+
+    It is compiled from the same source, so that there is no frame of ours on the stack while
+    handlers run: they look there for who has logged, by names of files or by counting.
+    """
+    code = original.__code__
+    source = f"class Logger:\n{inspect.getsource(original)}"
+    method: Any = ast.parse(source).body[0].body[0]  # type: ignore[attr-defined]
+    if original.__globals__ is not vars(logging) or any(
+        isinstance(node, ast.Return) for node in ast.walk(method)
+    ):
+        raise ValueError("it is not the standard library's, or may return before its end")
+    ast.increment_lineno(method, code.co_firstlineno - method.lineno)
+    maker: Any = ast.parse(f"def make(then):\n    ...\n    return {method.name}")
+    last = ast.parse(f"then({method.args.args[1].arg})").body[0]
+    for node in ast.walk(last):
+        ast.copy_location(node, method.body[-1])
+    method.body.append(last)
+    maker.body[0].body[0] = method
+    made: dict[str, Any] = {}
+    compiled = compile(maker, code.co_filename, "exec", dont_inherit=True)
+    exec(compiled, vars(logging), made)  # noqa: S102  # what Python itself runs
+    return functools.wraps(original)(made["make"](then))
 
 
 def wanted(record: logging.LogRecord, level: int) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import subprocess
+import sys
 import textwrap
 import traceback
 from collections import deque
@@ -266,3 +267,47 @@ def test_a_record_that_someone_keeps_has_nothing_of_ours_in_it(logger: logging.L
         logger.filters.clear()
     plain = set(logging.makeLogRecord({}).__dict__)
     assert set(kept[0].__dict__) - plain - {"message"} == {"theirs"}
+
+
+class Looks(logging.Handler):
+    """Keeps what is on the stack while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[list[tuple[str, int, str]]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        frames = traceback.walk_stack(sys._getframe())
+        self.seen.append([(f.f_code.co_filename, line, f.f_code.co_name) for f, line in frames])
+
+
+def test_handlers_meet_no_frame_of_ours(logger: logging.Logger) -> None:
+    taken: list[logging.LogRecord] = []
+    looks = Looks()
+    logger.addHandler(looks)
+    for is_tapped in (False, True):
+        untap = tap(taken.append) if is_tapped else print
+        logger.warning("text")
+        untap()
+    without, with_tap = looks.seen
+    assert [record.getMessage() for record in taken] == ["text"]
+    assert with_tap == without
+
+
+def test_what_another_has_put_in_place_of_loggings_own_is_followed_too(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[logging.LogRecord] = []
+    original = logging.Logger.callHandlers
+
+    def of_another(self: logging.Logger, record: logging.LogRecord) -> None:
+        record.seen_by_another = True
+        original(self, record)
+
+    monkeypatch.setattr(logging.Logger, "callHandlers", of_another)
+    untap = tap(taken.append)
+    logger.addHandler(logging.NullHandler())
+    logger.warning("text")
+    untap()
+    assert [record.seen_by_another for record in taken] == [True]  # type: ignore[attr-defined]
+    assert logging.Logger.callHandlers is of_another

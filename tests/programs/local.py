@@ -191,6 +191,32 @@ print(client.submit(A, actor=True).result().f().result(), client.submit(g).resul
 
 #: With the cluster made by an asynchronous program, in its own event loop.
 BARE = {
+    "a Client whose methods are no functions": """
+import functools
+from distributed import LocalCluster
+original = Client._graph_to_futures
+class Bound:
+    # As libraries that instrument others bind their methods: it is made of more than two.
+    def __init__(self, function, owner, more):
+        self.__func__, self.__self__ = function, owner
+    def __call__(self, *args, **kwargs):
+        print("instrumented")
+        return self.__func__(self.__self__, *args, **kwargs)
+class Instrumented:
+    def __init__(self, function):
+        self.function = function
+    def __get__(self, owner, kind=None):
+        return self if owner is None else Bound(self.function, owner, kind)
+if __name__ == "__main__":
+    for kind in (Instrumented, functools.partialmethod):
+        Client._graph_to_futures = kind(original)
+        with (
+            LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            register(client)
+            print(client.submit(abs, -1).result())
+""",
     "an asynchronous cluster": """
 import asyncio
 from distributed import LocalCluster

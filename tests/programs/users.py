@@ -638,6 +638,42 @@ done.wait(30); print(seen)
 from distributed import as_completed
 print(sorted(f.result() for f in as_completed(client.map(abs, range(-5, 0)))))
 """,
+    "logging handlers that look for who has logged": """
+import logging, sys
+def setup():
+    import logging, sys
+    class Looks(logging.Handler):
+        seen = []
+        def emit(self, record):
+            frame, files = sys._getframe(), []
+            while frame:
+                files.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_globals["__name__"]))
+                frame = frame.f_back
+            self.seen.append(files[:8])
+    logger = logging.getLogger("looks"); logger.looks = Looks(); logger.addHandler(logger.looks)
+    logger.propagate = False
+def f():
+    import logging
+    logging.getLogger("looks").warning("text")
+    return len(logging.getLogger("looks").looks.seen)
+setup()
+print(f(), client.submit(f, pure=False).result())
+print(*logging.getLogger("looks").looks.seen, sep="\\n")
+logging.getLogger("cannot").addHandler(logging.StreamHandler())
+logging.getLogger("cannot").warning("%d", "text")
+""",
+    "a Client that is patched later": """
+from unittest import mock
+original = Client._graph_to_futures
+def patched(self, *args, **kwargs):
+    print("patched")
+    return original(self, *args, **kwargs)
+with mock.patch.object(Client, "_graph_to_futures", patched):
+    print(client.submit(abs, -1).result())
+with mock.patch.object(client, "_graph_to_futures", wraps=client._graph_to_futures) as ours:
+    print(client.submit(abs, -2).result(), ours.call_count)
+print(client.submit(abs, -3).result())
+""",
     "prints and warnings from tasks": """
 import warnings
 from distributed import print as tell, warn
