@@ -109,6 +109,20 @@ class CodeFrame(TypedDict):
     code: str | None
 
 
+class WorkerShare(TypedDict):
+    """What one worker did for a computation: task runs that finished, and what they computed.
+
+    ``usual_seconds`` is what as many runs of the same task groups took on all workers, on average
+    until then; ``longest`` is the longest of its runs.
+    """
+
+    worker: str
+    runs: int
+    seconds: float
+    usual_seconds: float
+    longest: float
+
+
 class Computation(TypedDict):
     """Fields of :class:`daskscope.protocol.Computation` in answers."""
 
@@ -131,6 +145,13 @@ class Computation(TypedDict):
     lost_runs: int
     blamed: int
     blames: dict[str, str]
+    began_at: datetime | None
+    mostly_done_at: datetime | None
+    largest_output: int | None
+    first_runs: int | None
+    first_seconds: float | None
+    workers: int | None
+    worker_shares: list[WorkerShare]
 
 
 class TaskGroup(TypedDict):
@@ -152,6 +173,9 @@ class TaskGroup(TypedDict):
     stopped_at: datetime | None
     types: dict[str, int]
     retried: int
+    largest_output: int | None
+    first_runs: int | None
+    first_seconds: float | None
 
 
 class Failure(TypedDict):

@@ -302,6 +302,21 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """What one worker did for a computation: task runs that finished, and what they computed.
+
+    ``usual_seconds`` is what as many runs of the same task groups took on all workers, on average
+    until then; ``longest`` is the longest of its runs.
+    """
+
+    worker: Words  # its address
+    runs: Count
+    seconds: Seconds
+    usual_seconds: Seconds
+    longest: Seconds
+
+
+@dataclass(frozen=True, slots=True)
 class Computation:
     """What one call to compute, persist or submit set going.
 
@@ -324,6 +339,13 @@ class Computation:
     that the whole graph carries, as short texts: made around the call, not where a collection was
     built. ``graph_bytes`` is the size of the graphs as they came over the wire, None where it is
     not known.
+
+    ``began_at`` is when the first of its tasks began to compute or to fetch, ``mostly_done_at``
+    when 95 % of them had ended, once all have. ``largest_output`` is the size of its largest
+    result, in bytes. ``first_runs`` counts runs that were the first of their prefix on a worker,
+    which may have to import or to connect first, and ``first_seconds`` what they computed.
+    ``workers`` is how many ran its tasks; ``worker_shares`` are a few of them, those that took
+    longest beyond what is usual.
 
     One without ``tasks`` is a graph that Dask made no task of: erred, as it could not be loaded on
     the scheduler (its failure has ``(graph)`` for a function), or cancelled, as it needs what is
@@ -351,6 +373,13 @@ class Computation:
     lost_runs: Count = 0
     blamed: Count = 0
     blames: Named = dataclasses.field(default_factory=dict)
+    began_at: Timestamp | None = None
+    mostly_done_at: Timestamp | None = None
+    largest_output: Count | None = None
+    first_runs: Count | None = None
+    first_seconds: Seconds | None = None
+    workers: Count | None = None
+    worker_shares: Annotated[tuple[WorkerShare, ...], Entries(MAX_ENTRIES)] = ()
 
     @property
     def done(self) -> int:
@@ -419,7 +448,8 @@ class TaskGroup:
     ``durations`` is the histogram of the compute seconds of runs that finished, one count per
     bucket of :data:`daskscope.names.DURATION_BOUNDS` and one for what lies above the last;
     ``shortest`` and ``longest`` are of the same runs. Groups beyond the
-    plugin's bound are joined as ``other``.
+    plugin's bound are joined as ``other``. ``largest_output`` is the size of the largest result;
+    ``first_runs`` and ``first_seconds`` are as of a :class:`Computation`.
     """
 
     computation: Annotated[Id, Key()]
@@ -439,6 +469,9 @@ class TaskGroup:
     stopped_at: Timestamp | None
     types: Counts = dataclasses.field(default_factory=dict)
     retried: Count = 0
+    largest_output: Count | None = None
+    first_runs: Count | None = None
+    first_seconds: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)

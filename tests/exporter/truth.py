@@ -130,6 +130,7 @@ class Truth(SchedulerPlugin):
         elif start == "processing" and key in self._running:
             run = self._running.pop(key)
             run.ended_at = wall_clock()
+            run.worker = details.get("worker") or run.worker  # it may have been moved
             run.outcome = self._outcome(key, finish, run, task, details)
             if finish == "memory":
                 run.nbytes = details.get("nbytes") or 0
@@ -222,6 +223,15 @@ class Truth(SchedulerPlugin):
         """Return the bytes of all results."""
         return sum(run.nbytes for run in self.runs)
 
+    def by_worker(self) -> dict[str, tuple[int, float]]:
+        """Return by worker how many runs finished there, and what they computed."""
+        found: dict[str, tuple[int, float]] = {}
+        for run in self.runs:
+            if run.outcome == "finished" and "compute" in run.seconds:
+                runs, seconds = found.get(run.worker, (0, 0.0))
+                found[run.worker] = runs + 1, seconds + run.seconds["compute"]
+        return found
+
     # --- comparing ---
 
     def idle_seconds(self) -> float:
@@ -270,8 +280,28 @@ class Truth(SchedulerPlugin):
             self._assert_seconds(what, seconds)
         assert _sum(failures, "count") == self.count("raised"), "failures"
         assert _sum(groups, "output_bytes") == self.output_bytes(), "bytes of results"
+        largest = max((run.nbytes for run in self.runs), default=0)
+        for rows in (computations, groups):
+            of_rows = [row["largest_output"] for row in rows]
+            assert max(of_rows, default=0) == largest, "bytes of the largest result"
+        self._assert_shares(computations)
         runs = sum(sum(group["durations"]) for group in groups)
         assert runs == self.count("finished"), "runs in the histogram of durations"
+
+    def _assert_shares(self, computations: list[Mapping[str, Any]]) -> None:
+        if any(row["workers"] > len(row["worker_shares"]) for row in computations):
+            return  # those that lost least are not sent
+        told: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+        for row in computations:
+            for share in map(_fields, row["worker_shares"]):
+                told[share["worker"]][0] += share["runs"]
+                told[share["worker"]][1] += share["seconds"]
+        true = self.by_worker()
+        assert {worker: runs for worker, (runs, _) in told.items()} == {
+            worker: runs for worker, (runs, _) in true.items()
+        }, "runs by worker"
+        for worker, (_, seconds) in true.items():
+            assert abs(told[worker][1] - seconds) < 1e-3, ("seconds by worker", worker)
 
     def _assert_seconds(self, what: str, told: Mapping[str, float]) -> None:
         true = self.seconds()

@@ -15,6 +15,7 @@ from daskscope_service.insight.findings.evidence import (
     Loss,
     Meanwhile,
     Run,
+    Share,
 )
 from daskscope_service.insight.findings.rules import judge
 
@@ -44,6 +45,17 @@ def group(**fields: Any) -> Group:
         "longest": 0.8,
     }
     return Group(**(defaults | fields))
+
+
+def share(**fields: Any) -> Share:
+    defaults: dict[str, Any] = {
+        "worker": "tcp://a:1",
+        "runs": 25,
+        "seconds": 15.0,
+        "usual_seconds": 15.0,
+        "longest": 0.8,
+    }
+    return Share(**(defaults | fields))
 
 
 def failure(**fields: Any) -> Failed:

@@ -23,6 +23,7 @@ from tests.insight.constructed import (
     of_cluster,
     runs,
     sentence,
+    share,
     without,
 )
 
@@ -125,6 +126,23 @@ UNUSED_GPU = evidence(
     meanwhile={"gpu_utilization": 0.0, "gpu_memory_share": 0.01, "gpu_points": 12,
                "busy_seconds": 400.0},
 )  # fmt: skip
+SLOW_WORKER = evidence(
+    run={"tasks": 120, "completed": 120, "done": 120, "duration": 7.5,
+         "seconds": {"compute": 25.0}, "workers": 4,
+         "groups": (group(tasks=120, completed=120, durations=runs((115, 0.15), (5, 1.5)),
+                          longest=1.51),),
+         "shares": (share(runs=5, seconds=7.5, usual_seconds=0.76, longest=1.51),
+                    share(worker="tcp://a:2", runs=39, seconds=5.9, usual_seconds=6.0))},
+    meanwhile={"activities": {"idle": 5.0, "thread-noncpu": 25.0}},
+)  # fmt: skip
+WARM_UP = evidence(
+    run={"tasks": 80, "completed": 80, "done": 80, "duration": 30.0, "workers": 4,
+         "seconds": {"compute": 78.8},
+         "groups": (group(tasks=80, completed=80, durations=runs((76, 0.3), (4, 14.0)),
+                          longest=14.2, seconds={"compute": 78.8},
+                          first_runs=4, first_seconds=56.0),)},
+    meanwhile={"activities": {"idle": 41.0, "thread-cpu": 78.8}},
+)  # fmt: skip
 
 SICK: dict[str, Evidence] = {
     "tiny-tasks": TINY,
@@ -133,6 +151,8 @@ SICK: dict[str, Evidence] = {
     "gil-bound": GIL,
     "transfer-bound": TRANSFER,
     "straggler": STRAGGLER,
+    "slow-worker": SLOW_WORKER,
+    "warm-up": WARM_UP,
     "retries": RETRIES,
     "failed": ONE_BAD_INPUT,
     "upstream-failed": DEPENDENTS,
@@ -194,6 +214,10 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
          "773 MiB were sent."),
         ("straggler", "One of 64 tasks of work took 18.0 s, half of them up to 300 ms; threads had "
          "nothing to do for 64\N{NO-BREAK SPACE}% of the time."),
+        ("slow-worker", "Its 5 tasks on worker tcp://a:1 took 1.5 s each; tasks like them took "
+         "152 ms on average."),
+        ("warm-up", "The first 4 tasks of work, one on each worker, took 14.0 s each, later ones "
+         "300 ms: 46\N{NO-BREAK SPACE}% of the threads' time went into first runs."),
         ("retries", "120 of 180 runs failed with ConnectionError and were run again."),
         ("failed", "1 of 200 tasks of work raised ZeroDivisionError; 199 tasks are done."),
         ("upstream-failed", "2 of 201 tasks were not run: a task that they need had failed; the "
@@ -253,6 +277,28 @@ HEALTHY: dict[str, Evidence] = {
              "groups": (group(tasks=40, completed=40, durations=runs((38, 0.09), (2, 1.22)),
                               longest=1.22),)},
         meanwhile={"activities": {"idle": 4.0, "thread-cpu": 4.0}},
+    ),
+    "first runs that import, and then much work": evidence(
+        run={"workers": 4, "groups": (group(first_runs=4, first_seconds=12.0, longest=3.0,
+                                            seconds={"compute": 60.0}),)},
+    ),
+    "a prefix of which each worker ran one task": evidence(
+        run={"workers": 4, "tasks": 4, "completed": 4, "done": 4, "duration": 15.0,
+             "groups": (group(tasks=4, completed=4, first_runs=4, first_seconds=56.0,
+                              longest=14.2, seconds={"compute": 56.0}),)},
+    ),
+    "workers that differ a little": evidence(
+        run={"workers": 4,
+             "shares": (share(runs=20, seconds=15.4, usual_seconds=12.0, longest=1.0),)},
+    ),
+    "a worker that had one large input": evidence(
+        run={"workers": 4,
+             "shares": (share(runs=20, seconds=17.0, usual_seconds=12.0, longest=5.6),)},
+    ),
+    "workers of two kinds, half and half": evidence(
+        run={"workers": 4,
+             "shares": tuple(share(worker=f"tcp://a:{i}", runs=10, seconds=14.0,
+                                   usual_seconds=6.0, longest=1.5) for i in range(3))},
     ),
     "a reduce waits for its map": evidence(
         run={"tasks": 135, "completed": 135, "done": 135, "seconds": {"compute": 52.0}},
@@ -349,6 +395,15 @@ def test_a_rule_without_its_signal_says_so_and_finds_nothing(
     rule: str, sick: Evidence, fields: dict[str, Any]
 ) -> None:
     judgement = judge(without(sick, **fields))
+    assert rule not in {finding.rule for finding in judgement.findings}
+    assert judgement.not_measured[rule]
+
+
+@pytest.mark.parametrize("rule", ["slow-worker", "warm-up"])
+def test_a_rule_of_what_an_older_plugin_does_not_send_says_so(rule: str) -> None:
+    sick = SICK[rule]
+    assert sick.run is not None
+    judgement = judge(replace(sick, run=replace(sick.run, workers=None)))
     assert rule not in {finding.rule for finding in judgement.findings}
     assert judgement.not_measured[rule]
 

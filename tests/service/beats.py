@@ -30,6 +30,7 @@ from daskscope.protocol import (
     Status,
     TaskGroup,
     WorkerLoss,
+    WorkerShare,
     code_hash,
     encode,
 )
@@ -219,10 +220,19 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
                 lost_runs=3,
                 blamed=2,
                 blames={"c0": "divide"},
+                began_at=time.time() - 29,
+                mostly_done_at=time.time() - 1,
+                largest_output=2**20,
+                first_runs=2,
+                first_seconds=3.5,
+                workers=4,
+                worker_shares=(WorkerShare("tcp://127.0.0.1:1", 5, 7.5, 0.76, 1.6),),
             ),
         ),
         task_groups=(
-            make_task_group(types={"int": 40}, retried=1),
+            make_task_group(
+                types={"int": 40}, retried=1, largest_output=2**20, first_runs=2, first_seconds=3.5
+            ),
             make_task_group(name="read-1", dependencies=()),
         ),
         failures=(make_failure(retried=1), make_failure(computation=None)),

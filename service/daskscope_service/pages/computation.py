@@ -73,6 +73,7 @@ _CONTENTS = {
     "failures": "Failures",
     "code": "Code",
     "groups": "Task groups",
+    "workers": "Workers",
     "trace": "Over time",
     "memory": "Memory",
     "profile": "Profile",
@@ -108,9 +109,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         moving=running or time.time() - ended < _SETTLES,
         computation=computation,
         judgement=judgement,
-        contents=[
-            one for one in _CONTENTS.items() if one[0] != "failures" or computation["failures"]
-        ],
+        contents=[one for one in _CONTENTS.items() if _has(computation, one[0])],
         sources=sources(computation["frames"] or []),
         groups=groups,
         graph=layout(computation["task_groups"]),
@@ -131,6 +130,12 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         top_lines=top_lines,
         profiled={"cluster": cluster_id, "since": since, "until": until} if profiled else None,
     )
+
+
+def _has(computation: Item, section: str) -> bool:
+    """Return whether the page has that section: some are left out where they are empty."""
+    field = {"failures": "failures", "workers": "worker_shares"}.get(section)
+    return field is None or bool(computation[field])
 
 
 def _groups(groups: list[Item]) -> _Groups:

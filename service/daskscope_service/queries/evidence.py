@@ -16,6 +16,7 @@ from daskscope_service.insight.findings.evidence import (
     Loss,
     Meanwhile,
     Run,
+    Share,
 )
 from daskscope_service.insight.findings.waits import waits
 from daskscope_service.insight.flame import lines_of, merge
@@ -168,6 +169,8 @@ def _run(scope: Scope, row: Item, cluster: Item) -> Run:
         graph_bytes=row["graph_bytes"],
         groups=_groups(scope, **of_it),
         failures=_failures(scope, **of_it),
+        workers=row["workers"],
+        shares=[Share(**share) for share in row["worker_shares"]],
     )
 
 
@@ -175,7 +178,7 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
     table = schema.task_group
     columns = [table.c[name] for name in (
         "name", "prefix", "tasks", "completed", "erred", "seconds", "output_bytes", "durations",
-        "longest",
+        "longest", "first_runs", "first_seconds",
     )]  # fmt: skip
     query = scope.select(table, *columns).where(
         table.c.cluster == cluster, table.c.computation == computation

@@ -6,6 +6,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from math import inf
 from weakref import ref
 
 from distributed.metrics import time
@@ -14,9 +15,11 @@ from distributed.scheduler import TaskState
 from daskscope import protocol
 from daskscope.names import OTHER
 from daskscope.observe.tasks.graphs import MAX_ANNOTATIONS, Graph
-from daskscope.observe.tasks.groups import Group
+from daskscope.observe.tasks.groups import Group, finite
+from daskscope.observe.tasks.marks import Marks
 from daskscope.observe.tasks.prefixes import Prefixes
 from daskscope.observe.tasks.runs import TaskSample
+from daskscope.observe.tasks.shares import Shares
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation
 
 #: States of a task that still has something to do.
@@ -28,6 +31,8 @@ MAX_GROUPS = 200
 MAX_SPANS = 50
 #: Computations that one is shown to have waited for in vain.
 MAX_BLAMED = 10
+#: The share of its tasks after which those that are left are the last few.
+MOSTLY = 0.95
 #: Seconds for which a loop may do something else before it submits its next task.
 LOOP_PAUSE = 1.0
 
@@ -59,10 +64,12 @@ class Computation:
         "id",
         "line",
         "lost_runs",
+        "marks",
         "over",
         "places",
         "rest",
         "runs",
+        "shares",
         "spans",
         "started_at",
         "stopped_at",
@@ -131,6 +138,8 @@ class Computation:
         self.blames: dict[str, str] = {}
         #: Runs that ended with their workers.
         self.lost_runs = 0
+        #: What each worker did for it, and when how many of its tasks had ended.
+        self.shares, self.marks = Shares(), Marks()
         # Tasks that were given up while they still had something to do: cancelled ones.
         self.cancelled = 0
         # Whether it has ended: what becomes of its tasks from now on changes nothing but their
@@ -238,8 +247,13 @@ class Computation:
         """Return what goes over the wire."""
         states: Counter[str] = Counter()
         seconds: dict[str, float] = defaultdict(float)
-        completed = erred = retried = 0
+        completed = erred = retried = largest_output = first_runs = 0
+        first_seconds, began_at = 0.0, inf
         for group in self.groups.values():
+            largest_output = max(largest_output, group.largest_output)
+            first_runs += group.first_runs
+            first_seconds += group.first_seconds
+            began_at = min(began_at, group.started_at)
             completed += group.completed
             erred += group.erred
             retried += group.retried
@@ -247,6 +261,8 @@ class Computation:
                 states[state] += count
             for action, took in group.seconds.items():
                 seconds[action] += took
+        ended_at = None if self.runs else self.stopped_at or self.ended_at
+        mostly_done_at = None if ended_at is None else self.marks.when(MOSTLY) or ended_at
         return protocol.Computation(
             id=self.id,
             status=self.status,
@@ -265,10 +281,17 @@ class Computation:
             trace_id=self.trace_id,
             annotations=dict(self.annotations),
             graph_bytes=self.graph_bytes,
-            ended_at=None if self.runs else self.stopped_at or self.ended_at,
+            ended_at=ended_at,
             lost_runs=self.lost_runs,
             blamed=self.blamed,
             blames=dict(self.blames),
+            began_at=finite(began_at),
+            mostly_done_at=mostly_done_at,
+            largest_output=largest_output,
+            first_runs=first_runs,
+            first_seconds=first_seconds,
+            workers=len(self.shares),
+            worker_shares=self.shares.rows(),
         )
 
 

@@ -344,6 +344,8 @@ class Computations:
     ) -> None:
         """Count a task that had something to do until now, and is ``finish`` now."""
         computation.active -= 1
+        if not (computation.over or put_back):
+            computation.marks.ended(at)
         if finish in GONE and not computation.over:
             computation.cancelled += 1
             self._ends[key] = _CANCELLED

@@ -47,7 +47,10 @@ class Group:
         "dependencies",
         "durations",
         "erred",
+        "first_runs",
+        "first_seconds",
         "handed_on",
+        "largest_output",
         "longest",
         "name",
         "output_bytes",
@@ -63,6 +66,8 @@ class Group:
         "tasks",
         "totals",
         "types",
+        "usual_runs",
+        "usual_seconds",
     )
 
     def __init__(
@@ -79,7 +84,11 @@ class Group:
         self.retried = 0
         self.states: dict[str, int] = dict.fromkeys(ALL_TASK_STATES, 0)
         self.seconds: dict[str, float] = {}
-        self.output_bytes = 0
+        self.output_bytes = self.largest_output = 0
+        # Runs that were the first of their prefix on a worker, and what they computed.
+        self.first_runs, self.first_seconds = 0, 0.0
+        # Of all others that finished, which say what is usual.
+        self.usual_runs, self.usual_seconds = 0, 0.0
         self.types: dict[str, int] = {}
         self.dependencies: dict[str, None] = {}  # an ordered set
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
@@ -111,6 +120,8 @@ class Group:
         if nbytes:
             self.output_bytes += nbytes
             totals.output_bytes += nbytes
+            if nbytes > self.largest_output:
+                self.largest_output = nbytes
         if kind is not None:
             types = self.types
             if kind not in types:
@@ -129,6 +140,15 @@ class Group:
             self.shortest = took
         if took > self.longest:
             self.longest = took
+        if worker is not None:
+            usual = self.usual_seconds / self.usual_runs if self.usual_runs else took
+            self.computation.shares.ran(worker, took, usual)
+        if worker is not None and totals.first_runs.is_first(worker, totals):
+            self.first_runs += 1
+            self.first_seconds += took
+        else:
+            self.usual_runs += 1
+            self.usual_seconds += took
         if self.samples is not None:
             self.samples.finished(start, stop, worker or "")
 
@@ -194,10 +214,13 @@ class Group:
             types=dict(self.types),
             dependencies=tuple(self.dependencies),
             durations=tuple(self.durations),
-            shortest=_finite(self.shortest),
-            longest=_finite(self.longest),
-            started_at=_finite(self.started_at),
-            stopped_at=_finite(self.stopped_at),
+            shortest=finite(self.shortest),
+            longest=finite(self.longest),
+            started_at=finite(self.started_at),
+            stopped_at=finite(self.stopped_at),
+            largest_output=self.largest_output,
+            first_runs=self.first_runs,
+            first_seconds=self.first_seconds,
         )
 
 
@@ -207,5 +230,6 @@ def _handed_on(computation: Computation, name: str) -> dict[str, str] | None:
     return None if computation.caller is None else to_carry(computation.caller)
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """Return ``value``, or None where there was none yet."""
     return value if isfinite(value) else None

@@ -9,9 +9,40 @@ from daskscope.names import DURATION_BOUNDS
 from daskscope.observe.naming import Naming
 from daskscope.observe.tasks.runs import StartStops, actions_of
 
+#: Pairs of a prefix and a worker that has run it which are remembered, each some 100 bytes; beyond
+#: it no run counts as the first.
+MAX_FIRST_RUNS = 20_000
+
+
+class FirstRuns:
+    """Remembers which prefixes each worker has run: there a run is slower that has to import, to
+    compile or to connect first.
+    """
+
+    def __init__(self) -> None:
+        self._prefixes_of: dict[str, set[PrefixTotals]] = {}
+        self._room = MAX_FIRST_RUNS
+
+    def is_first(self, worker: str, prefix: PrefixTotals) -> bool:
+        """Return whether that is the first run of ``prefix`` on ``worker``, and remember it."""
+        prefixes = self._prefixes_of.get(worker)
+        if prefixes is None:
+            prefixes = self._prefixes_of[worker] = set()
+        elif prefix in prefixes:
+            return False
+        if self._room <= 0:
+            return False
+        self._room -= 1
+        prefixes.add(prefix)
+        return True
+
+    def left(self, worker: str) -> None:
+        """Forget a worker that has left."""
+        self._room += len(self._prefixes_of.pop(worker, ()))
+
 
 class PrefixTotals:
-    """What the tasks of one prefix did so far."""
+    """What the tasks of one prefix did so far. ``first_runs`` is shared by all prefixes."""
 
     __slots__ = (
         "completed",
@@ -19,12 +50,14 @@ class PrefixTotals:
         "duration_seconds",
         "durations",
         "erred",
+        "first_runs",
         "output_bytes",
         "retried",
         "seconds",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, first_runs: FirstRuns) -> None:
+        self.first_runs = first_runs
         self.completed = 0
         self.erred = 0
         self.retried = 0
@@ -73,14 +106,19 @@ class Prefixes:
     def __init__(self, naming: Naming) -> None:
         self._naming = naming
         self._totals: dict[str, PrefixTotals] = {}
+        self._first_runs = FirstRuns()
 
     def __getitem__(self, prefix: str) -> PrefixTotals:
         name = self._naming.sendable(prefix)
         totals = self._totals.get(name)
         if totals is None:
             # Another thread may be about to do the same.
-            totals = self._totals.setdefault(name, PrefixTotals())
+            totals = self._totals.setdefault(name, PrefixTotals(self._first_runs))
         return totals
+
+    def worker_removed(self, address: str) -> None:
+        """Forget what a worker has run. All transitions must have been counted."""
+        self._first_runs.left(address)
 
     def compute_seconds(self) -> float:
         """Return the seconds that all finished task runs computed."""

@@ -30,6 +30,8 @@ class Group:
     output_bytes: int
     durations: Sequence[int]
     longest: float | None
+    first_runs: int | None = None
+    first_seconds: float | None = None
 
     @property
     def median(self) -> float | None:
@@ -53,6 +55,17 @@ class Group:
             for least, count in zip(lower, self.durations, strict=False)
             if least >= seconds * (1 - 1e-9)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one worker did for the computation; see ``daskscope.protocol.WorkerShare``."""
+
+    worker: str
+    runs: int
+    seconds: float
+    usual_seconds: float
+    longest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,8 @@ class Run:
     graph_bytes: int | None
     groups: Sequence[Group] = ()
     failures: Sequence[Failed] = ()
+    workers: int | None = None
+    shares: Sequence[Share] = ()
 
     @property
     def ended_at(self) -> float:

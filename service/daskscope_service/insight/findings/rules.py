@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from daskscope_service.insight.findings import failures, idle, memory, tasks, threads
+from daskscope_service.insight.findings import failures, idle, memory, tasks, threads, workers
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Finding, NotMeasured, Outcome
 from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
-VERSION = 1
+VERSION = 2
 
 #: Findings that are shown; the others are effects, or less.
 MOST_SHOWN = 3
@@ -41,7 +41,7 @@ def _rules(*listed: tuple[str, Callable[[Evidence], Outcome], Iterable[str]]) ->
 
 _SLOW = (
     *("large-graph", "spilling", "paused", "transfer-bound", "tiny-tasks", "straggler"),
-    *("too-few-tasks", "serial-chain", "gil-bound", "waiting"),
+    *("too-few-tasks", "serial-chain", "gil-bound", "waiting", "slow-worker", "warm-up"),
 )
 
 RULES: tuple[Rule, ...] = _rules(
@@ -57,10 +57,16 @@ RULES: tuple[Rule, ...] = _rules(
     ("paused", memory.paused, ("straggler", "waiting", "gil-bound")),
     ("spilling", memory.spilling, ("paused", "transfer-bound", "straggler", "waiting")),
     ("transfer-bound", tasks.transfer_bound, ("straggler", "too-few-tasks", "waiting")),
-    ("tiny-tasks", tasks.tiny_tasks, ("gil-bound", "serial-chain", "waiting", "straggler")),
+    (
+        "tiny-tasks",
+        tasks.tiny_tasks,
+        ("gil-bound", "serial-chain", "waiting", "straggler", "slow-worker"),
+    ),
+    ("slow-worker", workers.slow_worker, ("straggler", "waiting", "warm-up")),
     ("straggler", tasks.straggler, ("too-few-tasks", "serial-chain", "waiting")),
     ("too-few-tasks", tasks.too_few_tasks, ("serial-chain", "waiting")),
     ("serial-chain", tasks.serial_chain, ("waiting",)),
+    ("warm-up", workers.warm_up, ("waiting",)),
     ("gil-bound", threads.gil_bound, ("waiting",)),
     ("unused-gpu", threads.unused_gpu, ()),
     ("waiting", threads.waiting, ()),

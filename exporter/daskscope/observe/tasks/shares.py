@@ -1,0 +1,46 @@
+"""How much of a computation each worker did, against what the same took on all of them."""
+
+from __future__ import annotations
+
+from heapq import nlargest
+
+from daskscope import protocol
+
+#: Workers that are kept apart for one computation; beyond it those that come later are left out.
+MAX_WORKERS = 1_000
+#: Workers that are sent: those that lost the most time.
+MAX_SENT = 10
+
+
+class Shares:
+    """Adds up runs by worker. Adding one takes the same time for any number of workers."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        # Of each worker's address: runs, their seconds, what was usual for them, the longest.
+        self._of: dict[str, list[float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def ran(self, worker: str, took: float, usual: float) -> None:
+        """Add a run of so many seconds on ``worker``, where ``usual`` is the mean of its group."""
+        share = self._of.get(worker)
+        if share is None:
+            if len(self._of) >= MAX_WORKERS:
+                return
+            share = self._of[worker] = [0, 0.0, 0.0, 0.0]
+        share[0] += 1
+        share[1] += took
+        share[2] += usual
+        if took > share[3]:
+            share[3] = took
+
+    def rows(self) -> tuple[protocol.WorkerShare, ...]:
+        """Return the workers that took longest beyond what is usual, the worst first."""
+        worst = nlargest(MAX_SENT, self._of.items(), key=lambda item: item[1][1] - item[1][2])
+        return tuple(
+            protocol.WorkerShare(worker, int(runs), seconds, usual, longest)
+            for worker, (runs, seconds, usual, longest) in worst
+        )
