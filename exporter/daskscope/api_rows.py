@@ -20,7 +20,10 @@ class Environment(TypedDict, total=False):
 
 
 class Prices(TypedDict, total=False):
-    """What an hour costs, in ``currency``: of a cluster, worker, thread, gpu, gib of memory."""
+    """What an hour costs, in ``currency``: of a cluster, worker, thread, gpu, gib of memory.
+
+    A ``currency`` of XXX (no currency) says that the cluster is to have no costs.
+    """
 
     currency: str
     per_hour: dict[str, float]
@@ -99,6 +102,8 @@ class Status(TypedDict):
     mismatches: list[Mismatch]
     busy_by: list[str] | None
     peak_worker_memory: int | None
+    gib_seconds: float | None
+    gpu_seconds: float | None
 
 
 class CodeFrame(TypedDict):

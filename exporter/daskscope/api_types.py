@@ -35,13 +35,19 @@ class Page(TypedDict, Generic[Item]):
     next: str | None
 
 
-#: Whose prices they are: those of the cluster's own settings, or of its workspace's.
-PriceSource = Literal["cluster", "workspace"]
+#: Whose prices they are: those of the cluster's own settings, of its workspace's, or list prices,
+#: which hold where nobody has set any.
+PriceSource = Literal["cluster", "workspace", "list"]
 
 
 class WorkspacePrices(TypedDict):
-    """What an hour costs, for clusters whose own settings say nothing; no ``currency``: nothing."""
+    """What an hour costs, for clusters whose own settings say nothing; no ``currency``: nothing.
 
+    ``source`` is list for list prices, which hold until someone sets others, and none where such
+    clusters are to have no costs.
+    """
+
+    source: Literal["workspace", "list", "none"]
     currency: str | None
     per_hour: dict[str, float]
     changed_at: datetime | None
@@ -62,7 +68,9 @@ class Cluster(api_rows.Cluster, api_rows.Status):
     ``failures`` counts exceptions. ``cause`` is the finding that is named first, None where nothing
     stands out. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
-    Costs are estimates by ``prices``: its own, or where it has none, its workspace's.
+    Costs are estimates by ``prices``: its own, or where it has none, its workspace's, or else list
+    prices; ``price_source`` says which. ``gib_seconds`` and ``gpu_seconds`` are None from an older
+    plugin: then an estimate is of its threads alone.
     ``settings`` are those that decide what it reports; empty from an older plugin.
     """
 
@@ -175,7 +183,8 @@ class Finding(TypedDict):
     ``subject`` says whether it is about a computation or a cluster, which began ``at``.
     ``severity`` is notice for a cause that cost too little for an alarm. ``seconds`` are the
     thread-seconds that were lost, ``share`` what they are of the computation's, and ``cost`` an
-    estimate of what they cost; None where that is not known, or the finding is not about time.
+    estimate of what they cost, by prices of ``price_source``; None where that is not known, or the
+    finding is not about time.
     ``suppressed_by`` is the rule whose finding explains this one. ``version`` is the rule's.
     """
 
@@ -194,6 +203,7 @@ class Finding(TypedDict):
     share: float | None
     cost: float | None
     currency: str | None
+    price_source: PriceSource | None
     saving: Saving | None
     confidence: Literal["high", "medium"]
     suppressed_by: str | None
@@ -440,8 +450,10 @@ class Usage(TypedDict):
     """What one user's clusters came to in one week, from Monday in UTC.
 
     ``up_seconds`` is how long clusters were up, ``thread_seconds`` threads times time;
-    ``idle_seconds`` is the part of it without a task. Costs are estimates in the currency of
-    ``prices``. Clusters with other prices, with none, and with the workspace's are separate items.
+    ``idle_seconds`` is the part of it without a task. ``gib_seconds`` is GiB of workers' memory
+    times time, ``gpu_seconds`` workers with a GPU times time; None from older plugins. Costs are
+    estimates in the currency of ``prices``. Clusters with other prices, with none, and with the
+    workspace's or list prices are separate items.
     Of more than 2,000 in a week, those with the least threads' time are one: ``other users``.
     """
 
@@ -451,6 +463,8 @@ class Usage(TypedDict):
     up_seconds: float
     thread_seconds: float
     idle_seconds: float
+    gib_seconds: float | None
+    gpu_seconds: float | None
     prices: Prices | None
     price_source: PriceSource | None
     cost: float | None

@@ -15,7 +15,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from daskscope import protocol
 from daskscope.defaults import argument_name, configured, leaves
 from daskscope.errors import ConfigurationError
-from daskscope.protocol import MAX_NAME, PRICED
+from daskscope.protocol import MAX_NAME, NO_CURRENCY, PRICED
 from daskscope.slow_patterns import why_slow
 from daskscope.version import __version__
 
@@ -316,9 +316,11 @@ def _level(values: Mapping[str, Any], path: str) -> int:
 def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
     value = _mapping(values["prices"], yaml.safe_load)
     right = (
-        "a mapping of a currency and prices per hour, such as {currency: USD, thread: 0.06}; "
-        f"prices can be set for: {', '.join(PRICED)}"
+        "a mapping of a currency and prices per hour, such as {currency: USD, thread: 0.06}, or "
+        f"none; prices can be set for: {', '.join(PRICED)}"
     )
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return protocol.Prices(NO_CURRENCY, {})
     if not isinstance(value, Mapping):
         raise _wrong("prices", value, right)
     if not value:
@@ -326,6 +328,8 @@ def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
     given = dict(value)
     currency = given.pop("currency", None)
     if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency) or not given:
+        raise _wrong("prices", value, right)
+    if currency == NO_CURRENCY:
         raise _wrong("prices", value, right)
     for what, price in given.items():
         number = isinstance(price, int | float) and not isinstance(price, bool)

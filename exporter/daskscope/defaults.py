@@ -97,7 +97,9 @@ def _put_back(
 ) -> None:
     for key, value in found.items():
         section = defaults.get(str(key).replace("_", "-"))
-        if value is None or not isinstance(section, Mapping):
+        if not isinstance(section, Mapping):
+            continue
+        if value is None and key != "prices":  # Dask reads None of a variable that says none
             continue
         name = dask.config.canonical_name(str(key), config)
         if isinstance(value, Mapping):

@@ -226,7 +226,7 @@ CLUSTER_COST = Metric(
     "dask.cluster.cost",
     "counter",
     "{currency}",
-    "Cost of the cluster by the configured prices, in their currency. Absent without prices.",
+    "Cost of the cluster by the prices in its settings, in their currency. Absent without them.",
 )
 CLUSTER_IDLE_COST = Metric(
     "dask.cluster.idle_cost",

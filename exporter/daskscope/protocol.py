@@ -58,6 +58,9 @@ MAX_ROWS = 10_000
 #: What can have a price for an hour of it.
 PRICED = ("cluster", "worker", "thread", "gpu", "gib")
 
+#: ISO 4217's code for no currency: that of a cluster whose user wants no costs of it.
+NO_CURRENCY = "XXX"
+
 #: Times lie between the year that Dask began in and this many seconds after the receiver's clock.
 EARLIEST = 1_420_070_400.0
 MAX_AHEAD = 86_400.0
@@ -145,7 +148,10 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What an hour costs, in ``currency``: of a cluster, worker, thread, gpu, gib of memory."""
+    """What an hour costs, in ``currency``: of a cluster, worker, thread, gpu, gib of memory.
+
+    A ``currency`` of XXX (no currency) says that the cluster is to have no costs.
+    """
 
     currency: Name  # ISO 4217
     per_hour: Annotated[dict[Name, Money], Entries(MAX_ENTRIES)]
@@ -248,9 +254,11 @@ class Status:
     nothing speaks against that, None where nobody looked for all of it, as an older plugin.
 
     ``cost`` and ``idle_cost`` are what the cluster cost since the plugin started, by its prices,
-    and the share of it that idle threads have in all threads' time; None without prices. ``gpu`` is
-    None where no worker reports one. ``mismatches`` are packages whose versions differ between
-    the scheduler, its workers and the clients that are connected now.
+    and the share of it that idle threads have in all threads' time; None without prices.
+    ``gib_seconds`` (GiB of the workers' memory limits times seconds) and ``gpu_seconds`` (workers
+    with a GPU times seconds) are since then as well: what prices that only the service knows are
+    multiplied by. ``gpu`` is None where no worker reports one. ``mismatches`` are packages whose
+    versions differ between the scheduler, its workers and the clients that are connected now.
     """
 
     at: Timestamp
@@ -275,6 +283,8 @@ class Status:
     at_work: bool | None = None
     busy_by: Annotated[tuple[Name, ...], Entries(MAX_ENTRIES)] | None = None
     peak_worker_memory: Count | None = None
+    gib_seconds: Seconds | None = None
+    gpu_seconds: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)

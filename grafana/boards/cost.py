@@ -10,7 +10,7 @@ from grafana.panels import Bars, Lines, Stat
 from grafana.table import Column, Table
 from grafana.transformations import quotient
 
-_UNPRICED = "No prices are set"
+_UNPRICED = "No cluster has prices in its settings"
 _IDLE = equals(names.WORKER_STATE, "idle")
 
 _MONEY = (
@@ -39,7 +39,7 @@ _OVER_TIME = (
         title="Cost per hour, by cluster",
         description="In the currency of the prices.",
         queries=(rate(names.CLUSTER_COST, names.CLUSTER_NAME, per="1h"),),
-        empty="No prices are set, or no cluster ran for longer than a step",
+        empty="No cluster has prices in its settings, or no cluster ran for longer than a step",
         stacked=True,
     ),
     Lines(

@@ -84,7 +84,7 @@ _MONEY = (
         title="Cost",
         description="What the clusters have cost in the time that is shown.",
         queries=(grown(names.CLUSTER_COST, title="Cost"),),
-        empty="No prices are set",
+        empty="No cluster has prices in its settings",
         width=6,
         decimals=2,
     ),

@@ -62,7 +62,7 @@ def idle_cost(*, width: int) -> Stat:
         description="The part of the cost that idle threads had, at each moment their share of all "
         "threads.",
         queries=(grown(names.CLUSTER_IDLE_COST, title="Idle cost"),),
-        empty="No prices are set",
+        empty="No cluster has prices in its settings",
         width=width,
         decimals=2,
     )

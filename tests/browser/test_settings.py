@@ -105,6 +105,9 @@ def test_an_owner_sets_prices_and_sees_what_clusters_come_to_by_them(
     page = window.page
     page.goto("/people")
     page.get_by_role("link", name="the workspace").click()
+    expect(page.get_by_text("List prices, as none are set")).to_be_visible()
+    picture(window, gallery, "settings-prices-list")
+    page.get_by_role("button", name="Show no costs").click()
     expect(page.get_by_text("have no cost")).to_be_visible()
     thread, button = page.get_by_label("An hour of a thread"), page.get_by_role("button")
     thread.fill("0,5")

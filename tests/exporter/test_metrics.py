@@ -363,6 +363,24 @@ def test_cost_is_exact_and_idle_is_the_share_of_idle_threads() -> None:
         cost.look(26, 13, cluster_idle=True)
         assert cost.total - total == pytest.approx(1225 + 113)
         assert cost.idle - was_idle == pytest.approx(1225 + 113)
+        # What it held is added up beside, for prices that only the service knows.
+        assert cost.gpu_seconds == pytest.approx(3 + 10 + 1)
+        gib = [(one.memory_limit or 0) / 2**30 for one in (with_gpu, without)]
+        assert cost.gib_seconds == pytest.approx(14 * gib[0] + 12 * gib[1])
+
+
+def test_what_is_held_is_reported_without_prices_and_with_none(recorder: Recorder) -> None:
+    for prices, has_cost in (({}, False), ("none", True)):
+        with in_process({}) as client:
+            daskscope.register(client, **_settings(recorder, prices=prices))
+            id, count = _scheduler(client).id, len(recorder.beats)
+            recorder.wait_for(lambda n=count: len(recorder.beats) > n + 3, "beats")  # type: ignore[misc]
+        beats = [b for b in recorder.beats if b.cluster.id == id and b.status.gib_seconds]
+        assert beats[-1].status.gpu_seconds == 0
+        # None says that it is to have no costs; without prices, others may have some for it.
+        assert (beats[-1].cluster.prices == protocol.Prices("XXX", {})) is has_cost
+        assert beats[-1].status.cost == (0.0 if has_cost else None)
+        assert not any(recorder.points(names.CLUSTER_COST))
 
 
 def test_while_a_client_runs_something_the_threads_are_idle_and_cost_as_such(

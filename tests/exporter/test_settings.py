@@ -85,6 +85,8 @@ def test_tags_and_prices_in_variables_are_read_as_they_are_written_in_files(tmp_
     )
     assert "tags={'project': 'etl', 'version': '1.10'}" in output
     assert "Prices(currency='USD', per_hour={'thread': 0.06})" in output
+    output = of_new_process("{}", tmp_path, DASK_DASKSCOPE__PRICES="none")
+    assert "Prices(currency='XXX', per_hour={})" in output
     # Of what is Python's as well, Dask makes a mapping.
     output = of_new_process("{}", tmp_path, DASK_DASKSCOPE__TAGS="{'project': 'etl', 'year': 2026}")
     assert "tags={'project': 'etl', 'year': '2026'}" in output
@@ -146,6 +148,7 @@ def test_what_a_program_sets_counts_and_may_be_wrong_too() -> None:
         ("interval", "1e400s"),
         ("idle__timeout", "1e400s"),
         ("prices", {"currency": "USD", "thread": 10**400}),
+        ("prices", {"currency": "XXX", "thread": 1}),
     ],
 )
 def test_values_that_make_no_sense_are_errors_that_name_the_setting(name: str, value: Any) -> None:

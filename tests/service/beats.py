@@ -209,6 +209,8 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
             idle_cost=0.5,
             busy_by=("tasks are running", "Frisky says that it is at work"),
             peak_worker_memory=2**32,
+            gib_seconds=7200.0,
+            gpu_seconds=3600.0,
             mismatches=(Mismatch("numpy", "2.1.0", {"2.1.0": 2, "none": 1}, {"2.2.0": 1}),),
         ),
         computations=(

@@ -46,6 +46,7 @@ CLUSTER: dict[str, Any] = {
     "scheduler": {"cpu": 0.3, "memory": 2**28, "lag": 0.01},
     "idle_cost": None,
     "prices": None,
+    "price_source": None,
     "mismatches": [],
     "losses": 0,
 }

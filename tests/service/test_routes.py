@@ -175,6 +175,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "POST /settings/invitations/<invitation_id>/take-back": OWNERS - ADMINS,
     "GET /api/v1/prices": SESSIONS | READERS,
     "PUT /api/v1/prices": OWNERS,
+    "DELETE /api/v1/prices": OWNERS,
     "GET /settings/prices": SESSIONS,
     "POST /settings/prices": OWNERS - ADMINS,
     "GET /api/v1/retention": SESSIONS | READERS,

@@ -37,6 +37,9 @@ MONDAY = (int(NOW // DAY) - (int(NOW // DAY) + 3) % 7) * DAY
 PRICES = Prices("USD", {"thread": 0.5})
 
 
+_OF_STATUS = ("stopped_at", "idle_seconds", "gib_seconds", "gpu_seconds")
+
+
 class Place:
     """A workspace of its own."""
 
@@ -55,7 +58,7 @@ class Place:
             worker_seconds={"busy": 0.75 * seconds, "idle": 0.25 * seconds},
             cost=None if fields.get("prices", PRICES) is None else hours,
             idle_cost=None if fields.get("prices", PRICES) is None else 0.25 * hours,
-            **{name: fields.pop(name) for name in ("stopped_at", "idle_seconds") if name in fields},
+            **{name: fields.pop(name) for name in _OF_STATUS if name in fields},
         )
         cluster = make_cluster(id, **({"started_at": at - 3600 * hours, "prices": PRICES} | fields))
         assert post(self.service.url, self.token, make_beat(cluster, seq, status=status)).ok

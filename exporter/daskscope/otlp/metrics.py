@@ -154,7 +154,7 @@ class Metrics:
         for metric, read in readers.items():
             unit = metric.unit
             if metric in (names.CLUSTER_COST, names.CLUSTER_IDLE_COST):
-                if prices is None:
+                if prices is None or not prices.per_hour:
                     continue
                 unit = f"{{{prices.currency}}}"
             makers[metric.instrument](metric.name, [self._callback(read)], unit, metric.help)

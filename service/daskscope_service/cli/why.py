@@ -12,6 +12,7 @@ import click
 from daskscope.errors import DaskscopeError
 from daskscope.one_line import one_line
 from daskscope_service.cli.options import database, settings_options
+from daskscope_service.insight.wording import estimate, money
 
 _WIDTH = 88
 
@@ -45,6 +46,9 @@ def why(id: str, as_json: bool) -> None:
             _say(one["sentence"], indent="  ")
         for measure in one["evidence"]:
             _say(f"{measure['name']}: {_amount(measure)}", indent="  ")
+        if one["cost"] and one["currency"]:
+            cost = money(one["cost"], one["currency"])
+            _say(f"cost: {cost}, {estimate([one['price_source']])}", indent="  ")
         for action in one["actions"]:
             value = f" ({action['value']})" if action["value"] else ""
             _say(f"→ {action['text']}{value}", indent="  ")

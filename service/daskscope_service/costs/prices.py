@@ -1,14 +1,14 @@
 """What an hour costs in a workspace: for clusters whose own settings do not say it.
 
 Costs that follow from it are made when they are read, so it counts for all such clusters, those of
-the past too.
+the past too. A workspace that has set nothing has list prices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
@@ -18,30 +18,54 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import price as table
 from daskscope_service.web.fields import Currency, Unfit, is_fit
 
-#: What can have a price here: the service knows its hours. Only the cluster knows those of workers,
-#: memory and GPUs, and it adds them up by its own settings.
-PRICED = ("thread", "cluster")
+#: What can have a price here. Only a cluster's own settings can set one for a worker, for only the
+#: cluster knows how long it had each.
+PRICED = ("thread", "gib", "gpu", "cluster")
 
 #: The most that an hour of something may cost.
 _MOST = 1e6
 Price = Annotated[float, Meta(ge=0, le=_MOST)]
 
+#: Whose prices they are: the workspace's own, list prices, or nobody's: it wants no costs.
+Source = Literal["workspace", "list", "none"]
+
+#: OpenCost's default rates, ``configs/default.json`` of github.com/opencost/opencost (Apache-2.0):
+#: on-demand machines of Google Cloud in us-central1. A thread is taken for a vCPU.
+LIST_CURRENCY = "USD"
+LIST_PER_HOUR: Mapping[str, float] = {"thread": 0.031611, "gib": 0.004237, "gpu": 0.95}
+
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePrices:
-    """``per_hour`` maps some of :data:`PRICED` to what an hour of it costs in ``currency``."""
+    """``per_hour`` maps some of :data:`PRICED` to what an hour of it costs in ``currency``.
 
-    currency: str
-    per_hour: Mapping[str, float] = field(default_factory=dict)
-    changed_at: float = 0.0
-    changed_by: str = ""
+    It is empty, and ``currency`` too, where the ``source`` is "none". Nobody changed those that
+    hold because nothing was set.
+    """
+
+    source: Source = "list"
+    currency: str = LIST_CURRENCY
+    per_hour: Mapping[str, float] = field(default_factory=lambda: LIST_PER_HOUR)
+    changed_at: float | None = None
+    changed_by: str | None = None
 
 
-def prices_of(connection: Connection, workspace: str) -> WorkspacePrices | None:
-    """Return the prices of a workspace, None where none are set."""
+def prices_of(connection: Connection, workspace: str) -> WorkspacePrices:
+    """Return the prices of a workspace, which may be list prices or none."""
     columns = [table.c[name] for name in WorkspacePrices.__slots__]
     row = connection.execute(select_in(workspace, table, *columns)).first()
-    return None if row is None else WorkspacePrices(*row)
+    if row is None:
+        return WorkspacePrices()
+    if row.source == "list":
+        return WorkspacePrices(changed_at=row.changed_at, changed_by=row.changed_by)
+    return WorkspacePrices(*row)
+
+
+def own_prices(currency: str, per_hour: Mapping[str, float]) -> WorkspacePrices:
+    """Return prices that a workspace sets for itself; of nothing: none."""
+    if not per_hour:
+        return WorkspacePrices("none", "", {})
+    return WorkspacePrices("workspace", currency, dict(per_hour))
 
 
 def wrong_with(prices: WorkspacePrices) -> dict[str, str]:
@@ -55,27 +79,29 @@ def wrong_with(prices: WorkspacePrices) -> dict[str, str]:
     return wrong
 
 
-def set_prices(change: Change, prices: WorkspacePrices | None) -> None:
-    """Store ``prices`` in place of the present ones; None for none.
+def set_prices(change: Change, prices: WorkspacePrices) -> None:
+    """Store ``prices`` in place of the present ones.
 
     Raises
     ------
     Unfit
         See :func:`wrong_with`.
     """
-    if prices is not None and (wrong := wrong_with(prices)):
+    if wrong := wrong_with(prices):
         raise Unfit(*next(iter(wrong.items())))
     change.connection.execute(delete(table).where(table.c.workspace == change.workspace))
-    detail = "none"
-    if prices is not None:
-        change.connection.execute(
-            insert(table).values(
-                workspace=change.workspace,
-                currency=prices.currency,
-                per_hour=dict(prices.per_hour),
-                **change.stamp,
-            )
+    change.connection.execute(
+        insert(table).values(
+            workspace=change.workspace,
+            source=prices.source,
+            currency=prices.currency,
+            per_hour=dict(prices.per_hour),
+            findings_due=True,
+            **change.stamp,
         )
+    )
+    detail = "list prices" if prices.source == "list" else "none"
+    if prices.source == "workspace":
         parts = [f"{name} {amount:g}" for name, amount in prices.per_hour.items()]
         detail = f"{prices.currency} an hour: {', '.join(parts)}"
     change.log("prices changed", detail)

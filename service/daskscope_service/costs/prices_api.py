@@ -7,7 +7,13 @@ from flask import Blueprint, g
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
-from daskscope_service.costs.prices import Price, WorkspacePrices, prices_of, set_prices
+from daskscope_service.costs.prices import (
+    Price,
+    WorkspacePrices,
+    own_prices,
+    prices_of,
+    set_prices,
+)
 from daskscope_service.db.scope import Item
 from daskscope_service.services import services
 from daskscope_service.web.fields import Currency
@@ -17,9 +23,11 @@ blueprint = Blueprint("prices", __name__, url_prefix="/api/v1")
 
 
 class PerHour(msgspec.Struct, forbid_unknown_fields=True):
-    """What an hour costs: of a thread, and of a cluster whatever its size."""
+    """What an hour costs: of a thread, a GiB of the workers' memory, a worker's GPU, a cluster."""
 
     thread: Price | msgspec.UnsetType = msgspec.UNSET
+    gib: Price | msgspec.UnsetType = msgspec.UNSET
+    gpu: Price | msgspec.UnsetType = msgspec.UNSET
     cluster: Price | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -34,7 +42,10 @@ class PricesRequest(msgspec.Struct, forbid_unknown_fields=True):
 @require("read")
 @answers(types.WorkspacePrices)
 def prices() -> Item:
-    """Answer with the workspace's prices; ``currency`` is null where there are none."""
+    """Answer with the prices in force: the workspace's own or, where it has none, list prices.
+
+    Where it has asked for no costs, ``currency`` is null.
+    """
     return _prices()
 
 
@@ -42,20 +53,31 @@ def prices() -> Item:
 @require_role("owner")
 @answers(types.WorkspacePrices, body=PricesRequest)
 def put_prices(body: PricesRequest) -> Item:
-    """Set the workspace's prices; they also apply to the costs of earlier clusters."""
-    per_hour = msgspec.to_builtins(body.per_hour)
+    """Set the workspace's prices; they also apply to the costs of earlier clusters.
+
+    With an empty ``per_hour``, clusters without prices of their own have no costs.
+    """
     with changing() as change:
-        set_prices(change, WorkspacePrices(body.currency, per_hour) if per_hour else None)
+        set_prices(change, own_prices(body.currency, msgspec.to_builtins(body.per_hour)))
+    return _prices()
+
+
+@blueprint.delete("/prices")
+@require_role("owner")
+@answers(types.WorkspacePrices)
+def delete_prices() -> Item:
+    """Go back to list prices."""
+    with changing() as change:
+        set_prices(change, WorkspacePrices())
     return _prices()
 
 
 def _prices() -> Item:
     with services().engine.connect() as connection:
         prices = prices_of(connection, g.workspace)
-    if prices is None:
-        return {"currency": None, "per_hour": {}, "changed_at": None, "changed_by": None}
     return {
-        "currency": prices.currency,
+        "source": prices.source,
+        "currency": prices.currency or None,
         "per_hour": dict(prices.per_hour),
         "changed_at": prices.changed_at,
         "changed_by": prices.changed_by,

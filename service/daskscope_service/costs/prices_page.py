@@ -9,8 +9,11 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, changing, may_act, signed_in
 from daskscope_service.costs.prices import (
+    LIST_CURRENCY,
+    LIST_PER_HOUR,
     PRICED,
     WorkspacePrices,
+    own_prices,
     prices_of,
     set_prices,
     wrong_with,
@@ -25,6 +28,9 @@ blueprint = Blueprint("prices_page", __name__)
 #: Over how many weeks the page looks, this one included.
 _WEEKS = 8
 
+#: What an hour of it is called.
+_THINGS = {"thread": "thread", "gib": "GiB of worker memory", "gpu": "GPU", "cluster": "cluster"}
+
 
 @blueprint.get("/settings/prices")
 @signed_in
@@ -36,7 +42,11 @@ def prices() -> ResponseReturnValue:
 @blueprint.post("/settings/prices")
 @acting_as("owner")
 def change() -> ResponseReturnValue:
-    """Store the prices in the form; without any, the workspace has none."""
+    """Store the prices in the form, or go back to list prices, or have no costs."""
+    if (source := said("source")) in ("list", "none"):
+        with changing() as change:
+            set_prices(change, WorkspacePrices() if source == "list" else own_prices("", {}))
+        return redirect("/settings/prices", code=303)
     fields = {name: said(name) for name in ("currency", *PRICED)}
     per_hour: dict[str, float] = {}
     wrong: dict[str, str] = {}
@@ -46,12 +56,14 @@ def change() -> ResponseReturnValue:
                 per_hour[name] = float(text)
             except ValueError:
                 wrong[name] = f"{text!r} is not a number: write an amount such as 0.06."
-    entered = WorkspacePrices(fields["currency"].upper(), per_hour)
+    entered = own_prices(fields["currency"].upper(), per_hour)
     wrong |= wrong_with(entered)
+    if not per_hour and not wrong:
+        wrong["thread"] = "Write a price, or choose list prices or no costs below."
     if wrong:
         return _page(fields, wrong)
     with changing() as change:
-        set_prices(change, entered if per_hour else None)
+        set_prices(change, entered)
     return redirect("/settings/prices", code=303)
 
 
@@ -61,18 +73,21 @@ def _page(
     now = time.time()
     with reading() as scope:
         items = list_usage(scope, first_monday(now, _WEEKS), _WEEKS, 7)
-        own = prices_of(scope.connection, scope.workspace)
+        prices = prices_of(scope.connection, scope.workspace)
     if fields is None:
-        fields = {"currency": "USD"}
-        if own is not None:
-            fields = {name: f"{price:g}" for name, price in own.per_hour.items()}
-            fields["currency"] = own.currency
+        fields = {"currency": LIST_CURRENCY}
+        if prices.source == "workspace":
+            fields = {name: f"{price:g}" for name, price in prices.per_hour.items()}
+            fields["currency"] = prices.currency
     page = render_template(
         "prices.html",
         now=now,
         weeks=_WEEKS,
-        own=own,
-        ours=total_of(item for item in items if item["price_source"] == "workspace"),
+        prices=prices,
+        things=_THINGS,
+        list_prices=LIST_PER_HOUR,
+        list_currency=LIST_CURRENCY,
+        ours=total_of(item for item in items if item["price_source"] in ("workspace", "list")),
         unpriced=total_of(item for item in items if item["price_source"] is None),
         users=sorted({item["user"] for item in items if item["price_source"] != "cluster"}),
         theirs=[one for one in price_lists(items) if one.source == "cluster"],

@@ -1,7 +1,7 @@
 """Costs of clusters that brought no prices, by those of their workspace: estimates, made here.
 
 What a cluster reckoned by its own prices is left as it is. Of what is estimated here, idle is the
-price of the threads' time in which they had no task.
+share of idle threads in all threads' time, of all but what the cluster costs whatever its size.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func
 
+from daskscope.protocol import NO_CURRENCY
 from daskscope_service.costs.prices import WorkspacePrices, prices_of
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Item, Scope
@@ -19,24 +20,28 @@ _HOUR = 3600.0
 #: For how long it was up, in seconds, as far as is known.
 up = func.coalesce(cluster.c.stopped_at, cluster.c.status_at) - cluster.c.started_at
 
+#: The column with the seconds of each thing that has a price but of the cluster itself.
+_SECONDS = {"thread": "thread_seconds", "gib": "gib_seconds", "gpu": "gpu_seconds"}
 
-def cost(prices: WorkspacePrices | None) -> ColumnElement[Any]:
+
+def cost(prices: WorkspacePrices) -> ColumnElement[Any]:
     """Return what a cluster cost, in whatever currency: a column of a query of clusters."""
-    if prices is None:
+    if not prices.per_hour:
         return cluster.c.cost
-    return func.coalesce(cluster.c.cost, estimated_cost(prices))
-
-
-def estimated_cost(prices: WorkspacePrices) -> ColumnElement[Any]:
-    """Return what a cluster cost by ``prices``: a column of a query of clusters."""
-    by_thread = cluster.c.thread_seconds * (prices.per_hour.get("thread", 0.0) / _HOUR)
-    return by_thread + up * (prices.per_hour.get("cluster", 0.0) / _HOUR)
+    by_size = [
+        func.coalesce(cluster.c[column], 0.0) * (prices.per_hour[what] / _HOUR)
+        for what, column in _SECONDS.items()
+        if what in prices.per_hour
+    ]
+    estimated = sum(by_size, up * (prices.per_hour.get("cluster", 0.0) / _HOUR))
+    return func.coalesce(cluster.c.cost, estimated)
 
 
 def price_clusters(scope: Scope, items: list[Item]) -> list[Item]:
     """Give ``items``, clusters with their ``duration``, a cost where they have none.
 
-    Each gets ``price_source``: "cluster" or "workspace", whose ``prices`` it has; None for none.
+    Each gets ``price_source``: "cluster", "workspace" or "list", whose ``prices`` it has; None for
+    none.
     """
     prices = prices_of(scope.connection, scope.workspace)
     for item in items:
@@ -53,16 +58,21 @@ def price_usage(scope: Scope, items: list[Item]) -> list[Item]:
     return items
 
 
-def _price(
-    prices: WorkspacePrices | None, item: Item, up: float, threads: float, idle: float
-) -> None:
-    item["price_source"] = None if item["prices"] is None else "cluster"
-    if item["prices"] is None or item["cost"] is None:
-        item["cost"] = item["idle_cost"] = None  # of no currency, or idle out of nothing
-    if prices is None or item["prices"] is not None:
+def _price(prices: WorkspacePrices, item: Item, up: float, threads: float, idle: float) -> None:
+    own = item["prices"]
+    item["price_source"] = None if own is None else "cluster"
+    if own is not None and own["currency"] == NO_CURRENCY:  # it is to have no costs
+        item["prices"] = item["price_source"] = item["cost"] = item["idle_cost"] = None
         return
-    by_thread = prices.per_hour.get("thread", 0.0) / _HOUR
-    item["price_source"] = "workspace"
+    if own is None or item["cost"] is None:
+        item["cost"] = item["idle_cost"] = None  # of no currency, or idle out of nothing
+    if own is not None or not prices.per_hour:
+        return
+    item["price_source"] = prices.source
     item["prices"] = {"currency": prices.currency, "per_hour": dict(prices.per_hour)}
-    item["cost"] = by_thread * threads + prices.per_hour.get("cluster", 0.0) / _HOUR * up
-    item["idle_cost"] = by_thread * idle
+    per_hour = prices.per_hour
+    # An older plugin reports no memory and no GPUs: those are left out.
+    seconds = {"thread": threads, "gib": item["gib_seconds"], "gpu": item["gpu_seconds"]}
+    by_size = sum((seconds[what] or 0.0) * per_hour.get(what, 0.0) / _HOUR for what in _SECONDS)
+    item["cost"] = by_size + per_hour.get("cluster", 0.0) / _HOUR * up
+    item["idle_cost"] = by_size * idle / threads if threads else 0.0

@@ -14,8 +14,8 @@ from typing import Any
 class Spent:
     """Hours are seconds here. ``cost`` and ``idle_cost`` are by currency.
 
-    ``unpriced`` is how many of the ``clusters`` have no prices; one counts once for each time that
-    it was there in.
+    ``sources`` says whose prices they are: "cluster", "workspace", "list". ``unpriced`` is how many
+    of the ``clusters`` have no prices; one counts once for each time that it was there in.
     """
 
     clusters: int = 0
@@ -25,6 +25,7 @@ class Spent:
     idle_seconds: float = 0.0
     cost: dict[str, float] = field(default_factory=dict)
     idle_cost: dict[str, float] = field(default_factory=dict)
+    sources: set[str] = field(default_factory=set)
 
     def add(self, item: Mapping[str, Any]) -> None:
         """Add an item of :func:`daskscope_service.costs.usage.list_usage`."""
@@ -36,6 +37,7 @@ class Spent:
             self.unpriced += item["clusters"]
         else:
             currency = item["prices"]["currency"]
+            self.sources.add(item["price_source"])
             self.cost[currency] = self.cost.get(currency, 0.0) + item["cost"]
             idle_cost = item["idle_cost"] or 0.0
             self.idle_cost[currency] = self.idle_cost.get(currency, 0.0) + idle_cost
@@ -99,6 +101,7 @@ def total(spent: Iterable[Spent]) -> Spent:
         whole.idle_seconds += one.idle_seconds
         _add(whole.cost, one.cost)
         _add(whole.idle_cost, one.idle_cost)
+        whole.sources |= one.sources
     return whole
 
 
@@ -106,7 +109,8 @@ def total(spent: Iterable[Spent]) -> Spent:
 class PriceList:
     """Prices that clusters had: ``words`` says what an hour of each thing costs.
 
-    ``source`` is "cluster" for its own settings, "workspace" for its workspace's.
+    ``source`` is "cluster" for its own settings, "workspace" for its workspace's, "list" for list
+    prices.
     """
 
     words: str

@@ -14,7 +14,10 @@ from daskscope_service.db.schema import usage
 from daskscope_service.db.scope import Item, Scope
 
 _DAY = 86400.0
-_TOTALS = ("up_seconds", "thread_seconds", "idle_seconds", "cost", "idle_cost")
+_TOTALS = (
+    *("up_seconds", "thread_seconds", "idle_seconds", "cost", "idle_cost"),
+    *("gib_seconds", "gpu_seconds"),
+)
 
 #: Users, each with their prices, of a time that are told apart: those with the most threads' time.
 #: What is left is added up for all others. Whoever may send could make up a million users a day.
@@ -29,15 +32,20 @@ def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
 
     ``first`` is the first day, of UTC since the Unix epoch. An item has ``period`` from 0, ``user``
     (:data:`OTHERS` for those beyond :data:`MOST_USERS`), ``prices`` (None where none are set),
-    ``clusters``, ``up_seconds``, ``thread_seconds``, ``idle_seconds`` of threads, ``cost`` and
+    ``clusters``, ``up_seconds``, ``thread_seconds``, ``idle_seconds`` of threads, ``gib_seconds``
+    of memory and ``gpu_seconds`` (None where the plugins were too old to report them), ``cost`` and
     ``idle_cost`` in the prices' currency. Clusters of other prices are other items.
-    ``price_source`` is "cluster" or "workspace", whose prices they are, or None.
+    ``price_source`` is "cluster", "workspace" or "list", whose prices they are, or None.
     """
     starts = range(first, first + periods * days, days)
     found = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
     for run in runs((start for start in starts if start not in found), days):
         found |= add_up(scope, run[0], len(run), days)
-    items = [{"period": n, **item} for n, start in enumerate(starts) for item in found[start]]
+    # Sums that an older version has kept are of threads alone.
+    held = dict.fromkeys(("gib_seconds", "gpu_seconds"))
+    items = [
+        held | {"period": n, **item} for n, start in enumerate(starts) for item in found[start]
+    ]
     return price_usage(scope, items)
 
 

@@ -267,6 +267,7 @@ cluster = Table(
         "cluster_closed",
         *("workspace", "started_at", "id", "stopped_at", "status_at", "peak_workers"),
         *("peak_memory_used", "cost", "thread_seconds", "thread_idle_seconds"),
+        *("gib_seconds", "gpu_seconds"),
         sqlite_where=text("stopped_at IS NOT NULL"),
         postgresql_where=text("stopped_at IS NOT NULL"),
     ),
@@ -290,6 +291,8 @@ usage = Table(
     Column("cost", Float),
     Column("idle_cost", Float),
     Column("prices", Text),  # JSON; None: none set
+    Column("gib_seconds", Float),
+    Column("gpu_seconds", Float),
     Index("usage_by_cluster", "workspace", "cluster", "day"),
     sqlite_with_rowid=False,
 )
@@ -348,6 +351,7 @@ finding = Table(
     Column("share", Float),
     Column("cost", Float),
     Column("currency", String),
+    Column("price_source", String),  # "cluster", "workspace" or "list": whose prices those are
     Column("saving", JSON(none_as_null=True)),
     Column("confidence", String, nullable=False),  # "high" or "medium"
     Column("suppressed_by", String),  # the rule that explains it
@@ -358,7 +362,7 @@ finding = Table(
     # What causes cost together is read of it alone: most findings are notices, and not in it.
     Index(
         "finding_that_costs",
-        *("workspace", "at", "rule", "seconds", "cost", "currency"),
+        *("workspace", "at", "rule", "seconds", "cost", "currency", "price_source"),
         sqlite_where=FINDING_COSTS,
         postgresql_where=FINDING_COSTS,
     ),
@@ -518,11 +522,13 @@ budget = Table(
     Column("changed_by", String, nullable=False),
 )
 
-# What an hour costs, for clusters that brought no prices.
+# What an hour costs, for clusters that brought no prices: list prices where there is no row.
 price = Table(
     "price",
     metadata,
     Column("workspace", String, primary_key=True),
+    Column("source", String, nullable=False),  # "workspace", "list" or "none"
+    Column("findings_due", Boolean, nullable=False),  # those stored are still by earlier prices
     Column("currency", String, nullable=False),
     Column("per_hour", JSON, nullable=False),  # by what is priced
     Column("changed_at", Float, nullable=False),

@@ -1,7 +1,8 @@
 """Judges computations when they end, and each minute while they run; clusters likewise.
 
-The writer marks a computation as due with each row that arrives (``judge_at``). Of all processes
-that share a database, one at a time looks for them.
+All of a workspace are judged anew when its prices change, for what findings cost is stored. The
+writer marks a computation as due with each row that arrives (``judge_at``). Of all processes that
+share a database, one at a time looks for them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sqlalchemy import Engine, Select, delete, exists, insert, or_, select, tupl
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import cluster, computation, finding, workspace
+from daskscope_service.db.schema import cluster, computation, finding, price, workspace
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Finding
 from daskscope_service.insight.findings.rules import judge
@@ -32,6 +33,8 @@ _CLUSTER_SECONDS = _RUNNING_SECONDS = 60.0
 
 #: Computations of a workspace that are judged in one round, and that are written together.
 _AT_ONCE, _TOGETHER = 200, 20
+#: When those that are made anew are due.
+_ANEW = 0.0
 #: Computations that are marked in one transaction.
 _MARKED_TOGETHER = 1000
 #: Beats after the end of a computation until all of its measurements have arrived.
@@ -72,8 +75,11 @@ class Evaluator:
         try:
             judged = in_each(due, lambda name: self._computations(name, now))
             if of_clusters:
-                since = self._lease.done_at() or 0.0
-                judged += in_each(names, lambda name: self._clusters(name, now, since))
+                repriced = self._repriced()
+                since = dict.fromkeys(names, self._lease.done_at() or 0.0)
+                since |= dict.fromkeys(repriced, 0.0)
+                judged += in_each(names, lambda name: self._clusters(name, now, since[name]))
+                self._priced(repriced)
                 self._clusters_at = now
                 done = True
         finally:
@@ -82,8 +88,12 @@ class Evaluator:
 
     def _computations(self, name: str, now: float) -> int:
         with self._engine.connect() as connection:
-            first_due = _due(name, now).order_by(computation.c.judge_at).limit(_AT_ONCE)
-            rows = connection.execute(first_due).all()
+            # Those that are only to be made anew come last: there may be a million of them.
+            by_time = _due(name, now).order_by(computation.c.judge_at)
+            fresh = by_time.where(computation.c.judge_at > _ANEW).limit(_AT_ONCE)
+            rows = [*connection.execute(fresh)]
+            anew = by_time.where(computation.c.judge_at <= _ANEW).limit(_AT_ONCE - len(rows))
+            rows += connection.execute(anew).all()
         for first in range(0, len(rows), _TOGETHER):
             some = rows[first : first + _TOGETHER]
             with self._engine.connect() as connection:
@@ -126,6 +136,24 @@ class Evaluator:
         ]
         return items, next_at
 
+    def _repriced(self) -> dict[str, float]:
+        """Mark all computations of workspaces whose prices have changed; return those, and when."""
+        query = select(price.c.workspace, price.c.changed_at).where(price.c.findings_due)
+        with self._engine.connect() as connection:
+            found = {row.workspace: row.changed_at for row in connection.execute(query)}
+        for name in found:
+            _mark(self._engine, name)
+        return found
+
+    def _priced(self, repriced: dict[str, float]) -> None:
+        for name, changed_at in repriced.items():
+            with writing(self._engine) as connection:
+                connection.execute(
+                    update(price)
+                    .where(price.c.workspace == name, price.c.changed_at == changed_at)
+                    .values(findings_due=False)
+                )
+
     def _clusters(self, name: str, now: float, since: float) -> int:
         """Judge the clusters that are up, and those that stopped since then."""
         with self._engine.connect() as connection:
@@ -167,6 +195,12 @@ def _due(name: Any, now: float) -> Select[Any]:
 
 def mark_all(engine: Engine, name: str) -> int:
     """Have all findings of a workspace made anew; return of how many computations."""
+    marked = _mark(engine, name)
+    Lease(engine, WORK).forget()
+    return marked
+
+
+def _mark(engine: Engine, name: str) -> int:
     key = [computation.c.cluster, computation.c.id]
     query = select_in(name, computation, *key).order_by(*key).limit(_MARKED_TOGETHER)
     marked, more = 0, query
@@ -180,11 +214,10 @@ def mark_all(engine: Engine, name: str) -> int:
                 update(computation)
                 .where(computation.c.workspace == name, computation.c.judge_at.is_(None))
                 .where(tuple_(*key) >= tuple(rows[0]), tuple_(*key) <= last)
-                .values(judge_at=0.0)
+                .values(judge_at=_ANEW)
             )
         marked += len(rows)
         more = query.where(tuple_(*key) > last)
-    Lease(engine, WORK).forget()
     return marked
 
 

@@ -30,7 +30,7 @@ _OURS = ("rule", "severity", "within")
 _CSV = make_columns(
     "at subject cluster cluster_name computation user rule severity sentence",
     "thread_seconds_lost=seconds share_of_thread_seconds=share cost_estimate=cost currency",
-    "confidence evidence actions saving found_at",
+    "price_source confidence evidence actions saving found_at",
 )
 
 
@@ -52,6 +52,7 @@ def findings() -> ResponseReturnValue:
         page=page,
         selected=which,
         costs=costs,
+        sources={source for one in costs for source in one["sources"]},
         meanings={rule.name: rule.meaning for rule in RULES},
         rules=RULE_NAMES,
         severities=[(severity, severity) for severity in SEVERITIES],

@@ -111,7 +111,7 @@ class UsageDue:
         return (
             workspace, day, c.id, seq, c.user, c.started_at, age,
             sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0), s.cost, s.idle_cost,
-            None if c.prices is None else _prices(c.prices),
+            None if c.prices is None else _prices(c.prices), s.gib_seconds, s.gpu_seconds,
         )  # fmt: skip
 
     def written(self, row: tuple[Any, ...]) -> None:

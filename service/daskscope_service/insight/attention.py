@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskscope_service.insight.verdict import kept_for
-from daskscope_service.insight.wording import duration, money, percent, plural, size
+from daskscope_service.insight.wording import (
+    duration,
+    estimate,
+    money,
+    percent,
+    plural,
+    size,
+)
 
 #: Seconds of idleness after which it is shown.
 IDLE_AFTER = 3600.0
@@ -135,4 +142,5 @@ def _burn(cluster: Mapping[str, Any]) -> str:
     spent, currency = cluster["idle_cost"], (cluster["prices"] or {}).get("currency")
     if not spent or currency is None:
         return ""
-    return f"; its idle threads cost {money(spent, currency)} so far, an estimate"
+    what = estimate([cluster["price_source"]])
+    return f"; its idle threads cost {money(spent, currency)} so far, an {what}"

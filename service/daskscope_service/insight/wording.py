@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ntpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import humanize
 
@@ -45,6 +45,17 @@ def money(amount: float, currency: str) -> str:
     """Return ``12.30 USD``; small amounts with two digits that count."""
     digits = 2 if amount >= 0.1 or amount == 0 else 4
     return f"{amount:,.{digits}f} {currency}"
+
+
+def estimate(sources: Iterable[str | None]) -> str:
+    """Return what costs are called whose prices come from ``sources``, None for those of none.
+
+    No bill was read, so each is an ``estimate``; at list prices, where nobody has set any.
+    """
+    found = {source for source in sources if source is not None}
+    if "list" not in found:
+        return "estimate"
+    return "estimate at list prices" if len(found) == 1 else "estimate, some at list prices"
 
 
 def percent(share: float) -> str:

@@ -96,7 +96,7 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
             cluster,
             and_(cluster.c.workspace == finding.c.workspace, cluster.c.id == finding.c.cluster),
         )
-        .add_columns(cluster.c.name, finding.c.cost, finding.c.currency)
+        .add_columns(*(cluster.c.name, finding.c.cost, finding.c.currency, finding.c.price_source))
         .where(
             finding.c.at > now - _BEGAN_WITHIN,
             FINDING_COSTS,
@@ -135,22 +135,27 @@ def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]
     currency = cluster.c.prices["currency"].as_string()
     wanted = currency == limit["currency"]
     prices = prices_of(connection, workspace)
-    if prices is not None and prices.currency == limit["currency"]:
+    if prices.per_hour and prices.currency == limit["currency"]:
         wanted = or_(wanted, currency.is_(None))
-    spent = connection.execute(
-        select_in(workspace, cluster, func.sum(cost(prices))).where(
-            cluster.c.started_at >= month.timestamp(), wanted
-        )
-    ).scalar()
-    if spent is None or spent <= limit["amount"]:
+    # By whether the prices are the clusters' own.
+    own = currency.is_not(None)
+    query = select_in(workspace, cluster, own, func.sum(cost(prices)))
+    rows = connection.execute(
+        query.where(cluster.c.started_at >= month.timestamp(), wanted).group_by(own)
+    ).all()
+    spent = sum(amount or 0.0 for _, amount in rows)
+    if spent <= limit["amount"]:
         return []
+    sources = ["cluster" if own else prices.source for own, amount in rows if amount]
     name = f"{month:%B %Y}"
     return [
         {
             "id": f"budget passed:{month:%Y-%m}:{limit['amount']:g} {limit['currency']}",
             "kind": "budget passed",
             "cluster": "",
-            "sentence": words.budget_passed(spent, limit["amount"], limit["currency"], name),
+            "sentence": words.budget_passed(
+                spent, limit["amount"], limit["currency"], name, sources
+            ),
             "path": "/people",
         }
     ]

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from daskscope.one_line import one_line
 from daskscope.protocol import tasks_done
-from daskscope_service.insight.wording import duration, money, number, plural
+from daskscope_service.insight.wording import duration, estimate, money, number, plural
 
 Kind = Literal[
     "idle", "computation failed", "worker lost", "cluster silent", "budget passed", "finding"
@@ -64,18 +64,22 @@ def cluster_silent(cluster: Mapping[str, Any], silence: float) -> str:
 
 def finding(row: Mapping[str, Any]) -> str:
     """Return the sentence about a cause that costs: a row of a finding, with its cluster's name."""
-    cost = (
-        "" if not row["cost"] else f" It cost {money(row['cost'], row['currency'])}, an estimate."
-    )
+    cost = ""
+    if row["cost"]:
+        what = estimate([row["price_source"]])
+        cost = f" It cost {money(row['cost'], row['currency'])}, an {what}."
     subject = "A computation" if row["computation"] else "The cluster"
     said = row["sentence"]
     return f"{subject} of {row['user']} on {row['name']}: {said[:1].lower()}{said[1:]}{cost}"
 
 
-def budget_passed(spent: float, amount: float, currency: str, month: str) -> str:
-    """Return the sentence about a month's budget that is used up."""
+def budget_passed(
+    spent: float, amount: float, currency: str, month: str, sources: Sequence[str]
+) -> str:
+    """Return the sentence about a month's budget that is used up, by prices of ``sources``."""
     return (
-        f"The clusters of {month} have cost {money(spent, currency)}, an estimate: more than the "
+        f"The clusters of {month} have cost {money(spent, currency)}, an {estimate(sources)}: more "
+        f"than the "
         f"budget of {money(amount, currency)}."
     )
 

@@ -79,14 +79,16 @@ def is_cause_of_cluster(scope: Scope, rule: str) -> ColumnElement[bool]:
 def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> list[Item]:
     """Return what the causes of work that began since then cost together, the most first.
 
-    Each has ``rule``, ``findings`` (how many), ``seconds`` of threads, and ``cost``, an estimate by
-    currency. Notices are left out, and what another cause explains.
+    Each has ``rule``, ``findings`` (how many), ``seconds`` of threads, ``cost``, an estimate by
+    currency, and ``sources``, whose prices those are. Notices are left out, and what another cause
+    explains.
     """
     columns = finding.c
     query = scope.select(
         finding,
         columns.rule,
         columns.currency,
+        columns.price_source,
         func.count(),
         func.coalesce(func.sum(columns.seconds), 0.0),
         func.coalesce(func.sum(columns.cost), 0.0),
@@ -94,14 +96,15 @@ def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> li
     if until is not None:
         query = query.where(columns.at < until)
     found: dict[str, Item] = {}
-    query = query.group_by(columns.rule, columns.currency)
-    for rule, currency, count, seconds, cost in scope.connection.execute(query):
-        nothing = {"rule": rule, "findings": 0, "seconds": 0.0, "cost": {}}
+    query = query.group_by(columns.rule, columns.currency, columns.price_source)
+    for rule, currency, source, count, seconds, cost in scope.connection.execute(query):
+        nothing = {"rule": rule, "findings": 0, "seconds": 0.0, "cost": {}, "sources": set()}
         item = found.setdefault(rule, nothing)
         item["findings"] += count
         item["seconds"] += seconds
         if currency is not None:
-            item["cost"][currency] = cost
+            item["cost"][currency] = item["cost"].get(currency, 0.0) + cost
+            item["sources"].add(source)
     return sorted(
         found.values(), key=lambda item: (-item["seconds"], -item["findings"], item["rule"])
     )

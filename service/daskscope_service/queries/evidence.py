@@ -80,7 +80,8 @@ def of_cluster(
     until = since + cluster_seconds(cluster)
     interval = float(cluster["interval"])
     prices = (cluster["prices"] or {}).get("per_hour", {})
-    if briefly and cluster["stopped_at"] is None and not cluster["gpu"] and not prices.get("gib"):
+    priced = prices.get("gib") and cluster["price_source"] != "list"
+    if briefly and cluster["stopped_at"] is None and not cluster["gpu"] and not priced:
         found = meanwhile.Series()
     else:
         of_all = meanwhile.OF_CLUSTER
@@ -142,6 +143,7 @@ def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState
         gpu_workers=gpu.get("workers") or (cluster["peak_workers"] if measured else 0),
         prices=prices.get("per_hour", {}),
         currency=prices.get("currency"),
+        price_source=cluster["price_source"],
         cost=cluster["cost"],
         idle_cost=cluster["idle_cost"],
     )

@@ -50,7 +50,6 @@ def _add(
     item["headline"] = say(item, judgement)
     first = next(iter(judgement.shown), None)
     item["cause"] = None if first is None else {name: getattr(first, name) for name in NAMED}
-    currency = (item.get("prices") or {}).get("currency")
     item["findings"] = [
         as_item(one) | {
             "cluster": cluster_id,
@@ -58,7 +57,6 @@ def _add(
             "subject": "cluster" if computation_id is None else "computation",
             "user": item["user"],
             "at": item["started_at"],
-            "currency": currency,
         }
         for one in judgement.findings
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from daskscope_service.insight.traceback import own_frames
 from daskscope_service.insight.wording import (
     against,
     duration,
+    estimate,
     hours,
     in_currencies,
     money,
@@ -106,7 +107,7 @@ def _digest(name: str) -> str:
 def install(blueprint: Blueprint) -> None:
     """Give the filters to the templates of the application that gets ``blueprint``."""
     functions: tuple[Callable[..., Any], ...] = (
-        *(number, size, duration, hours, money, percent, plural),
+        *(number, size, duration, hours, money, estimate, percent, plural),
         *(iso, exact, day, ago, middle, breakable, own_frames),
         *(in_words, saving_in_words),
     )

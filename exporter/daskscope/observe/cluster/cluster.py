@@ -67,7 +67,7 @@ class Cluster:
         self._id = scheduler.id
         self._environment = environment()
         self.load = Load(scheduler)
-        self._cost = None if settings.prices is None else Cost(settings.prices)
+        self._cost = Cost(settings.prices)
         self.idle = Idle(scheduler, worked=worked)
         self._versions = Versions(scheduler)
         self._at_work = at_work
@@ -80,14 +80,12 @@ class Cluster:
     def worker_added(self, worker: WorkerState) -> None:
         """Count a worker from now on."""
         guarded(self._drops, None, self._versions.added, worker)
-        if self._cost is not None:
-            self._cost.added(worker)
+        self._cost.added(worker)
 
     def worker_removed(self, address: str) -> None:
         """Do not count it any more."""
         guarded(self._drops, None, self._versions.removed, address)
-        if self._cost is not None:
-            self._cost.removed(address)
+        self._cost.removed(address)
 
     def row(self) -> protocol.Cluster:
         """Return what the cluster is."""
@@ -153,8 +151,8 @@ class Cluster:
         self.idle.count_tasks(tasks)
         self.idle.look()
         idle = self.idle.seconds()
-        if self._cost is not None:
-            self._cost.look(workers.capacity, worker_seconds["idle"], cluster_idle=idle is not None)
+        cost, priced = self._cost, self._settings.prices is not None
+        cost.look(workers.capacity, worker_seconds["idle"], cluster_idle=idle is not None)
         return protocol.Status(
             at=now,
             workers=last[1],
@@ -171,8 +169,10 @@ class Cluster:
             stopped_at=stopped_at,
             scheduler=self.load.take(),
             gpu=workers.gpu,
-            cost=None if self._cost is None else self._cost.total,
-            idle_cost=None if self._cost is None else self._cost.idle,
+            cost=cost.total if priced else None,
+            idle_cost=cost.idle if priced else None,
+            gib_seconds=cost.gib_seconds,
+            gpu_seconds=cost.gpu_seconds,
             held_by=self.idle.held_by(tasks, clients),
             busy_by=self.idle.busy_by(),
             mismatches=self._versions.mismatches(),

@@ -1,9 +1,10 @@
-"""The cost of a cluster so far, by the prices that are set."""
+"""The cost of a cluster so far by its own prices, and what it held that can have a price."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from distributed.scheduler import WorkerState
 
@@ -14,27 +15,43 @@ _HOUR = 3_600.0
 _GIB = 1024.0**3
 
 
+class _Held(NamedTuple):
+    """What a worker has of what is paid for; ``price`` is for an hour of all of it."""
+
+    price: float
+    gib: float
+    gpus: int
+
+
+_NOTHING = _Held(0.0, 0.0, 0)
+
+
 class Cost:
     """Adds up what is held, piece by piece: whenever a worker comes or goes, or someone looks.
 
-    Both sums are in the prices' currency, since the plugin started. ``idle`` is the share of
+    All sums are since the plugin started. ``total`` and ``idle`` are in the prices' currency, 0
+    without ``prices``. ``idle`` is the share of
     ``total`` that idle threads have in all threads' time
     (:mod:`~daskscope.observe.workers.activities`). While there is no thread, it is all or nothing:
-    whether the cluster is idle.
+    whether the cluster is idle. ``gib_seconds`` and ``gpu_seconds`` are as of ``protocol.Status``.
     """
 
     def __init__(
-        self, prices: protocol.Prices, clock: Callable[[], float] = time.monotonic
+        self, prices: protocol.Prices | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._prices = prices.per_hour
+        self._prices = {} if prices is None else prices.per_hour
         self._clock = clock
-        self._workers: dict[str, float] = {}
+        self._workers: dict[str, _Held] = {}
         self._per_hour = self._prices.get("cluster", 0.0)
+        self._gib = 0.0
+        self._gpus = 0
         self._added_at = clock()
         # At the last look: the total, and thread-seconds, all and idle ones.
         self._last = (0.0, 0.0, 0.0)
         self.total = 0.0
         self.idle = 0.0
+        self.gib_seconds = 0.0
+        self.gpu_seconds = 0.0
 
     def look(self, threads: float, idle: float, *, cluster_idle: bool) -> None:
         """Add what was idle since the last look. There were so many seconds of ``threads`` so far,
@@ -57,15 +74,26 @@ class Cost:
             "gib": (worker.memory_limit or 0) / _GIB,
         }
         price = sum(self._prices.get(what, 0.0) * amount for what, amount in amounts.items())
-        self._workers[worker.address] = price
-        self._per_hour += price
+        held = _Held(price, amounts["gib"], int(amounts["gpu"]))
+        self._workers[worker.address] = held
+        self._per_hour += held.price
+        self._gib += held.gib
+        self._gpus += held.gpus
 
     def removed(self, address: str) -> None:
         """Do not count it any more."""
         self._add()
-        self._per_hour -= self._workers.pop(address, 0.0)
+        held = self._workers.pop(address, _NOTHING)
+        self._per_hour -= held.price
+        self._gib -= held.gib
+        self._gpus -= held.gpus
+        if not self._workers:
+            self._gib = 0.0  # what is left is of rounding
 
     def _add(self) -> None:
         now = max(self._clock(), self._added_at)
-        self.total += self._per_hour / _HOUR * (now - self._added_at)
+        seconds = now - self._added_at
+        self.total += self._per_hour / _HOUR * seconds
+        self.gib_seconds += self._gib * seconds
+        self.gpu_seconds += self._gpus * seconds
         self._added_at = now

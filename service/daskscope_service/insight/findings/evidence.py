@@ -138,7 +138,8 @@ class Run:
 class ClusterState:
     """The cluster, as of its last beat. ``memory_limit`` is the largest that it had.
 
-    ``prices`` are per hour; ``cost`` is in ``currency``.
+    ``prices`` are per hour, and ``price_source`` says whose they are: "cluster", "workspace" or
+    "list"; ``cost`` is in ``currency``.
     """
 
     id: str
@@ -158,6 +159,7 @@ class ClusterState:
     gpu_workers: int = 0
     prices: Mapping[str, float] = field(default_factory=dict)
     currency: str | None = None
+    price_source: str | None = None
     cost: float | None = None
     idle_cost: float | None = None
 

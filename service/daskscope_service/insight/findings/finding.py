@@ -44,9 +44,9 @@ class Finding:
 
     ``seconds`` are the thread-seconds that were lost, None for what is no matter of time;
     ``share`` is what they are of the computation's, ``cost`` what they cost in ``currency``, an
-    estimate by the cluster's prices. ``version`` is the
-    rule's, and grows when what it says changes. ``suppressed_by`` names the finding that explains
-    this one.
+    estimate by the cluster's prices; ``price_source`` says whose those are: "cluster", "workspace",
+    "list". ``version`` is the rule's, and grows when what it says changes. ``suppressed_by`` names
+    the finding that explains this one.
     """
 
     rule: str
@@ -58,6 +58,7 @@ class Finding:
     share: float | None = None
     cost: float | None = None
     currency: str | None = None
+    price_source: str | None = None
     saving: Saving | None = None
     confidence: Literal["high", "medium"] = "high"
     version: int = 1

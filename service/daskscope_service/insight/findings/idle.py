@@ -86,4 +86,5 @@ def _spent(evidence: Evidence) -> str:
     if not cluster.idle_cost or cluster.currency is None or cluster.cost is None:
         return ""
     idle, all_of_it = (money(one, cluster.currency) for one in (cluster.idle_cost, cluster.cost))
-    return f" ({idle} of {all_of_it})"
+    at = ", at list prices" if cluster.price_source == "list" else ""
+    return f" ({idle} of {all_of_it}{at})"

@@ -120,8 +120,8 @@ def over_provisioned(evidence: Evidence) -> Outcome:
     """The workers have far more memory than they ever used, and it is paid for.
 
     How it is found: at its highest the cluster used less than 10 % of its memory, more than 2 GiB
-    of each worker were never used, and memory has a price. Without a price nothing would be saved:
-    a cluster on one machine takes all its memory by default.
+    of each worker were never used, and somebody has set a price for memory. Without one, at list
+    prices too, nothing may be saved: a cluster on one machine takes all its memory by default.
 
     What to do: start workers with a quarter more than the most that they used, once several runs
     have shown the same.
@@ -133,7 +133,8 @@ def over_provisioned(evidence: Evidence) -> Outcome:
     if evidence.run is not None or cluster.duration < limits["memory.duration"]:
         return None
     limit, peak, workers = cluster.memory_limit, cluster.peak_memory, cluster.peak_workers
-    if not cluster.prices.get("gib") or cluster.currency is None:
+    own = cluster.price_source != "list"
+    if not own or not cluster.prices.get("gib") or cluster.currency is None:
         return NotMeasured("what memory costs: no price of it is set")
     if not limit or not peak or not workers:
         return NotMeasured("the workers' memory")

@@ -126,7 +126,10 @@ def _priced(finding: Finding, evidence: Evidence) -> Finding:
     price, cost = evidence.price_per_thread_second, finding.cost
     if cost is None and price is not None and finding.seconds is not None:
         cost = price * finding.seconds
-    return replace(finding, cost=cost, currency=None if cost is None else evidence.cluster.currency)
+    if cost is None:
+        return finding
+    cluster = evidence.cluster
+    return replace(finding, cost=cost, currency=cluster.currency, price_source=cluster.price_source)
 
 
 def _nothing(evidence: Evidence) -> str | None:
