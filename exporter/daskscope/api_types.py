@@ -168,13 +168,26 @@ class Action(TypedDict):
     value: str | None
 
 
+class SavedMoney(TypedDict):
+    """What an action saves in money: an estimate by the prices of the finding."""
+
+    low: float
+    high: float
+    currency: str
+    formula: str
+
+
 class Saving(TypedDict):
-    """What an action saves, from ``low`` to ``high``: seconds, or money, by ``unit``."""
+    """What an action saves, from ``low`` to ``high``: seconds, or money, by ``unit``.
+
+    ``money`` says it in money in either case; None without prices.
+    """
 
     low: float
     high: float
     unit: str
     formula: str
+    money: SavedMoney | None
 
 
 class Finding(TypedDict):

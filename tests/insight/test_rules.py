@@ -452,6 +452,32 @@ def test_findings_have_their_costs_where_there_are_prices() -> None:
     assert judge(STRAGGLER).shown[0].cost is None
 
 
+@pytest.mark.parametrize("source", ["cluster", "list"])
+def test_a_saving_of_time_is_told_in_money_where_there_are_prices(source: str) -> None:
+    prices: dict[str, Any] = {"cost": 0.24, "currency": "USD", "price_source": source}
+    priced = judge(replace(TRANSFER, cluster=replace(TRANSFER.cluster, **prices))).shown[0]
+    free = judge(TRANSFER).shown[0]
+    assert priced.saving is not None
+    assert free.saving == replace(priced.saving, money=None)
+    money, threads = priced.saving.money, TRANSFER.threads
+    assert money is not None
+    assert threads is not None
+    a_second = 0.24 / TRANSFER.cluster.thread_seconds * threads
+    assert money.high == pytest.approx(priced.saving.high * a_second)
+    assert money.low == pytest.approx(priced.saving.low * a_second)
+    assert f"{3600 * a_second:,.2f} USD an hour of its threads" in money.formula
+    assert (priced.price_source, priced.currency) == (source, "USD")
+    at = "estimate at list prices" if source == "list" else "estimate"
+    assert f"USD ({at}): " in saving_in_words(priced.saving, priced.price_source)
+
+
+def test_memory_alone_at_list_prices_is_no_reason_to_advise_less_of_it() -> None:
+    memory = SICK["over-provisioned-memory"]
+    assert first(memory) == "over-provisioned-memory"
+    listed = replace(memory, cluster=replace(memory.cluster, price_source="list"))
+    assert first(listed) is None
+
+
 def test_where_nothing_stands_out_it_says_how_much_the_threads_computed() -> None:
     assert judge(evidence()).nothing == (
         "Nothing stands out: its threads computed 91\N{NO-BREAK SPACE}% of the time."

@@ -12,6 +12,8 @@ import click
 from daskscope.errors import DaskscopeError
 from daskscope.one_line import one_line
 from daskscope_service.cli.options import database, settings_options
+from daskscope_service.insight.findings.finding import SavedMoney, Saving
+from daskscope_service.insight.findings.headline import saving_in_words
 from daskscope_service.insight.wording import estimate, money
 
 _WIDTH = 88
@@ -53,12 +55,14 @@ def why(id: str, as_json: bool) -> None:
             value = f" ({action['value']})" if action["value"] else ""
             _say(f"→ {action['text']}{value}", indent="  ")
         if (saving := one["saving"]) is not None:
-            _say(
-                f"saves up to {saving['high']:.3g} {saving['unit']}: {saving['formula']}",
-                indent="    ",
-            )
+            _say(saving_in_words(_saving(saving), one["price_source"]), indent="    ")
     click.echo()
     click.echo(f"  {found['url']}")
+
+
+def _saving(saving: Any) -> Saving:
+    amount = saving["money"]
+    return Saving(**saving | {"money": None if amount is None else SavedMoney(**amount)})
 
 
 def _amount(measure: Any) -> str:

@@ -100,6 +100,8 @@ def list_findings(
     for item in found.items:
         item["subject"] = "computation" if item["computation"] else "cluster"
         item["computation"] = item["computation"] or None
+        if item["saving"] is not None:  # earlier ones were stored without money
+            item["saving"] = {"money": None} | item["saving"]
     return found
 
 

@@ -12,9 +12,9 @@ from daskscope_service.insight.findings.finding import (
     Measure,
     NotMeasured,
     Outcome,
-    Saving,
 )
 from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.findings.savings import of_the_run, sooner
 from daskscope_service.insight.verdict import kept_for
 from daskscope_service.insight.wording import duration, number, plural, size
 
@@ -105,6 +105,7 @@ def out_of_memory(evidence: Evidence) -> Outcome:
             *((Measure("memory limit", max(limits), "By"),) if limits else ()),
         ),
         actions=tuple(actions),
+        saving=of_the_run(evidence) if run is not None and run.status == "erred" else None,
     )
 
 
@@ -160,6 +161,7 @@ def failed(evidence: Evidence) -> Outcome:
         clause=clause,
         evidence=(Measure("exceptions", worst.count, "{exception}", link), *measures),
         actions=(Action(what),),
+        saving=of_the_run(evidence),
     )
 
 
@@ -259,6 +261,7 @@ def retries(evidence: Evidence) -> Outcome:
         actions=(Action("Mend what raises, or let the task itself wait before it tries again."),),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
+        saving=sooner(evidence, lost, "failed runs × mean compute seconds"),
         confidence="high" if worst is not None else "medium",
     )
 
@@ -296,13 +299,8 @@ def recomputed(evidence: Evidence) -> Outcome:
         actions=(Action("Run the workers where they stay, or write results that took long."),),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
-        saving=_less(evidence, lost, "runs again × mean compute seconds ÷ threads"),
+        saving=sooner(evidence, lost, "runs again × mean compute seconds"),
     )
-
-
-def _less(evidence: Evidence, lost: float, formula: str) -> Saving | None:
-    threads = evidence.threads
-    return Saving(0.0, lost / threads, "s", formula) if threads else None
 
 
 def _is_of(loss: Loss, run: Run) -> bool:

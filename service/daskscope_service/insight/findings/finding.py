@@ -29,13 +29,27 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedMoney:
+    """What that is in money: an estimate by the cluster's prices."""
+
+    low: float
+    high: float
+    currency: str
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
 class Saving:
-    """What the action saves: seconds of the computation, or money, by ``unit``; with why."""
+    """What the action saves: seconds of the computation, or money, by ``unit``; with why.
+
+    ``money`` says it in money in either case, None without prices.
+    """
 
     low: float
     high: float
     unit: str
     formula: str
+    money: SavedMoney | None = None
 
 
 @dataclass(frozen=True, slots=True)

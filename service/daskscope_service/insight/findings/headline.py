@@ -7,7 +7,15 @@ from typing import Any
 
 from daskscope_service.insight.findings.finding import Finding, Measure, Saving
 from daskscope_service.insight.findings.rules import Judgement
-from daskscope_service.insight.wording import duration, money, number, percent, plural, size
+from daskscope_service.insight.wording import (
+    duration,
+    estimate,
+    money,
+    number,
+    percent,
+    plural,
+    size,
+)
 
 Row = Mapping[str, Any]
 
@@ -68,7 +76,21 @@ def in_words(measure: Measure) -> str:
     return number(value)
 
 
-def saving_in_words(saving: Saving) -> str:
-    """Return what an action saves at most, with the formula."""
-    most = duration(saving.high) if saving.unit == "s" else money(saving.high, saving.unit)
-    return f"saves up to {most}: {saving.formula}"
+def saving_in_words(saving: Saving, source: str | None = None) -> str:
+    """Return what an action saves, with the formula; ``source`` says whose the prices are."""
+    parts = []
+    if saving.unit == "s":
+        parts.append(_range(duration(saving.low) if saving.low else "", duration(saving.high)))
+    formula = saving.formula
+    if (amount := saving.money) is not None:
+        least = money(amount.low, amount.currency) if amount.low else ""
+        most = money(amount.high, amount.currency)
+        parts.append(f"{_range(least, most)} ({estimate([source])})")
+        formula = amount.formula
+    elif not parts:
+        parts.append(_range("", money(saving.high, saving.unit)))
+    return f"saves {', '.join(parts)}: {formula}"
+
+
+def _range(least: str, most: str) -> str:
+    return f"{least} to {most}" if least else f"up to {most}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome
+from daskscope_service.insight.findings.savings import in_money
 from daskscope_service.insight.verdict import kept_for
 from daskscope_service.insight.wording import duration, money, plural
 
@@ -39,6 +40,7 @@ def _now(evidence: Evidence) -> Outcome:
         evidence=_measures(evidence, idle),
         actions=_actions(evidence),
         cost=cluster.idle_cost,
+        saving=in_money(evidence, cluster.idle_cost, "cost of idle threads while it was up"),
     )
 
 
@@ -60,6 +62,7 @@ def _then(evidence: Evidence) -> Outcome:
         evidence=_measures(evidence, idle),
         actions=_actions(evidence),
         cost=cluster.idle_cost,
+        saving=in_money(evidence, cluster.idle_cost, "cost of idle threads while it was up"),
     )
 
 

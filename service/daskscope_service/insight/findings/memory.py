@@ -12,6 +12,7 @@ from daskscope_service.insight.findings.finding import (
     Saving,
 )
 from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.findings.savings import sooner
 from daskscope_service.insight.wording import money, percent, size
 
 
@@ -68,6 +69,7 @@ def spilling(evidence: Evidence) -> Outcome:
         ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
+        saving=sooner(evidence, lost, "time of reading and writing"),
     )
 
 
@@ -113,6 +115,7 @@ def paused(evidence: Evidence) -> Outcome:
         actions=(Action("Use smaller chunks, fewer threads in a worker, or more memory."),),
         seconds=lost,
         share=lost / whole,
+        saving=sooner(evidence, lost, "paused thread time"),
     )
 
 

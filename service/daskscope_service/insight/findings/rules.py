@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from daskscope_service.insight.findings import failures, idle, memory, tasks, threads, workers
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Finding, NotMeasured, Outcome
+from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
@@ -126,10 +127,12 @@ def _priced(finding: Finding, evidence: Evidence) -> Finding:
     price, cost = evidence.price_per_thread_second, finding.cost
     if cost is None and price is not None and finding.seconds is not None:
         cost = price * finding.seconds
-    if cost is None:
+    saving = None if finding.saving is None else priced(finding.saving, evidence)
+    finding = replace(finding, cost=cost, saving=saving)
+    if cost is None and (saving is None or saving.money is None):
         return finding
     cluster = evidence.cluster
-    return replace(finding, cost=cost, currency=cluster.currency, price_source=cluster.price_source)
+    return replace(finding, currency=cluster.currency, price_source=cluster.price_source)
 
 
 def _nothing(evidence: Evidence) -> str | None:

@@ -14,6 +14,7 @@ from daskscope_service.insight.findings.finding import (
     Saving,
 )
 from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.findings.savings import in_money, sooner
 from daskscope_service.insight.wording import duration, number, percent, plural, size
 
 #: Seconds that Dask needs for a task, at least and at most, by its documentation.
@@ -63,6 +64,7 @@ def large_graph(evidence: Evidence) -> Outcome:
             Measure("tasks", run.tasks, "{task}"),
         ),
         actions=(Action("Read the data inside the tasks, or send it once with client.scatter."),),
+        saving=Saving(0.0, min(on_its_way, run.duration), "s", "size of the graph ÷ 10 MB/s"),
     )
 
 
@@ -189,7 +191,7 @@ def transfer_bound(evidence: Evidence) -> Outcome:
         ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
-        saving=Saving(0.0, lost / (evidence.threads or 1), "s", "waiting for data ÷ threads"),
+        saving=sooner(evidence, lost, "waiting for data"),
     )
 
 
@@ -356,4 +358,9 @@ def serial_chain(evidence: Evidence) -> Outcome:
         ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
+        saving=in_money(
+            evidence,
+            (evidence.price_per_thread_second or 0.0) * run.duration * (threads - 1),
+            "(threads - 1) × the time × price of a thread",
+        ),
     )

@@ -12,6 +12,7 @@ from daskscope_service.insight.findings.finding import (
     Saving,
 )
 from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.findings.savings import in_money
 from daskscope_service.insight.wording import duration, percent, plural
 
 
@@ -117,6 +118,9 @@ def waiting(evidence: Evidence) -> Outcome:
         actions=(Action("Use more threads in a worker: more cores do not help."),),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
+        saving=Saving(
+            0.0, run.duration * (1 - share), "s", "the time × the tasks' share that was on no CPU"
+        ),
         confidence="medium",
     )
 
@@ -166,5 +170,6 @@ def unused_gpu(evidence: Evidence) -> Outcome:
         ),
         actions=(Action("Run it without GPUs, or check that its libraries and data use them."),),
         cost=cost,
+        saving=in_money(evidence, cost, "workers with a GPU × time × price of a GPU"),
         confidence="high" if meanwhile.gpu_memory_share is not None else "medium",
     )
