@@ -326,10 +326,8 @@ def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
     if not value:
         return None
     given = dict(value)
-    currency = given.pop("currency", None)
-    if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency) or not given:
-        raise _wrong("prices", value, right)
-    if currency == NO_CURRENCY:
+    currency = str(given.pop("currency", None))
+    if not re.fullmatch(f"(?!{NO_CURRENCY})[A-Z]{{3}}", currency) or not given:
         raise _wrong("prices", value, right)
     for what, price in given.items():
         number = isinstance(price, int | float) and not isinstance(price, bool)
