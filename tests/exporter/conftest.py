@@ -198,14 +198,13 @@ def wait_for_worker_logs(client: Client) -> None:
 def register(request: pytest.FixtureRequest, client: Client, recorder: Recorder) -> Register:
     """``daskscope.register`` for that cluster and recorder, beating ten times a second.
 
-    Whatever runs is counted beside it, unless the test is marked ``uncounted``, or ``slow``: those
-    are about bounds.
+    Whatever runs is counted beside it, unless the test is marked ``uncounted``.
     """
 
     beside: list[Truth] = []
     if "equals_truth" in request.fixturenames:
         beside.append(request.getfixturevalue("equals_truth"))
-    elif not any(map(request.node.get_closest_marker, ("uncounted", "slow"))):
+    elif request.node.get_closest_marker("uncounted") is None:
         beside.append(request.getfixturevalue("counts_equal_truth"))
 
     def register(**settings: Any) -> daskscope.Registration:

@@ -233,6 +233,7 @@ def test_very_many_tasks_are_one_row(
 
 
 @pytest.mark.slow
+@pytest.mark.uncounted("its graphs are made up, without a scheduler's transitions")
 def test_ten_thousand_graphs_between_two_beats_are_all_told(
     cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
 ) -> None:

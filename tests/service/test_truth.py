@@ -15,6 +15,7 @@ import daskscope
 from daskscope.plugin import NAME
 from tests.exporter.truth import Truth, off
 from tests.patience import PATIENCE, wait_until
+from tests.service.counted_rows import assert_service_equals
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -85,15 +86,7 @@ def test_all_answers_say_what_the_cluster_did(shared_service: ServiceProcess) ->
     (listed,) = get("clusters")["items"]
     found = get(f"clusters/{listed['id']}")
     assert found["stopped_at"] is not None
-    computations = [
-        get(f"clusters/{found['id']}/computations/{row['id']}")
-        for row in get(f"clusters/{found['id']}/computations")["items"]
-    ]
-    truth.assert_equals(
-        computations,
-        [group for row in computations for group in row["task_groups"]],
-        [failure for row in computations for failure in row["failures"]],
-    )
+    computations = assert_service_equals(truth, shared_service.url, token, found["id"])
     until = datetime.fromisoformat(found["status_at"]).timestamp()
     truth.assert_threads(found["worker_seconds"], until)
     # What needed the task that failed says whose it was.

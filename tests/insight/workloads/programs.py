@@ -21,7 +21,11 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster, wait
 
 import daskscope
+from daskscope.plugin import NAME
+from tests.exporter.truth import Truth
 from tests.insight.workloads.kinds import KINDS
+from tests.patience import wait_until
+from tests.service.counted_rows import assert_service_equals
 
 #: Seconds that a cluster stays after its work, so that its last measurements arrive.
 _STAYS = 2.5
@@ -351,8 +355,19 @@ _WORK: dict[str, Callable[[Client], Any]] = {
 }
 
 
-def main(name: str, endpoint: str, token: str, interval: str) -> None:
-    """Do the work of a kind on a cluster that reports; say so, and wait for the end of input."""
+def _says_the_same(truth: Truth, service: str, token: str, cluster: str) -> bool:
+    try:
+        assert_service_equals(truth, service, token, cluster)
+    except AssertionError as difference:
+        print(f"not yet: {difference}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def main(name: str, endpoint: str, service: str, token: str, interval: str) -> None:
+    """Do the work of a kind on a cluster that reports to ``endpoint``; say so once ``service``, to
+    which that leads, answers what an independent count has; and wait for the end of input.
+    """
     kind = KINDS[name]
     random.seed(7)
     dask.config.set(
@@ -376,10 +391,18 @@ def main(name: str, endpoint: str, token: str, interval: str) -> None:
         ) as cluster,
         Client(cluster) as client,
     ):
-        daskscope.register()
+        assert cluster.scheduler is not None
+        truth = Truth(cluster.scheduler, NAME)
+        cluster.sync(truth.begin)
+        registration = daskscope.register()
         time.sleep(1)
         wanted = _WORK[name](client)
         time.sleep(_STAYS)
+        cluster.sync(truth.end)
+        # Before anything is concluded of the numbers, they have to be right.
+        wait_until(
+            lambda: _says_the_same(truth, service, token, registration.cluster_id), seconds=30
+        )
         print("done", flush=True)
         sys.stdin.readline()
         del wanted

@@ -39,7 +39,7 @@ def record(name: str, interval: int) -> list[Sent]:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.insight.workloads.programs", name,
-             f"http://127.0.0.1:{proxy.server_port}", service.token(), str(interval)],
+             f"http://127.0.0.1:{proxy.server_port}", service.url, service.token(), str(interval)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,0 +1,37 @@
+"""What the service answers about a cluster, as rows that an independent count is held against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import requests
+
+from tests.exporter.truth import Truth
+
+
+def assert_service_equals(truth: Truth, url: str, token: str, cluster: str) -> list[Any]:
+    """Compare the answers about a cluster with ``truth``; return its computations."""
+
+    def get(path: str, **parameters: Any) -> Any:
+        answer = requests.get(
+            f"{url}/api/v1/clusters/{cluster}/{path}",
+            headers={"Authorization": f"Bearer {token}"},
+            params=parameters,
+            timeout=30,
+        )
+        answer.raise_for_status()
+        return answer.json()
+
+    ids, cursor = [], None
+    while True:
+        page = get("computations", limit=1000, **({"cursor": cursor} if cursor else {}))
+        ids += [row["id"] for row in page["items"]]
+        if not (cursor := page["next"]):
+            break
+    computations = [get(f"computations/{id}") for id in ids]
+    truth.assert_equals(
+        computations,
+        [group for row in computations for group in row["task_groups"]],
+        [failure for row in computations for failure in row["failures"]],
+    )
+    return computations
