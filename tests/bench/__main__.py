@@ -18,6 +18,7 @@ from tests.bench import (
     dribble,
     exporter,
     first_data,
+    insight,
     page_tables,
     pages,
     scrubbing,
@@ -34,7 +35,7 @@ from tests.bench.results import as_data, of_machine, table
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument(
     "what",
-    type=click.Choice(["all", "exporter", "soak", "service", "pages", "stack"]),
+    type=click.Choice(["all", "exporter", "soak", "service", "pages", "stack", "insight"]),
     default="all",
 )
 @click.option(
@@ -119,6 +120,10 @@ def bench(
     stack     metric points per second that are stored by the service, and by the real collector and
               InfluxDB 1.8, which are built the first time: that takes Go
 
+    insight   workloads with one known cause each, and healthy ones, run now: whether the service's
+              first sentence names the cause and nothing else, and whether its numbers are those of
+              a second, independent count; some 30 seconds each
+
     The first takes some 45 minutes as it is, the next two half an hour each, and the third five
     gigabytes of the disk, too.
     Ratios compare what ran side by side, so other work on the machine widens the quartiles but does
@@ -131,6 +136,7 @@ def bench(
       ./dev bench soak --soak-tasks 50000
       ./dev bench service --scale 0.05 --rounds 8 --seconds 2
       ./dev bench pages --scale 0.1 --rounds 20
+      ./dev bench insight
     For the record:
       ./dev bench --json figures.json
     """
@@ -190,6 +196,10 @@ def bench(
         figures, measured["stack"] = stack.measure(max(rounds // 4, 1), seconds, _tell)
         measured["stack"] |= of_machine() | {"figures": as_data(figures)}
         click.echo(table(figures))
+    if what == "insight":
+        judged = insight.measure(_tell)
+        measured["insight"] = of_machine() | {"runs": [asdict(one) for one in judged]}
+        click.echo(insight.table(judged))
     if record is not None:
         record.write_text(json.dumps(measured, indent=1, default=asdict) + "\n", encoding="utf-8")
 

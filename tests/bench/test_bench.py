@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import page_addresses, stack
+from tests.bench import insight, page_addresses, stack
 from tests.bench.__main__ import bench
 from tests.bench.page_addresses import rules
 from tests.bench.results import Figure, table
 from tests.bench.stock import Stock
+from tests.insight.workloads.kinds import RIGHT, WRONG
 
 
 @pytest.mark.slow
@@ -129,3 +130,20 @@ def test_the_median_is_held_against_the_goal(ours: list[float], verdict: str) ->
 
     assert figure.verdict == verdict
     assert table([figure]).endswith(verdict)
+
+
+def test_what_was_named_first_is_held_against_the_causes() -> None:
+    runs = [
+        insight.Judged("spilling", 2, "spilling", ("spilling",), numbers=RIGHT),
+        insight.Judged("sleeps", 2, "waiting", ("gil-bound", "waiting"), numbers=RIGHT),
+        insight.Judged("chain", 10, "serial-chain", (), numbers=WRONG),
+        insight.Judged("balanced", 2, None, (), numbers=RIGHT),
+        insight.Judged("shared", 2, None, ("straggler",), numbers=RIGHT),
+    ]
+    lines = insight.table(runs).splitlines()
+    assert [line.split()[-1] for line in lines[1:6]] == ["PASS", "wrong", "wrong", "PASS", "wrong"]
+    assert lines[-3:] == [
+        "precision: 1 of 3 (33%) of what was named first was the cause",
+        "recall: 1 of 3 (33%) of the causes were named first",
+        "numbers: 4 of 5 (80%) of the runs had those of the independent count",
+    ]

@@ -66,6 +66,7 @@ def _wait_until_asked(server: Recorder) -> None:
     server.wait_for(lambda: server.refused, "a request that is under way")
 
 
+@pytest.mark.uncounted("a part of it does not arrive before the plugin is closed")
 @pytest.mark.parametrize("who", ["service", "collector", "both"])
 def test_an_answer_that_drips_in_does_not_hold_up_closing(
     client: Client,

@@ -71,6 +71,7 @@ def how_it_ended(row: protocol.Computation) -> tuple[Any, ...]:
     return rest, row.done
 
 
+@pytest.mark.uncounted("what fails after the end is not counted")
 def test_how_a_computation_ended_is_not_changed_by_results_that_are_lost_and_computed_again(
     client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
 ) -> None:

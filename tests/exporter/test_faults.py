@@ -524,6 +524,7 @@ def test_a_service_that_asks_for_patience_is_left_alone(
         _close(client)
 
 
+@pytest.mark.uncounted("all of it is refused")
 def test_a_service_that_finds_all_beats_too_large_is_not_asked_without_end(
     client: Client,
     register: Register,

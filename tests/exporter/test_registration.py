@@ -222,6 +222,7 @@ def test_a_second_client_with_another_token_hears_that_it_is_not_in_force(
     assert b"dsk_of_another_workspace" not in recorder.bytes
 
 
+@pytest.mark.uncounted("its first plugin reports nothing")
 def test_a_token_and_an_endpoint_that_were_wrong_can_be_put_right(
     cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
 ) -> None:

@@ -435,6 +435,7 @@ def test_what_a_killed_scheduler_could_not_deliver_arrives_from_the_next_one(
         assert seqs == sorted(seqs)
 
 
+@pytest.mark.uncounted("it is reported by another cluster")
 @pytest.mark.own_cluster
 @pytest.mark.parametrize("how", ["hang", 500])
 def test_a_cluster_that_closes_while_the_service_is_away_still_tells_that_it_stopped(

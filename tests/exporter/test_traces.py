@@ -518,6 +518,7 @@ def test_users_meet_no_annotations_but_their_own(traced: Client, own: dict[str, 
         assert traced.run_on_scheduler(of_task, key=future.key) == own
 
 
+@pytest.mark.uncounted("its plugin goes before its last task")
 @pytest.mark.own_cluster
 def test_workers_that_come_later_know_and_forget_when_the_plugin_goes(
     cluster: LocalCluster, traced: Client

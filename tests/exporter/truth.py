@@ -76,8 +76,8 @@ class Truth(SchedulerPlugin):
         self.runs: list[Run] = []
         self._spent = self._has = Spent()
         self.peak_workers = self.peak_threads = 0
-        #: Actors that were lost with their worker.
-        self.lost_actors = 0
+        #: Actors that were lost with their worker, and tasks that failed as no worker came.
+        self.lost_actors = self.never_given = 0
 
     @property
     def is_counting(self) -> bool:
@@ -127,6 +127,8 @@ class Truth(SchedulerPlugin):
         task = self._scheduler.tasks[key]
         if (start, finish) == ("memory", "erred"):
             self.lost_actors += 1  # that is an exception without a run
+        if (start, finish) == ("no-worker", "erred"):
+            self.never_given += 1
         if finish == "processing":
             on = task.processing_on
             address = "" if on is None else on.address
@@ -275,14 +277,15 @@ class Truth(SchedulerPlugin):
             true = {
                 "tasks": self.tasks,
                 "finished": self.count("finished"),
-                "raised": self.count("raised"),
+                "raised": self.count("raised") + self.never_given,
             }
-            assert told == true, what
+            assert told == true, (what, told, true)
             seconds: Counter[str] = Counter()
             for row in rows:
                 seconds.update(row["seconds"])
             self._assert_seconds(what, seconds)
-        assert _sum(failures, "count") == self.count("raised") + self.lost_actors, "failures"
+        exceptions = self.count("raised") + self.never_given + self.lost_actors
+        assert _sum(failures, "count") == exceptions, "failures"
         assert _sum(groups, "output_bytes") == self.output_bytes(), "bytes of results"
         largest = max((run.nbytes for run in self.runs), default=0)
         for rows in (computations, groups):

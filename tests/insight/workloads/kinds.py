@@ -9,6 +9,10 @@ from typing import Any, Literal
 
 TAPES = Path(__file__).parent / "tapes"
 
+#: What a workload says once its work is done: whether the service has the numbers of a second
+#: count. Of a cluster that is killed it cannot have all.
+RIGHT, WRONG, UNCOUNTED = "right", "the service has other numbers", "uncounted"
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:

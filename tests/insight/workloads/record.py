@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.browser.fixtures.record import (
@@ -22,14 +23,24 @@ from tests.browser.fixtures.record import (
     wait_for_beats,
 )
 from tests.browser.fixtures.tape import Sent, save
-from tests.insight.workloads.kinds import KINDS, TAPES
+from tests.insight.workloads.kinds import KINDS, RIGHT, TAPES, UNCOUNTED, WRONG
 from tests.service_process import ServiceProcess
 
 _PATIENCE = 240.0
 
 
-def record(name: str, interval: int) -> list[Sent]:
-    """Run a workload at an interval; return what its cluster sent."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a workload's cluster sent, and whether the service's numbers are those of the
+    independent count: RIGHT, WRONG or UNCOUNTED.
+    """
+
+    tape: list[Sent]
+    numbers: str
+
+
+def record(name: str, interval: int) -> Run:
+    """Run a workload at an interval, with a service of its own."""
     ends = KINDS[name].ends
     with (
         tempfile.TemporaryDirectory(prefix="record-") as folder,
@@ -50,7 +61,8 @@ def record(name: str, interval: int) -> list[Sent]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            assert process.stdout.readline() == "done\n", f"{name} did not end well"
+            said = process.stdout.readline().strip()
+            assert said in (RIGHT, WRONG, UNCOUNTED), f"{name} did not end well"
             if ends == "closed":
                 process.stdin.close()
                 process.wait(_PATIENCE)
@@ -61,7 +73,7 @@ def record(name: str, interval: int) -> list[Sent]:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             proxy.shutdown()
-    return tape
+    return Run(tape, said)
 
 
 def main(wanted: list[str]) -> None:
@@ -69,7 +81,10 @@ def main(wanted: list[str]) -> None:
     for name in wanted or KINDS:
         for interval in KINDS[name].intervals:
             names = telltales_of_here(Path(__file__).parent) | {"tests.insight.workloads.": ""}
-            tape = anonymous(record(name, interval), names)
+            run = record(name, interval)
+            if run.numbers == WRONG:
+                raise SystemExit(f"{name}: the service's numbers are not those that were counted")
+            tape = anonymous(run.tape, names)
             if found := telltales(tape):
                 raise SystemExit(f"{name} tells of this machine: {sorted(found)}")
             file = save(f"{name}.{interval}", tape, TAPES)
