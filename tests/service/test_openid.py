@@ -366,6 +366,29 @@ def test_only_who_began_it_connects_their_account(
     assert first.name not in page.text
 
 
+def test_an_account_is_connected_only_after_a_fresh_sign_in(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
+) -> None:
+    # Who finds an open browser could sign in at the provider as themselves, and be its user here.
+    user = make_user(open_service, {"default": "owner"})
+    browser = browser_of(open_service, user.name)
+    idp.next(**person)
+
+    def connect() -> requests.Response:
+        url = f"{open_service.url}/account/openid"
+        return browser.get(url, allow_redirects=False, timeout=30)
+
+    age(open_service, browser, created_at=2 * 3600.0)
+    refused = connect()
+    assert refused.status_code == 403
+    assert "needs a sign-in within the last hour" in refused.text
+    with open_service.engine.connect() as connection:
+        assert connection.execute(select(schema.openid_attempt)).all() == []  # it led nowhere
+    form = {"name": user.name, "password": PASSWORD}
+    assert browser.post(f"{open_service.url}/sign-in", data=form, timeout=30).ok
+    assert connect().status_code == 303
+
+
 def test_who_has_no_password_gets_in_by_none(
     open_service: ServiceProcess, idp: Provider, person: dict[str, Any]
 ) -> None:

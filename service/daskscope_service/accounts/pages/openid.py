@@ -62,6 +62,7 @@ def connect() -> ResponseReturnValue:
     """Send the browser to the provider, to connect the user's account with one of there."""
     if not _is_meant():
         raise Problem(403, "This request came from another site, so it was refused.")
+    access.check_fresh()  # whoever the provider then lets in can sign in as this user for good
     return _away("/account", user_id=g.session.user)
 
 
