@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -318,6 +319,7 @@ def test_who_signs_in_again_is_asked_by_the_provider_who_they_are(
 ) -> None:
     idp.next(**person)
     browser, _ = sign_in(open_service)
+    idp.next(**person, auth_time=round(time.time()))
     user = users.find(open_service.engine, str(person["email"]))
     assert user is not None
     with writing(open_service.engine) as connection:
@@ -338,7 +340,8 @@ def test_who_signs_in_again_is_asked_by_the_provider_who_they_are(
     assert 'name="password"' not in page.text  # they have none
     [link] = re.findall(r'href="(/sign-in/openid\?[^"]*)"', page.text)
     there = browser.get(open_service.url + unescape(link), allow_redirects=False, timeout=30)
-    assert parse_qs(urlsplit(there.headers["Location"]).query)["prompt"] == ["login"]
+    asked = parse_qs(urlsplit(there.headers["Location"]).query)
+    assert (asked["prompt"], asked["max_age"]) == (["login"], ["0"])
     back = browser.get(there.headers["Location"], timeout=30)
     assert back.url == f"{open_service.url}/settings/tokens"
     assert act().ok
@@ -346,7 +349,36 @@ def test_who_signs_in_again_is_asked_by_the_provider_who_they_are(
     assert act().status_code == 403
     # Else the provider decides whether it asks.
     usual = requests.get(f"{open_service.url}/sign-in/openid", allow_redirects=False, timeout=30)
-    assert "prompt" not in parse_qs(urlsplit(usual.headers["Location"]).query)
+    asked = parse_qs(urlsplit(usual.headers["Location"]).query)
+    assert not {"prompt", "max_age"} & asked.keys()
+
+
+@pytest.mark.parametrize("passed", [None, 600, True])
+def test_a_sign_in_counts_as_proof_only_if_the_provider_says_so(
+    open_service: ServiceProcess, idp: Provider, person: dict[str, Any], passed: Any
+) -> None:
+    # Whoever sits at the browser can take "prompt=login" out of the address that leads there.
+    is_late = type(passed) is int
+    idp.next(**person, auth_time=round(time.time()))
+    browser, _ = sign_in(open_service)  # where the provider has asked just now, that is enough
+    user = users.find(open_service.engine, str(person["email"]))
+    assert user is not None
+    with writing(open_service.engine) as connection:
+        users.give_role(connection, user.id, "default", "owner", actor="test", address=None)
+    form = {"scope": "admin"}
+    page = f"{open_service.url}/settings/tokens"
+    assert browser.post(page, data=form, timeout=30).ok
+
+    said = {} if passed is None else {"auth_time": time.time() - passed if is_late else passed}
+    idp.next(**person, **said)
+    before = browser.cookies.get_dict()
+    again = browser.get(f"{open_service.url}/sign-in/openid?again=1", timeout=30)
+    assert again.status_code == 403
+    assert "did not confirm that you have just proved your identity" in again.text
+    assert browser.cookies.get_dict() == before  # the session is as it was
+    another, _ = sign_in(open_service)
+    assert is_in(open_service, another)
+    assert another.post(page, data=form, timeout=30).status_code == 403
 
 
 def test_only_who_began_it_connects_their_account(

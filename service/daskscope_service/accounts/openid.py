@@ -23,7 +23,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from daskscope_service.accounts.openid_answer import OpenIDError, Person
+from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
 
 #: Signatures that are believed: those with a public key. Not "none", and none with a shared secret.
 _ALGORITHMS = (
@@ -32,10 +32,9 @@ _ALGORITHMS = (
 )
 
 #: Seconds: for each request to the provider; for which it is asked nothing after one without an
-#: answer; by which its clock may be off; and for which what it says of itself is kept.
+#: answer; and for which what it says of itself is kept.
 _TIMEOUT = 2.0
 _PAUSE = 30.0
-_LEEWAY = 60
 _KEPT = 600.0
 
 T = TypeVar("T")
@@ -65,7 +64,8 @@ class Provider:
     def address(self, *, state: str, nonce: str, verifier: str, again: bool = False) -> str:
         """Return the page of the provider to send the browser to.
 
-        ``again``: it asks for proof of identity even if the user is signed in there.
+        ``again``: it asks for proof of identity even if the user is signed in there, and says when
+        it has done so. Whoever sits at the browser can take that out of the address again.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Provider:
                 state=state,
                 code_verifier=verifier,
                 nonce=nonce,
-                **({"prompt": "login"} if again else {}),
+                **({"prompt": "login", "max_age": "0"} if again else {}),
             )
         return str(url)
 
@@ -98,11 +98,13 @@ class Provider:
             )
         email = claims.get("email")
         name = claims.get("name") or claims.get("preferred_username")
+        proved_at = claims.get("auth_time")
         return Person(
             subject=str(claims["sub"]),
             email=email if isinstance(email, str) and "@" in email else None,
             email_verified=claims.get("email_verified") is True,
             name=name if isinstance(name, str) else None,
+            proved_at=proved_at if type(proved_at) in (int, float) else None,
             claims=claims,
         )
 
@@ -123,7 +125,7 @@ class Provider:
                 },
                 {"nonce": nonce, "client_id": self.client_id, "access_token": access_token},
             )
-            claims.validate(leeway=_LEEWAY)
+            claims.validate(leeway=LEEWAY)
         except (JoseError, ValueError) as error:
             raise OpenIDError(f"the provider's answer is not valid: {error}") from None
         return dict(claims)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+#: Seconds by which the provider's clock may be off.
+LEEWAY = 60
+
 
 class OpenIDError(Exception):
     """The provider cannot be used, or its answer does not count. The message says why."""
@@ -13,10 +16,15 @@ class OpenIDError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The person that the provider names: ``subject`` never changes, everything else may."""
+    """The person that the provider names: ``subject`` never changes, everything else may.
+
+    ``proved_at``: when they showed the provider who they are, in seconds since the epoch; None if
+    the provider does not say.
+    """
 
     subject: str
     email: str | None
     email_verified: bool
     name: str | None
+    proved_at: float | None
     claims: Mapping[str, Any]

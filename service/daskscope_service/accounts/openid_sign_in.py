@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from daskscope_service.accounts import audit, members, sessions, users
 from daskscope_service.accounts.login_rate_limit import TooMany, network
-from daskscope_service.accounts.openid_answer import OpenIDError, Person
+from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.users import ROLES, Role
 from daskscope_service.db.engine import take_turns, writing
@@ -68,7 +68,8 @@ def begin(
     """Send a browser at ``address`` to the provider; it wants to go to ``target`` afterwards.
 
     With ``user_id``, that signed-in user connects their account with the provider's. ``again``: the
-    provider asks for proof of identity even if the user is signed in there.
+    provider asks for proof of identity even if the user is signed in there. It must say so afterwards,
+    for the browser may ask it for less.
 
     Raises
     ------
@@ -134,7 +135,8 @@ def finish(
         The browser was not sent to the provider, or has come back before, or the provider's answer
         does not count.
     NotLetIn
-        They are no user, and none is made of them; or the user is disabled or in no workspace.
+        They are no user, and none is made of them; or the user is disabled or in no workspace; or
+        they were to prove who they are, and the provider does not say that they have.
     """
     with writing(engine) as connection:  # whatever comes of it, this state is used up
         attempt = connection.execute(
@@ -164,10 +166,15 @@ def finish(
             user_id = _user_of(
                 connection, provider, settings, person, attempt.user, is_invited, address
             )
-        with writing(engine) as connection:
-            session_id = _start(
-                connection, user_id, attempt.target, address, agent, proven=attempt.again
+        proven = _has_proved(person, since=attempt.expires_at - SECONDS)
+        if attempt.again and not proven:
+            raise NotLetIn(
+                "The provider did not confirm that you have just proved your identity there "
+                "(auth_time), so you are signed in as before. Sign in with a password if you have "
+                "one, or ask the operator of the service."
             )
+        with writing(engine) as connection:
+            session_id = _start(connection, user_id, attempt.target, address, agent, proven=proven)
     except IntegrityError:  # the same person at the same moment, in another window
         raise OpenIDError("two sign-ins at the same moment; try again") from None
     except NotLetIn as error:
@@ -245,6 +252,11 @@ def _start(
         address=address,
     )
     return sessions.start(connection, workspace=workspace, user=user_id, agent=agent, proven=proven)
+
+
+def _has_proved(person: Person, *, since: float) -> bool:
+    """Return whether ``person`` showed the provider who they are, and not only an open browser."""
+    return person.proved_at is not None and person.proved_at >= since - LEEWAY
 
 
 def _check_domain(settings: Settings, person: Person) -> None:
