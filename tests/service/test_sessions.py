@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import requests
 from sqlalchemy import select, update
 
 from daskscope_service.accounts import device_login, sessions, tokens, users
+from daskscope_service.accounts.tokens import Scope
 from daskscope_service.accounts.users import User
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -290,12 +293,16 @@ def test_what_gives_rights_or_removes_for_good_needs_a_fresh_sign_in(
     owner, other = (make_user(shared_service, {workspace: "owner"}) for _ in range(2))
     browser, url = browser_of(shared_service, owner.name), shared_service.url
     api, member = f"{url}/api/v1/workspaces/{workspace}", f"/members/{other.id}"
-    asked = device_login.begin(
-        shared_service.engine, host="x", scopes=["admin"], address="192.0.2.1"
-    )
+    scopes: tuple[list[Scope], ...] = (["admin"], ["read"])
+    asked = [
+        device_login.begin(shared_service.engine, host="x", scopes=one, address="192.0.2.1")
+        for one in scopes
+    ]
+    target = {"name": "by page", "address": "json://8.8.8.8", "kinds": ["idle"]}
+    policy = {"name": "by page", "action": "shutdown"}
     invited = {"name": f"li-{uuid.uuid4().hex[:8]}", "role": "viewer"}
 
-    def by_page(path: str, form: dict[str, str]) -> requests.Response:
+    def by_page(path: str, form: dict[str, Any]) -> requests.Response:
         headers = {"Referer": f"{url}/settings/members"}
         return browser.post(f"{url}{path}", data=form, headers=headers, timeout=30)
 
@@ -303,12 +310,25 @@ def test_what_gives_rights_or_removes_for_good_needs_a_fresh_sign_in(
         return browser.request(method, path, json=body, timeout=30)
 
     acts: tuple[Callable[[], requests.Response], ...] = (
-        lambda: by_page("/settings/tokens", {"scope": "admin"}),
+        lambda: by_page("/settings/tokens", {"scope": "admin", "days": "30"}),
+        lambda: by_page("/settings/tokens", {"scope": "read"}),
+        lambda: by_page("/settings/tokens", {"scope": "ingest", "days": "90"}),
+        lambda: by_page("/settings/notifications", target),
+        lambda: by_page("/settings/policies", policy | {"minutes": "30"}),
         lambda: by_page("/settings/invitations", invited),
         lambda: by_page(f"/settings{member}", {"role": "viewer"}),
         lambda: by_page("/settings/retention", {"log": "1"}),
-        lambda: by_page("/activate", {"code": asked.user_code, "answer": "allow"}),
+        *(
+            partial(by_page, "/activate", {"code": one.user_code, "answer": "allow"})
+            for one in asked
+        ),
         lambda: by_api("POST", f"{url}/api/v1/tokens", {"label": "x", "scopes": ["admin"]}),
+        lambda: by_api("POST", f"{url}/api/v1/tokens", {"scopes": ["read"]}),
+        lambda: by_api("POST", f"{url}/api/v1/tokens", {"scopes": ["read"], "days": 31}),
+        lambda: by_api("POST", f"{url}/api/v1/targets", target | {"name": "by API"}),
+        lambda: by_api(
+            "POST", f"{url}/api/v1/policies", policy | {"name": "by API", "after": 1800}
+        ),
         lambda: by_api("POST", f"{api}/invitations", invited),
         lambda: by_api("PUT", f"{api}{member}", {"role": "viewer"}),
         lambda: by_api("DELETE", f"{api}{member}"),
@@ -319,13 +339,21 @@ def test_what_gives_rights_or_removes_for_good_needs_a_fresh_sign_in(
         refused = act()
         assert refused.status_code == 403
         assert "needs a sign-in within the last hour" in refused.text
-    assert f'value="{owner.name}"' in acts[1]().text  # and whose password it takes
-    assert 'name="next" value="/settings/members"' in acts[1]().text
-    assert "With a token" not in acts[1]().text  # which may do none of it
+    page = acts[0]().text
+    assert f'value="{owner.name}"' in page  # and whose password it takes
+    assert 'name="next" value="/settings/members"' in page
+    assert "With a token" not in page  # which may do none of it
     assert tokens.list_in(shared_service.engine, workspace) == []
     assert users.roles_of(shared_service.engine, other.id) == {workspace: "owner"}
-    # What gives no one anything is done, and so is all the rest after another sign-in.
-    assert by_page("/settings/tokens", {"scope": "read"}).ok
+    # What ends no later than a session, or only sends a notice, is done.
+    assert by_page("/settings/tokens", {"scope": "read", "days": "30"}).ok
+    made = by_api("POST", f"{url}/api/v1/policies", {"name": "n", "after": 60, "action": "notice"})
+    assert made.ok
+    changed = {"name": "n", "after": 60, "action": "shutdown"}
+    put = f"{url}/api/v1/policies/{made.json()['id']}"
+    assert by_api("PUT", put, changed).status_code == 403
+    # All the rest is done after another sign-in.
+    acts += (lambda: by_api("PUT", put, changed),)
     form = {"name": owner.name, "password": PASSWORD}
     assert browser.post(f"{url}/sign-in", data=form, timeout=30).ok
     for act in acts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -187,6 +187,15 @@ def check_fresh() -> None:
         return
     if not session.proven or session.created_at < time.time() - FRESH_SECONDS:
         raise SignInAgain
+
+
+def check_fresh_for_token(scopes: Collection[str], expires_at: float | None) -> None:
+    """Raise SignInAgain if the token to be made needs a session that is fresh, and it is not.
+
+    So it is with a token that makes changes, and one that works longer than a session could.
+    """
+    if "admin" in scopes or expires_at is None or expires_at > time.time() + sessions.SECONDS:
+        check_fresh()
 
 
 def current_session() -> Session | None:

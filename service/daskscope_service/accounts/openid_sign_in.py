@@ -68,8 +68,8 @@ def begin(
     """Send a browser at ``address`` to the provider; it wants to go to ``target`` afterwards.
 
     With ``user_id``, that signed-in user connects their account with the provider's. ``again``: the
-    provider asks for proof of identity even if the user is signed in there. It must say so afterwards,
-    for the browser may ask it for less.
+    provider asks for proof of identity even if the user is signed in there. It must say so
+    afterwards, for the browser may ask it for less.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from flask import Blueprint, current_app, g
 from msgspec import Meta
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import changing, require, require_role
+from daskscope_service.accounts.access import changing, check_fresh, require, require_role
 from daskscope_service.db.scope import Item
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
@@ -49,6 +49,7 @@ def list_targets() -> Item:
 @answers(types.NotificationTarget, body=TargetRequest, statuses=(201,), problems=(409,))
 def post_target(body: TargetRequest) -> Item:
     """Store a target."""
+    check_fresh()
     settings: Settings = current_app.config["SETTINGS"]
     try:
         address = check(body.address, settings.notify_networks)

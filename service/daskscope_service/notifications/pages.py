@@ -7,7 +7,7 @@ import time
 from flask import Blueprint, current_app, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as, changing, may_act, signed_in
+from daskscope_service.accounts.access import acting_as, changing, check_fresh, may_act, signed_in
 from daskscope_service.costs.budgets import Budget, budget_of, set_budget
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
@@ -32,6 +32,7 @@ def notifications() -> ResponseReturnValue:
 @acting_as("owner")
 def add() -> ResponseReturnValue:
     """Store a target."""
+    check_fresh()
     settings: Settings = current_app.config["SETTINGS"]
     kinds = [kind for kind in KINDS if kind in request.form.getlist("kinds")]
     try:

@@ -6,7 +6,7 @@ import msgspec
 from flask import Blueprint
 
 from daskscope import api_types as types
-from daskscope_service.accounts.access import changing, require, require_role
+from daskscope_service.accounts.access import changing, check_fresh, require, require_role
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.policies import idle_policies
 from daskscope_service.policies.decision import Action, Policy
@@ -62,6 +62,7 @@ def policy(policy_id: str) -> Item:
 def post_policy(body: PolicyRequest) -> Item:
     """Create an idle policy."""
     policy = _policy(idle_policies.new_id(), body)
+    _check_fresh_for(policy)
     try:
         with changing() as change:
             idle_policies.add(change, policy)
@@ -75,8 +76,10 @@ def post_policy(body: PolicyRequest) -> Item:
 @answers(types.IdlePolicy, body=PolicyRequest, problems=(404, 409))
 def put_policy(policy_id: str, body: PolicyRequest) -> Item:
     """Replace an idle policy."""
+    policy = _policy(policy_id, body)
+    _check_fresh_for(policy)
     with changing() as change:
-        idle_policies.replace(change, _policy(policy_id, body))
+        idle_policies.replace(change, policy)
     return _one(policy_id)
 
 
@@ -97,6 +100,11 @@ def decisions() -> Item:
     which = selection()
     with reading() as scope:
         return page_answer(list_decisions(scope, which))
+
+
+def _check_fresh_for(policy: Policy) -> None:
+    if policy.action == "shutdown":
+        check_fresh()
 
 
 def _policy(policy_id: str, said: PolicyRequest) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import acting_as, changing, may_act, signed_in
+from daskscope_service.accounts.access import acting_as, changing, check_fresh, may_act, signed_in
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.policies import idle_policies
 from daskscope_service.policies.decision import Policy
@@ -72,6 +72,8 @@ def _keep(policy_id: str) -> ResponseReturnValue:
     old = policy_id if request.view_args else None
     try:
         policy = _policy(policy_id, said)
+        if policy.action == "shutdown":
+            check_fresh()
         with changing() as change:
             if old is None:
                 idle_policies.add(change, policy)

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts import tokens, users
-from daskscope_service.accounts.access import check_fresh, require_role
+from daskscope_service.accounts.access import check_fresh_for_token, require_role
 from daskscope_service.accounts.caller import (
     Caller,
     Label,
@@ -63,15 +63,15 @@ def list_tokens() -> Item:
 def create_token(body: TokenRequest) -> Item:
     """Create a token, and answer with its secret, which is not shown again."""
     engine = services().engine
-    if "admin" in body.scopes:
-        check_fresh()
+    expires_at = None if body.days is None else time.time() + body.days * 86_400
+    check_fresh_for_token(body.scopes, expires_at)
     try:
         text = make_token(
             engine,
             g.caller,
             label=body.label,
             scopes=body.scopes,
-            expires_at=None if body.days is None else time.time() + body.days * 86_400,
+            expires_at=expires_at,
         )
     except NotGranted as error:
         raise _not_granted(g.caller, error) from None

@@ -48,8 +48,8 @@ def answer() -> ResponseReturnValue:
         return _unknown(code)
     if said is None:
         return _page(asked=waiting)
-    if said == "allow" and "admin" in waiting.scopes:
-        access.check_fresh()
+    if said == "allow":
+        access.check_fresh_for_token(waiting.scopes, None)
     asked = device_login.answer(
         services().engine,
         code,

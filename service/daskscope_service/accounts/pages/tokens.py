@@ -50,15 +50,15 @@ def create_token() -> ResponseReturnValue:
     lifetime = request.form.get("days", "")
     if lifetime not in LIFETIMES:
         raise Problem(400, "The form does not offer this expiry time.")
-    if "admin" in scopes:
-        access.check_fresh()
+    expires_at = time.time() + float(lifetime) * 86_400 if lifetime else None
+    access.check_fresh_for_token(scopes, expires_at)
     try:
         made = make_token(
             services().engine,
             g.caller,
             label=said("label"),
             scopes=scopes,
-            expires_at=time.time() + float(lifetime) * 86_400 if lifetime else None,
+            expires_at=expires_at,
         )
     except Unfit as error:
         return _page(400, wrong=str(error))
