@@ -157,6 +157,15 @@ class Computation(TypedDict):
     first_seconds: float | None
     workers: int | None
     worker_shares: list[WorkerShare]
+    worker_seconds: dict[str, float]
+    spilled_bytes: int | None
+    unspilled_bytes: int | None
+    transferred_bytes: int | None
+    loop_interval: float | None
+    heartbeat_age: float | None
+    host_load: float | None
+    unrunnable_seconds: float | None
+    asks: dict[str, int]
 
 
 class TaskGroup(TypedDict):

@@ -120,7 +120,7 @@ class Privacy:
             profiles=self._each(self._profile, snapshot.profiles)
             if self._tells_all("profile_transmit")
             else (),
-            events_by_topic=self._topics(snapshot.events_by_topic),
+            events_by_topic=self._counts(snapshot.events_by_topic),
         )
 
     def _each(
@@ -175,6 +175,7 @@ class Privacy:
             else None,
             annotations=guarded(self._drops, {}, self._named, computation.annotations),
             spans=self._each(self._short, computation.spans),
+            asks=self._counts(computation.asks),
             trace_id=computation.trace_id
             if self._wants("traces_transmit", computation.id)
             else None,
@@ -309,10 +310,10 @@ class Privacy:
         # Cut last: half a secret is not known for one.
         return shortened(self._scrub_code(line.text), MAX_SOURCE_LINE)
 
-    def _topics(self, counts: Mapping[str, int]) -> dict[str, int]:
+    def _counts(self, counts: Mapping[str, int]) -> dict[str, int]:
         clean: Counter[str] = Counter()
-        for topic, count in counts.items():
-            clean[self._text(OTHER, self._short, topic)] += count
+        for name, count in counts.items():
+            clean[self._text(OTHER, self._short, name)] += count
         return dict(clean)
 
     def _event(self, event: RawEvent) -> protocol.Event:

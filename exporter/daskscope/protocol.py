@@ -357,6 +357,16 @@ class Computation:
     ``workers`` is how many ran its tasks; ``worker_shares`` are a few of them, those that took
     longest beyond what is usual.
 
+    ``worker_seconds`` are the thread-seconds of all workers by state, as of a :class:`Status`, from
+    its start to its end, whatever else ran then; empty where they are not known. Likewise the bytes
+    that workers wrote to disk (``spilled_bytes``), read back from there (``unspilled_bytes``), and
+    sent to workers and clients (``transferred_bytes``). ``loop_interval`` is the longest interval
+    between two turns of a worker's event loop, on average between two of its beats, and
+    ``heartbeat_age`` the longest that a worker said nothing, both in seconds and once it has ended;
+    ``host_load`` is the most load that a worker's host had for each of its cores.
+    ``unrunnable_seconds`` is for how long it had tasks that no worker could run, and ``asks``
+    counts these by what they asked for, such as ``GPU=1``.
+
     One without ``tasks`` is a graph that Dask made no task of: erred, as it could not be loaded on
     the scheduler (its failure has ``(graph)`` for a function), or cancelled, as it needs what is
     gone.
@@ -390,6 +400,15 @@ class Computation:
     first_seconds: Seconds | None = None
     workers: Count | None = None
     worker_shares: Annotated[tuple[WorkerShare, ...], Entries(MAX_ENTRIES)] = ()
+    worker_seconds: SecondsBy = dataclasses.field(default_factory=dict)
+    spilled_bytes: Count | None = None
+    unspilled_bytes: Count | None = None
+    transferred_bytes: Count | None = None
+    loop_interval: Seconds | None = None
+    heartbeat_age: Seconds | None = None
+    host_load: Amount | None = None
+    unrunnable_seconds: Seconds | None = None
+    asks: Counts = dataclasses.field(default_factory=dict)
 
     @property
     def done(self) -> int:

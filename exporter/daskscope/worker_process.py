@@ -57,9 +57,9 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 class WorkerProcess(WorkerPlugin):
     """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
-    and the most memory that the process has had, in bytes; and, if there is anything to say, how it
-    was started: see :func:`daskscope.deployment.deployment_of`. Last, True if its GPU is
-    :func:`used_by_others` alone, and how many operations beside :data:`PASSIVE` there have been.
+    and the most memory that the process has had, in bytes; how it was started: see
+    :func:`daskscope.deployment.deployment_of`; True if its GPU is :func:`used_by_others` alone; how
+    many operations beside :data:`PASSIVE` there have been; and the cores and the load of its host.
 
     The seconds are those of the process and its child processes, running or ended. The calls are
     those of :data:`CALLS`, such as a method of an actor; those of any other operation that has gone
@@ -106,9 +106,8 @@ class WorkerProcess(WorkerPlugin):
             calls = self._calls(worker) + self._left_to_run.count(worker)
             found = (self._read_at, self._cpu, calls, peak_memory())
             begun = begun_beside(worker, PASSIVE)
-            if begun or self._gpu_of_others:
-                return (*found, self._deployment, self._gpu_of_others, begun)
-            return (*found, self._deployment) if self._deployment else found
+            more = (self._deployment, self._gpu_of_others, begun)
+            return (*found, *more, os.cpu_count(), host_load())
         return None
 
     def _calls(self, worker: Worker) -> int:
@@ -216,6 +215,13 @@ def peak_memory() -> int | None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
     with suppress(psutil.Error, AttributeError):
         return int(psutil.Process().memory_info().peak_wset)  # of Windows
+    return None
+
+
+def host_load() -> float | None:
+    """Return how many processes ran or waited for a core of this host, on average over a minute."""
+    with suppress(OSError, AttributeError):  # not on Windows
+        return os.getloadavg()[0]
     return None
 
 

@@ -228,6 +228,7 @@ def equals_truth(cluster: LocalCluster, client: Client, recorder: Recorder) -> I
     if truth.began_at:
         last = max(recorder.beats, key=lambda beat: beat.seq).status
         truth.assert_threads(last.worker_seconds, last.at)
+        truth.assert_stretches(recorder.computations().values())
 
 
 @pytest.fixture

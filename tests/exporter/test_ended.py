@@ -66,9 +66,27 @@ def lose_all_results(client: Client, cluster: LocalCluster) -> None:
 
 
 def how_it_ended(row: protocol.Computation) -> tuple[Any, ...]:
-    """All that a computation says of its end: all but runs, their time, and tasks' states."""
-    rest = replace(row, states={}, seconds={}, completed=0)
+    """All that a computation says of its end: all but runs and what they did, and tasks' states."""
+    rest = replace(row, states={}, seconds={}, completed=0, **OF_RUNS, **OF_BEATS)
     return rest, row.done
+
+
+#: What runs did; and what workers say in their next beats of the time until it ended.
+OF_RUNS: dict[str, Any] = {
+    "largest_output": None,
+    "first_runs": None,
+    "first_seconds": None,
+    "workers": None,
+    "worker_shares": (),
+}
+OF_BEATS: dict[str, Any] = {
+    "spilled_bytes": None,
+    "unspilled_bytes": None,
+    "transferred_bytes": None,
+    "loop_interval": None,
+    "heartbeat_age": None,
+    "host_load": None,
+}
 
 
 @pytest.mark.uncounted("what fails after the end is not counted")

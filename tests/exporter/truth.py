@@ -317,6 +317,20 @@ class Truth(SchedulerPlugin):
             most = true.get(action, 0.0) + 1e-3 + self.unreported()
             assert least <= told.get(action, 0.0) <= most, (what, action, told, true)
 
+    def assert_stretches(self, computations: Iterable[Any]) -> None:
+        """Compare what the threads did while each computation ran, as of :meth:`assert_threads`."""
+        for row in map(_fields, computations):
+            since, until = row["started_at"], row["ended_at"]
+            if until is None or since < self.began_at:
+                continue
+            spent, told = self.spent(since, until), row["worker_seconds"]
+            assert told, "nothing is known of the threads"
+            # Looks come late where the event loop is held up: at both ends of the time.
+            may_differ = off(spent) + 2 * self._seen_late * self.peak_threads
+            assert abs(sum(told.values()) - spent.threads) <= may_differ, (told, spent)
+            assert abs(told["idle"] - spent.idle) <= may_differ, (told, spent)
+            assert abs(told["paused"] - spent.paused) <= may_differ, (told, spent)
+
     def assert_threads(self, worker_seconds: Mapping[str, float], until: float) -> None:
         """Compare thread-seconds by state, ``until`` a time: they may differ by :data:`SHARE` and
         :data:`SECONDS`, and by the time in which nobody looked when it began and ended.

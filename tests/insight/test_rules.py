@@ -143,6 +143,13 @@ WARM_UP = evidence(
                           first_runs=4, first_seconds=56.0),)},
     meanwhile={"activities": {"idle": 41.0, "thread-cpu": 78.8}},
 )  # fmt: skip
+BLOCKED_LOOP = evidence(
+    run={"tasks": 4, "completed": 4, "done": 4, "duration": 2.4, "seconds": {"compute": 4.68},
+         "groups": (group(tasks=4, completed=4, durations=runs((4, 1.17)), longest=1.2),),
+         "worker_seconds": {"busy": 4.7, "idle": 0.1}, "loop_interval": 1.21, "host_load": 0.9},
+    meanwhile={"workers": 2.0, "threads": 2.0, "profiled": 0.12,
+               "activities": {"idle": 0.1, "thread-cpu": 4.6}},
+)  # fmt: skip
 
 SICK: dict[str, Evidence] = {
     "tiny-tasks": TINY,
@@ -153,6 +160,7 @@ SICK: dict[str, Evidence] = {
     "straggler": STRAGGLER,
     "slow-worker": SLOW_WORKER,
     "warm-up": WARM_UP,
+    "blocked-loop": BLOCKED_LOOP,
     "retries": RETRIES,
     "failed": ONE_BAD_INPUT,
     "upstream-failed": DEPENDENTS,
@@ -218,6 +226,8 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
          "152 ms on average."),
         ("warm-up", "The first 4 tasks of work, one on each worker, took 14.0 s each, later ones "
          "300 ms: 46\N{NO-BREAK SPACE}% of the threads' time went into first runs."),
+        ("blocked-loop", "A worker did not answer for 1.2 s at a time: a task held its event loop "
+         "up."),
         ("retries", "120 of 180 runs failed with ConnectionError and were run again."),
         ("failed", "1 of 200 tasks of work raised ZeroDivisionError; 199 tasks are done."),
         ("upstream-failed", "2 of 201 tasks were not run: a task that they need had failed; the "
@@ -299,6 +309,25 @@ HEALTHY: dict[str, Evidence] = {
         run={"workers": 4,
              "shares": tuple(share(worker=f"tcp://a:{i}", runs=10, seconds=14.0,
                                    usual_seconds=6.0, longest=1.5) for i in range(3))},
+    ),
+    "an event loop that is late on a busy host": evidence(
+        run={"loop_interval": 1.4, "host_load": 8.0},
+        meanwhile={"profiled": None},
+    ),
+    "an event loop that was late, while profiles saw the threads": evidence(
+        run={"loop_interval": 1.1, "host_load": 0.9},
+    ),
+    "event loops of threads that hold the lock in turn": evidence(
+        run={"loop_interval": 0.26, "host_load": 1.9},
+        meanwhile={"profiled": 20.0},
+    ),
+    "tasks that waited for a worker that was starting": evidence(
+        run={"unrunnable_seconds": 12.0, "asks": {"GPU=1": 4}},
+    ),
+    "threads of its own that were busy": evidence(
+        # What time series say of more than its time is another matter.
+        run={"worker_seconds": {"busy": 62.0, "idle": 3.6, "paused": 0.0}},
+        meanwhile={"activities": {"idle": 80.0, "paused": 20.0, "thread-cpu": 60.0}},
     ),
     "a reduce waits for its map": evidence(
         run={"tasks": 135, "completed": 135, "done": 135, "seconds": {"compute": 52.0}},
@@ -397,6 +426,66 @@ def test_a_rule_without_its_signal_says_so_and_finds_nothing(
     judgement = judge(without(sick, **fields))
     assert rule not in {finding.rule for finding in judgement.findings}
     assert judgement.not_measured[rule]
+
+
+def test_a_computation_that_says_what_was_spilled_and_sent_needs_no_series() -> None:
+    spilled = evidence(
+        run={"duration": 2.1, "seconds": {"compute": 3.0, "disk-read": 0.5},
+             "groups": (group(output_bytes=int(1.2 * GIB)),),
+             "worker_seconds": {"busy": 6.4, "idle": 2.0},
+             "spilled_bytes": 855 * MIB, "unspilled_bytes": 612 * MIB},
+        meanwhile={"spilled": None, "unspilled": None, "activities": {}, "whole": False,
+                   "threads": None, "workers": None},
+    )  # fmt: skip
+    assert sentence(spilled) == sentence(SPILLING)
+    assert TRANSFER.run is not None
+    sent = replace(TRANSFER, run=replace(TRANSFER.run, transferred_bytes=773 * MIB))
+    assert sentence(without(sent, transferred=None)) == sentence(TRANSFER)
+
+
+def test_idle_threads_are_those_of_its_own_time() -> None:
+    assert STRAGGLER.run is not None
+    own = {"busy": 30.6, "idle": 53.9, "paused": 0.0}
+    short = replace(STRAGGLER, run=replace(STRAGGLER.run, worker_seconds=own))
+    assert sentence(without(short, activities={}, whole=False, alone=False, threads=None)) == (
+        sentence(STRAGGLER)
+    )
+    paused = evidence(
+        run={"worker_seconds": {"busy": 50.0, "idle": 3.6, "paused": 12.0}},
+        meanwhile={"activities": {}, "whole": False},
+    )
+    assert first(paused) == "paused"
+
+
+def test_what_cannot_run_says_what_it_asks_for_now_and_afterwards() -> None:
+    assert UNRUNNABLE.run is not None
+    run = replace(UNRUNNABLE.run, asks={"GPU=1": 1}, unrunnable_seconds=37.5)
+    assert sentence(replace(UNRUNNABLE, run=run)) == (
+        "1 task waits for a worker that can run it: none of 2 workers has what it asks for (GPU=1)."
+    )
+    gone = evidence(
+        run={"status": "cancelled", "tasks": 3, "completed": 0, "done": 0, "cancelled": 3,
+             "duration": 40.0, "states": {}, "seconds": {}, "unrunnable_seconds": 39.0,
+             "asks": {"GPU=1": 2, "host a": 1}},
+        cluster={"status": "stopped"},
+        meanwhile={"most_unrunnable": None, "alone": False},
+    )  # fmt: skip
+    assert sentence(gone) == (
+        "3 tasks waited for a worker that can run them: none of 2 workers had what they asked for "
+        "(GPU=1, or host a)."
+    )
+    assert gone.run is not None
+    short = replace(gone, run=replace(gone.run, unrunnable_seconds=0.0))
+    assert first(short) == "cancelled"
+
+
+def test_a_rule_without_what_workers_say_of_themselves_finds_nothing() -> None:
+    run = BLOCKED_LOOP.run
+    assert run is not None
+    for lacks in (replace(run, loop_interval=None), replace(run, host_load=None)):
+        judgement = judge(replace(BLOCKED_LOOP, run=lacks))
+        assert "blocked-loop" not in {finding.rule for finding in judgement.findings}
+        assert judgement.not_measured["blocked-loop"]
 
 
 @pytest.mark.parametrize("rule", ["slow-worker", "warm-up"])

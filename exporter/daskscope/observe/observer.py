@@ -28,6 +28,7 @@ from daskscope.observe.errors.failures import (
     details_of_graph,
     read_failed_run,
 )
+from daskscope.observe.meanwhile import Meanwhile
 from daskscope.observe.messages.events import Events
 from daskscope.observe.messages.logs import Logs
 from daskscope.observe.messages.stream import Messages
@@ -40,10 +41,12 @@ from daskscope.observe.tasks.graph_intake import GraphIntake
 from daskscope.observe.tasks.graphs import Graph, read_graph
 from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.observe.tasks.prefixes import Prefixes
+from daskscope.observe.tasks.unrunnable import Unrunnable
 from daskscope.observe.transitions import Transitions
 from daskscope.observe.workers.activities import Activities
+from daskscope.observe.workers.beats import WorkerBeats
 from daskscope.observe.workers.losses import Losses
-from daskscope.observe.workers.metrics import WorkerMetrics
+from daskscope.observe.workers.metrics import BytesMoved, WorkerMetrics
 from daskscope.observe.workers.profile import Profiles, Window
 from daskscope.observe.workers.workers import Workers
 from daskscope.task_context import without_carried
@@ -108,6 +111,12 @@ class Observer:
         )
         self._events = Events(settings.events_allow, self._drops)
         self._workers = Workers()
+        moved = BytesMoved(scheduler.cumulative_worker_metrics)
+        self._meanwhile = Meanwhile(
+            spent=self._workers.spent, threads=self._workers.threads, moved=moved.so_far
+        )
+        self._beats = WorkerBeats(self._meanwhile.note)
+        self._unrunnable = Unrunnable(members)
         self.transitions = Transitions(
             scheduler,
             self._computations,
@@ -127,6 +136,7 @@ class Observer:
             self._drops,
             added=self.transitions.added,
             began=self.refusals.began,
+            meanwhile=self._meanwhile,
             callers=settings.traces_transmit,
             sampled=sampled if traced else None,
             places=settings.traces_tasks_per_group if traced else 0,
@@ -162,6 +172,9 @@ class Observer:
             self.transitions.count_if_quiet,
             # In any order: by their addresses, as Dask keeps them, it takes several times as long.
             lambda: self._workers.look_again(dict.values(scheduler.workers)),
+            lambda: self._beats.look(dict.values(scheduler.workers)),
+            self._meanwhile.look,
+            lambda: self._unrunnable.look(scheduler.unrunnable),
         )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
         self._graphs = Messages[Graph](
@@ -394,6 +407,10 @@ class Observer:
         if phase == "stop":
             self._computations.cancel_all()
         self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
+        # Workers' beats may come late, and what they did is in the next one.
+        self._meanwhile.lag = 2 * self._beats.interval
+        waited, self._unrunnable.seen = self._unrunnable.seen, set()
+        self._computations.waited(waited)
 
     def profile_window(self, *, leaving: Collection[str] | None = None) -> Window | None:
         """Return what of the workers' profile is to be read now, right after a snapshot; or None.

@@ -173,6 +173,7 @@ def _run(scope: Scope, row: Item, cluster: Item) -> Run:
         failures=_failures(scope, **of_it),
         workers=row["workers"],
         shares=[Share(**share) for share in row["worker_shares"]],
+        **{name: row[name] for name in _OF_MEANWHILE},
     )
 
 
@@ -189,6 +190,11 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
     return [Group(**row) for row in rows]
 
 
+#: What a computation itself says of the time in which it ran.
+_OF_MEANWHILE = (
+    *("worker_seconds", "spilled_bytes", "unspilled_bytes", "transferred_bytes"),
+    *("loop_interval", "host_load", "unrunnable_seconds", "asks"),
+)
 _OF_FAILURE = ("type", "function", "count", "retried", "fingerprint", "computation", "last_at")
 
 

@@ -14,6 +14,7 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.names import OTHER
+from daskscope.observe.meanwhile import Most, Stretch
 from daskscope.observe.tasks.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.tasks.groups import Group, finite
 from daskscope.observe.tasks.marks import Marks
@@ -50,6 +51,8 @@ class Computation:
         "_newest",
         "active",
         "annotations",
+        "asks",
+        "began_at",
         "blamed",
         "blames",
         "caller",
@@ -73,10 +76,12 @@ class Computation:
         "spans",
         "started_at",
         "stopped_at",
+        "stretch",
         "stuck",
         "submitted",
         "tasks",
         "trace_id",
+        "unrunnable_seconds",
         "user",
     )
 
@@ -86,6 +91,7 @@ class Computation:
         user: str,
         frames: tuple[protocol.CodeFrame, ...],
         now: float,
+        stretch: Stretch,
         *,
         sampled: Callable[[str], bool] | None,
         caller: TraceContext | None,
@@ -115,6 +121,13 @@ class Computation:
         self.annotations: dict[str, str] = {}
         self.graph_bytes: int | None = 0
         self.started_at = now
+        #: What the cluster does while it runs.
+        self.stretch = stretch
+        #: For how long some of its tasks were seen that no worker could run, and what they ask for.
+        self.unrunnable_seconds = 0.0
+        self.asks: dict[str, int] = {}
+        # When its first task began, once one has ended.
+        self.began_at = inf
         self.stopped_at: float | None = None
         # When its last task ended.
         self.ended_at: float | None = None
@@ -217,9 +230,12 @@ class Computation:
         """Note that it does not go on."""
         # None of its tasks had to run, if none ended: all were known, or failed with their needs.
         self.stopped_at = self.started_at if self.ended_at is None else self.ended_at
+        if self.ended_at is None:
+            self.stretch.end(self.started_at)
 
     def ends_unbegun(self, *, cancelled: bool) -> None:
         """Note that Dask could make no task of its graph, or was to make none any more."""
+        self.stretch.end(self.started_at)
         self.stopped_at = self.started_at
         self.stuck, self.cancelled = (0, 1) if cancelled else (1, 0)
 
@@ -248,12 +264,11 @@ class Computation:
         states: Counter[str] = Counter()
         seconds: dict[str, float] = defaultdict(float)
         completed = erred = retried = largest_output = first_runs = 0
-        first_seconds, began_at = 0.0, inf
+        first_seconds = 0.0
         for group in self.groups.values():
             largest_output = max(largest_output, group.largest_output)
             first_runs += group.first_runs
             first_seconds += group.first_seconds
-            began_at = min(began_at, group.started_at)
             completed += group.completed
             erred += group.erred
             retried += group.retried
@@ -263,6 +278,10 @@ class Computation:
                 seconds[action] += took
         ended_at = None if self.runs else self.stopped_at or self.ended_at
         mostly_done_at = None if ended_at is None else self.marks.when(MOSTLY) or ended_at
+        during = self.stretch.during()
+        spent = None if during is None else during.spent
+        moved = None if during is None else during.moved
+        most = Most() if during is None else during.most
         return protocol.Computation(
             id=self.id,
             status=self.status,
@@ -285,13 +304,22 @@ class Computation:
             lost_runs=self.lost_runs,
             blamed=self.blamed,
             blames=dict(self.blames),
-            began_at=finite(began_at),
+            began_at=finite(self.began_at),
             mostly_done_at=mostly_done_at,
             largest_output=largest_output,
             first_runs=first_runs,
             first_seconds=first_seconds,
             workers=len(self.shares),
             worker_shares=self.shares.rows(),
+            worker_seconds={} if spent is None else spent.by_state(),
+            spilled_bytes=None if moved is None else int(moved.spilled),
+            unspilled_bytes=None if moved is None else int(moved.unspilled),
+            transferred_bytes=None if moved is None else int(moved.sent),
+            loop_interval=most.loop_interval,
+            heartbeat_age=most.silence,
+            host_load=most.host_load,
+            unrunnable_seconds=self.unrunnable_seconds,
+            asks=dict(self.asks),
         )
 
 

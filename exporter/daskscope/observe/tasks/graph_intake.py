@@ -11,6 +11,7 @@ from distributed.scheduler import TaskState
 
 from daskscope import protocol
 from daskscope.containment import guarded
+from daskscope.observe.meanwhile import Meanwhile
 from daskscope.observe.naming import Naming
 from daskscope.observe.tasks.computation import Computation
 from daskscope.observe.tasks.computations import Computations
@@ -46,6 +47,7 @@ class GraphIntake:
         *,
         added: Callable[[Group, int], None],
         began: Callable[[str, str], None],
+        meanwhile: Meanwhile,
         callers: bool,
         sampled: Callable[[str], bool] | None,
         places: int,
@@ -58,6 +60,7 @@ class GraphIntake:
         self._drops = drops
         self._added = added
         self._began = began
+        self._meanwhile = meanwhile
         self._sampled = sampled
         self._places = places
         self._loops = Loops()
@@ -174,6 +177,7 @@ class GraphIntake:
             user,
             frames,
             time(),
+            self._meanwhile.begin(),
             sampled=self._sampled,
             caller=caller,
             places=self._places,

@@ -194,6 +194,8 @@ class Group:
                 totals.compute_seconds += took
             if start < self.started_at:
                 self.started_at = start
+                if start < self.computation.began_at and not self.computation.over:
+                    self.computation.began_at = start
             if stop > self.stopped_at and not self.computation.over:
                 self.stopped_at = stop
         return computed

@@ -30,6 +30,8 @@ from daskscope.protocol import MAX_NAME
 MAX_KEYS = 10_000
 #: Keys that are met in one snapshot, which keeps it short; the others come with the next.
 MAX_NEW_KEYS = 500
+#: Keys of bytes that are added up between two beats; what those beyond count comes with beats.
+MAX_BYTE_KEYS = 500
 
 # What is sent of each label. Users add labels of their own, and so do shuffles.
 _ACTIVITIES = {
@@ -191,21 +193,59 @@ class WorkerMetrics:
         if not isinstance(key, tuple) or len(key) < 3:
             return None
         context, label, unit = key[0], key[-2], key[-1]
-        if unit == "seconds":
-            if context == "execute" and len(key) == 4:
-                activity = _ACTIVITIES.get(label, OTHER) if isinstance(label, str) else OTHER
-                prefix = str(key[1])
-                keys = self._keys_of.setdefault(prefix[:MAX_NAME], [])
-                keys.append((key, len(self._slot_of), activity))
-                return self._naming.known(prefix), activity
-            return _GATHERED if context == "gather-dep" else None
-        if unit != "bytes" or context == "p2p":
-            return None
-        if label == "disk-write":
-            return _SPILLED
-        if label == "disk-read":
-            return _SERVED_FROM_DISK if context == "get-data" else _UNSPILLED
-        return _SERVED if context == "get-data" and label == "memory-read" else None
+        if unit != "seconds":
+            return _bytes_of(key)
+        if context == "execute" and len(key) == 4:
+            activity = _ACTIVITIES.get(label, OTHER) if isinstance(label, str) else OTHER
+            prefix = str(key[1])
+            keys = self._keys_of.setdefault(prefix[:MAX_NAME], [])
+            keys.append((key, len(self._slot_of), activity))
+            return self._naming.known(prefix), activity
+        return _GATHERED if context == "gather-dep" else None
+
+
+def _bytes_of(key: Hashable) -> tuple[str, str] | None:
+    """Return where the value of a key goes that counts bytes, if it is read."""
+    if not isinstance(key, tuple) or len(key) < 3:
+        return None
+    context, label, unit = key[0], key[-2], key[-1]
+    if unit != "bytes" or context == "p2p":
+        return None
+    if label == "disk-write":
+        return _SPILLED
+    if label == "disk-read":
+        return _SERVED_FROM_DISK if context == "get-data" else _UNSPILLED
+    return _SERVED if context == "get-data" and label == "memory-read" else None
+
+
+class BytesMoved:
+    """Adds up only the bytes of ``metrics``, of which there are few keys: more often than beats."""
+
+    def __init__(self, metrics: Mapping[Any, float]) -> None:
+        self._metrics = metrics
+        self._met = 0
+        self._keys: dict[tuple[str, str], list[Hashable]] = {
+            _SPILLED: [], _UNSPILLED: [], _SERVED: [], _SERVED_FROM_DISK: [],
+        }  # fmt: skip
+        self._read = 0
+
+    def so_far(self) -> tuple[float, float, float]:
+        """Return what was written to disk, read back, and sent to workers and clients."""
+        if len(self._metrics) > self._met and self._read < MAX_BYTE_KEYS:
+            new = list(islice(self._metrics, self._met, self._met + MAX_NEW_KEYS))
+            self._met += len(new)
+            for key in new:
+                target = _bytes_of(key)
+                if target is not None:
+                    self._keys[target].append(key)
+                    self._read += 1
+        value_of = self._metrics.get
+        totals = [sum(value_of(key) or 0.0 for key in keys) for keys in self._keys.values()]
+        # Whatever a user's own code reported.
+        spilled, unspilled, served, from_disk = (
+            total if total > 0 and math.isfinite(total) else 0.0 for total in totals
+        )
+        return spilled, unspilled + from_disk, served + from_disk
 
 
 def _sum(*values: float | None) -> float | None:

@@ -96,6 +96,15 @@ class Workers:
             self.secedes(task, worker)
         self.look_closely(worker)
 
+    def threads(self) -> tuple[int, int, int]:
+        """Return how many threads there are, how many without a task, and how many paused."""
+        return self._threads, self._free_threads, self._paused_threads
+
+    def spent(self, now: float) -> tuple[float, float, float]:
+        """Return the thread-seconds of these until ``now``."""
+        self._accrue(now)
+        return self._capacity, self._unassigned, self._paused
+
     def removed(self, address: str) -> None:
         """Do not count them any more."""
         self._accrue(monotonic())

@@ -117,6 +117,14 @@ class Run:
     failures: Sequence[Failed] = ()
     workers: int | None = None
     shares: Sequence[Share] = ()
+    worker_seconds: Mapping[str, float] = field(default_factory=dict)
+    spilled_bytes: int | None = None
+    unspilled_bytes: int | None = None
+    transferred_bytes: int | None = None
+    loop_interval: float | None = None
+    host_load: float | None = None
+    unrunnable_seconds: float | None = None
+    asks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ended_at(self) -> float:
@@ -127,6 +135,11 @@ class Run:
     def compute(self) -> float:
         """Thread-seconds that its tasks computed."""
         return self.seconds.get("compute", 0.0)
+
+    @property
+    def thread_seconds(self) -> float:
+        """Threads of all workers times time, from its start to its end; 0 where not measured."""
+        return sum(self.worker_seconds.values())
 
     @property
     def failed_early(self) -> bool:
@@ -229,11 +242,16 @@ class Evidence:
     @property
     def threads(self) -> float | None:
         """How many threads the workers had while the computation ran; None where not known."""
-        return self.meanwhile.threads
+        run = self.run
+        if self.meanwhile.threads or run is None or not (run.thread_seconds and run.duration):
+            return self.meanwhile.threads
+        return run.thread_seconds / run.duration
 
     @property
     def capacity(self) -> float | None:
         """Thread-seconds that there were for the computation; None where nobody can say."""
+        if self.run is not None and self.run.thread_seconds:
+            return self.run.thread_seconds
         if self.run is None or not self.threads:
             return None
         return self.threads * self.run.duration
@@ -249,9 +267,12 @@ class Evidence:
     def idle_share(self) -> float | None:
         """How much of the threads' time no task had been assigned to them; None: not known.
 
-        Where idleness itself was not measured, it is what the computation's own tasks leave, which
-        holds only while nothing else ran.
+        It is the computation's own, from its start to its end, or what time series say of about
+        that time. Where idleness itself was not measured, it is what the computation's own tasks
+        leave, which holds only while nothing else ran.
         """
+        if self.run is not None and self.run.thread_seconds:
+            return self.run.worker_seconds.get("idle", 0.0) / self.run.thread_seconds
         measured = sum(self.meanwhile.activities.values())
         if self.meanwhile.whole and measured > 0:
             return self.meanwhile.activities.get("idle", 0.0) / measured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from daskscope.names import LOSS_OUT_OF_MEMORY
 from daskscope_service.insight.findings.evidence import Evidence, Loss, Run
@@ -310,6 +311,10 @@ def _is_of(loss: Loss, run: Run) -> bool:
     return bool(prefixes & set(loss.tasks))
 
 
+#: Things that tasks ask for which a sentence names.
+_MOST_ASKS = 3
+
+
 def _common(losses: list[Loss]) -> str | None:
     """Return the prefix of tasks that all of them had been given, if it is one."""
     seen = Counter(prefix for loss in losses for prefix in loss.tasks)
@@ -327,11 +332,13 @@ def unrunnable(evidence: Evidence) -> Outcome:
     They ask for resources, hosts or workers that none of the workers has; or there is no worker.
 
     How it is found: Dask holds the tasks in its state no-worker, half a minute after the
-    computation began, and no worker is starting.
+    computation began, and no worker is starting. Of a computation that has ended, it did so for
+    half a minute and no task ran.
 
     What to do: start a worker that has what they ask for, or remove the restriction from the call.
 
-    Example: 1 task waits for a worker that can run it, and none of 2 workers has what it asks for.
+    Example: 1 task waits for a worker that can run it: none of 2 workers has what it asks for
+    (GPU=1).
     """
     run, cluster = evidence.run, evidence.cluster
     if cluster.status != "running":
@@ -346,7 +353,7 @@ def unrunnable(evidence: Evidence) -> Outcome:
         return None
     if waited < evidence.thresholds["unrunnable.seconds"]:
         return None
-    return _stuck(stuck, cluster.workers)
+    return _stuck(stuck, cluster.workers, {} if run is None else run.asks)
 
 
 def _was_unrunnable(evidence: Evidence) -> Outcome:
@@ -357,21 +364,32 @@ def _was_unrunnable(evidence: Evidence) -> Outcome:
     if run.duration < evidence.thresholds["unrunnable.seconds"]:
         return None
     stuck = evidence.meanwhile.most_unrunnable
+    if run.unrunnable_seconds is not None:
+        # It says so itself: counted while it ran, whatever else there was.
+        if run.unrunnable_seconds < evidence.thresholds["unrunnable.seconds"]:
+            return None
+        seen = sum(run.asks.values())
+        workers = round(evidence.meanwhile.workers or 0)
+        return _stuck(min(max(seen, 1), run.tasks or 1), workers, run.asks, past=True)
     if stuck is None:
         return NotMeasured("tasks that no worker could run")
     if stuck < 1 or not evidence.meanwhile.alone:
         return None
-    return _stuck(min(round(stuck), run.tasks), round(evidence.meanwhile.workers or 0), past=True)
+    workers = round(evidence.meanwhile.workers or 0)
+    return _stuck(min(round(stuck), run.tasks), workers, run.asks, past=True)
 
 
-def _stuck(stuck: int, workers: int, *, past: bool = False) -> Finding:
+def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = False) -> Finding:
     waits = "waited" if past else "waits" if stuck == 1 else "wait"
     ask, has, there_is = ("asked", "had", "was") if past else ("ask", "has", "is")
     asks = "it asks" if stuck == 1 and not past else f"they {ask}" if stuck != 1 else "it asked"
+    # The most of them first. Any worker will do where there is none.
+    words = sorted(wanted, key=lambda one: (-wanted[one], one))[:_MOST_ASKS]
+    for_what = f" ({', or '.join(words)})" if words and workers else ""
     none = (
         f"there {there_is} no worker"
         if not workers
-        else f"none of {plural(workers, 'worker')} {has} what {asks} for"
+        else f"none of {plural(workers, 'worker')} {has} what {asks} for{for_what}"
     )
     return Finding(
         rule="unrunnable",
@@ -380,6 +398,11 @@ def _stuck(stuck: int, workers: int, *, past: bool = False) -> Finding:
         f"{'it' if stuck == 1 else 'them'}: {none}",
         evidence=(
             Measure("tasks that no worker can run", stuck, "{task}"),
+            *(
+                Measure(f"ask for {name}", count, "{task}")
+                for name, count in wanted.items()
+                if name in words
+            ),
             Measure("workers", workers, "{worker}"),
         ),
         actions=(

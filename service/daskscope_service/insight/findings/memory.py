@@ -34,13 +34,17 @@ def spilling(evidence: Evidence) -> Outcome:
     run, meanwhile = evidence.run, evidence.meanwhile
     if run is None or not has_performance(evidence):
         return None
-    if meanwhile.spilled is None or meanwhile.unspilled is None:
+    written, read = (
+        (meanwhile.spilled, meanwhile.unspilled)
+        if run.spilled_bytes is None or run.unspilled_bytes is None
+        else (run.spilled_bytes, run.unspilled_bytes)
+    )
+    if written is None or read is None:
         return NotMeasured("bytes that were written to disk and read back")
     if not meanwhile.alone:
-        return None if not meanwhile.spilled else NotMeasured("which computation wrote to disk")
+        return None if not written else NotMeasured("which computation wrote to disk")
     limits = evidence.thresholds
     returned = sum(group.output_bytes for group in run.groups)
-    written, read = meanwhile.spilled, meanwhile.unspilled
     if (
         written < limits["spilling.bytes"]
         or written < limits["spilling.share"] * returned
@@ -96,9 +100,11 @@ def paused(evidence: Evidence) -> Outcome:
     """
     if not has_performance(evidence):
         return None
-    activities = evidence.meanwhile.activities
+    activities, is_whole = evidence.meanwhile.activities, evidence.meanwhile.whole
+    if evidence.run is not None and evidence.run.thread_seconds:
+        activities, is_whole = evidence.run.worker_seconds, True
     whole = sum(activities.values())
-    if not evidence.meanwhile.whole or not whole:
+    if not is_whole or not whole:
         return NotMeasured("what the threads did")
     lost = activities.get("paused", 0.0)
     if lost < evidence.thresholds["paused.share"] * whole:

@@ -16,7 +16,7 @@ from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
-VERSION = 2
+VERSION = 3
 
 #: Findings that are shown; the others are effects, or less.
 MOST_SHOWN = 3
@@ -43,6 +43,7 @@ def _rules(*listed: tuple[str, Callable[[Evidence], Outcome], Iterable[str]]) ->
 _SLOW = (
     *("large-graph", "spilling", "paused", "transfer-bound", "tiny-tasks", "straggler"),
     *("too-few-tasks", "serial-chain", "gil-bound", "waiting", "slow-worker", "warm-up"),
+    "blocked-loop",
 )
 
 RULES: tuple[Rule, ...] = _rules(
@@ -68,6 +69,7 @@ RULES: tuple[Rule, ...] = _rules(
     ("too-few-tasks", tasks.too_few_tasks, ("serial-chain", "waiting")),
     ("serial-chain", tasks.serial_chain, ("waiting",)),
     ("warm-up", workers.warm_up, ("waiting",)),
+    ("blocked-loop", threads.blocked_loop, ("gil-bound", "waiting")),
     ("gil-bound", threads.gil_bound, ("waiting",)),
     ("unused-gpu", threads.unused_gpu, ()),
     ("waiting", threads.waiting, ()),

@@ -167,11 +167,8 @@ def transfer_bound(evidence: Evidence) -> Outcome:
         return None
     if evidence.computed_share is None or 1 - evidence.computed_share < limits["transfer.idle"]:
         return None
-    bytes_sent = (
-        f"; {size(meanwhile.transferred)} were sent"
-        if meanwhile.transferred and meanwhile.alone
-        else ""
-    )
+    between = run.transferred_bytes or meanwhile.transferred if meanwhile.alone else None
+    bytes_sent = f"; {size(between)} were sent" if between else ""
     return Finding(
         rule="transfer-bound",
         severity=weighed(evidence, lost, evidence.capacity),
@@ -180,11 +177,7 @@ def transfer_bound(evidence: Evidence) -> Outcome:
         evidence=(
             Measure("transfers", sent, "s", "h-time"),
             Measure("computing", run.compute, "s", "h-time"),
-            *(
-                (Measure("sent between workers", meanwhile.transferred, "By"),)
-                if meanwhile.transferred and meanwhile.alone
-                else ()
-            ),
+            *((Measure("sent between workers", between, "By"),) if between else ()),
         ),
         actions=(
             Action("Rechunk or repartition once and early, or use fewer and larger workers."),

@@ -78,6 +78,54 @@ def gil_bound(evidence: Evidence) -> Outcome:
     )  # fmt: skip
 
 
+def blocked_loop(evidence: Evidence) -> Outcome:
+    """A task kept its worker from answering: for seconds its event loop did not run.
+
+    Beside its tasks' threads a worker has an event loop that sends results, fetches data and tells
+    the scheduler that it is there. Code that holds Python's lock (the GIL) in one long call stops
+    it. Other workers that need its results wait.
+
+    How it is found: on average between two reports of a worker, its event loop took 1 s or more
+    for one turn instead of 20 ms; the tasks computed for at least as long; and profiles saw
+    threads for less than 70 % of that time, or there were none. On a busy machine the loop is late
+    as well, but profiles see the threads.
+
+    What to do: use code that releases the lock, call it in shorter pieces, or run it in a process
+    of its own.
+
+    Example: a worker did not answer for 1.2 s at a time: a task held its event loop up.
+    """
+    run, limits = evidence.run, evidence.thresholds
+    if run is None or not has_performance(evidence) or run.status == "running":
+        return None
+    took = run.loop_interval
+    if took is None:
+        return NotMeasured("how late the workers' event loops were")
+    if took < limits["blocked-loop.seconds"] or run.compute < took:
+        return None
+    load, profiled = run.host_load, evidence.meanwhile.profiled
+    if load is None:
+        return NotMeasured("the load of the workers' machines")
+    if load > limits["blocked-loop.host-load"]:
+        return None  # whatever was late may have had to wait for a core
+    if profiled is not None and profiled > limits["gil.profiled"] * run.compute:
+        return None
+    return Finding(
+        rule="blocked-loop",
+        severity="notice",
+        clause=f"a worker did not answer for {duration(took)} at a time: a task held its event "
+        "loop up",
+        evidence=(
+            Measure("one turn of a worker's event loop", took, "s", "h-profile"),
+            Measure("load of its machine for each core", load, "{cpu}"),
+        ),
+        actions=(
+            Action("Use code that releases Python's lock (the GIL), or call it in short pieces."),
+        ),
+        confidence="high" if profiled is not None else "medium",
+    )
+
+
 def waiting(evidence: Evidence) -> Outcome:
     """Tasks waited in their threads for something outside: a network, a disk, a lock, a clock.
 

@@ -66,6 +66,8 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("gil.cores", 1.25, "{cpu}", "measured: 0.98 cores of 4 threads"),
     Threshold("gil.profiled", 0.7, "1", "measured: 0.25 to 0.52; 1.0 and more elsewhere"),
     Threshold("gil.task-seconds", 0.1, "s", "measured: profiles of shorter tasks have gaps, too"),
+    Threshold("blocked-loop.seconds", 1.0, "s", "measured: 1.2 s in a sick run, else up to 0.26"),
+    Threshold("blocked-loop.host-load", 2.0, "1", "heuristic: more wait for a core than have one"),
     Threshold("waiting.cpu-share", 0.1, "1", "measured: 0.00 in a sick run, from 0.34 in healthy"),
     Threshold("waiting.lines", 0.7, "1", "measured: 39 % in a healthy run on a busy host"),
     Threshold("waiting.busy", 0.5, "1", "heuristic: else the threads have nothing to do, either"),

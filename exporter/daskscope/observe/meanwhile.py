@@ -1,0 +1,261 @@
+"""What the cluster did between any two moments, for computations that end between two beats.
+
+The event loop notes totals and maxima at Dask's ticks. How the threads' time is spent is noted only
+when something has changed, so between two notes it goes on as it was. Transitions are counted some
+thousand at a time, and each changes little: so the notes reach back to all that wait to be counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+from distributed.metrics import monotonic, time
+
+#: Notes that are kept: of the threads' time, of bytes, and of seconds with their maxima.
+MAX_NOTES = 4_000
+MAX_SECONDS = 1_800
+#: Ticks of Dask's between two looks at what changes only with workers' beats.
+TICKS = 25
+#: How far the longest interval must have grown for a row to be sent once more.
+MUCH_LONGER = 0.1
+
+
+class Spent(NamedTuple):
+    """Thread-seconds so far: of all threads, of those without a task, and of paused workers'."""
+
+    whole: float
+    idle: float
+    paused: float
+
+    def by_state(self) -> dict[str, float]:
+        """Return them as those of ``protocol.Status.worker_seconds``."""
+        busy = max(self.whole - self.idle - self.paused, 0.0)
+        return {"busy": busy, "idle": self.idle, "paused": self.paused}
+
+
+class Moved(NamedTuple):
+    """Bytes so far: written to disk, read back from there, and sent to workers and clients."""
+
+    spilled: float = 0.0
+    unspilled: float = 0.0
+    sent: float = 0.0
+
+
+class Most(NamedTuple):
+    """The most that any worker reported, None where none did: seconds between two turns of its
+    event loop, on average between two beats; seconds since its last beat; load of its host for each
+    core.
+    """
+
+    loop_interval: float | None = None
+    silence: float | None = None
+    host_load: float | None = None
+
+
+class During(NamedTuple):
+    """What the cluster did from the start of a computation until its end."""
+
+    spent: Spent
+    moved: Moved | None
+    most: Most
+
+
+class History:
+    """Values by time, the newest of them. Added by one thread, and read by any."""
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[float, tuple[float, ...]]] = []
+
+    def add(self, at: float, values: tuple[float, ...]) -> None:
+        """Note ``values`` at a time that is not before the last one."""
+        notes = self._notes
+        if len(notes) >= 2 * MAX_NOTES:
+            # A new list: whoever reads the old one goes on with it.
+            notes = self._notes = notes[-MAX_NOTES:]
+        notes.append((at, values))
+
+    def around(
+        self, at: float
+    ) -> tuple[tuple[float, tuple[float, ...]], tuple[float, tuple[float, ...]] | None] | None:
+        """Return the last note until ``at``, and the one after it; None where it is forgotten."""
+        notes = self._notes
+        place = bisect_right(notes, (at, (inf,)))
+        if not place:
+            return None
+        return notes[place - 1], notes[place] if place < len(notes) else None
+
+
+class Meanwhile:
+    """Notes what there is to know of any time. ``spent`` returns the threads' time until a moment,
+    ``threads`` how many there are, without a task, and paused; ``moved`` the bytes so far.
+    """
+
+    def __init__(
+        self,
+        *,
+        spent: Callable[[float], tuple[float, float, float]],
+        threads: Callable[[], tuple[int, int, int]],
+        moved: Callable[[], tuple[float, float, float]],
+    ) -> None:
+        self._spent_until = spent
+        self._threads_now = threads
+        self._moved_now = moved
+        self._threads = (-1, -1, -1)
+        self._times, self._bytes = History(), History()
+        #: Bytes as they were last seen.
+        self.moved = Moved(*self._moved_now())
+        self._bytes.add(monotonic(), self.moved)
+        self._tick = 0
+        #: Seconds after which what the workers did has come with their beats.
+        self.lag = 1.0
+        # By the second, the newest last: when it began, and the most of each kind.
+        self._seconds: deque[list[float]] = deque(maxlen=MAX_SECONDS)
+        self._knows_loads = False
+        self.look()
+
+    def look(self) -> None:
+        """Note what has changed. To be called at each tick of the event loop."""
+        threads = self._threads_now()
+        if threads != self._threads:
+            self._threads = threads
+            now = monotonic()
+            self._times.add(now, (*self._spent_until(now), *threads))
+        self._tick -= 1
+        if self._tick < 0:
+            self._tick = TICKS
+            moved = Moved(*self._moved_now())
+            if moved != self.moved:
+                self._bytes.add(monotonic(), moved)
+                self.moved = moved
+
+    def note(self, loop_interval: float, silence: float, host_load: float | None) -> None:
+        """Note what a worker has reported."""
+        now = monotonic()
+        seconds = self._seconds
+        if not seconds or now - seconds[-1][0] >= 1.0:
+            seconds.append([now, 0.0, 0.0, 0.0])
+        most = seconds[-1]
+        if loop_interval > most[1]:
+            most[1] = loop_interval
+        if silence > most[2]:
+            most[2] = silence
+        if host_load is not None:
+            self._knows_loads = True
+            if host_load > most[3]:
+                most[3] = host_load
+
+    def begin(self) -> Stretch:
+        """Return a stretch that begins now. On the event loop."""
+        now = monotonic()
+        return Stretch(self, now, Spent(*self._spent_until(now)), self.moved)
+
+    def spent_now(self) -> Spent:
+        """Return the threads' time until now. On the event loop."""
+        return Spent(*self._spent_until(monotonic()))
+
+    def spent_at(self, at: float) -> Spent | None:
+        """Return the threads' time until ``at``; None where nobody knows any more."""
+        found = self._times.around(at)
+        if found is None:
+            return None
+        (before, values), after = found
+        if after is None:
+            # As it was then it still is.
+            had, threads = values[:3], values[3:]
+            return Spent(*(x + n * (at - before) for x, n in zip(had, threads, strict=True)))
+        until, then = after
+        share = (at - before) / (until - before) if until > before else 0.0
+        return Spent(*(x + share * (y - x) for x, y in zip(values[:3], then[:3], strict=True)))
+
+    def moved_at(self, at: float) -> Moved | None:
+        """Return the bytes until ``at``; None where nobody knows any more."""
+        found = self._bytes.around(at)
+        return None if found is None else Moved(*found[0][1])
+
+    def most_between(self, since: float, until: float) -> Most:
+        """Return the most that was reported in a time, as far back as it is known."""
+        loop = silence = load = -1.0
+        for began, *most in reversed(self._seconds):
+            if began + 1.0 < since:
+                break
+            if began <= until:
+                loop, silence, load = map(max, (loop, silence, load), most)
+        if loop < 0:
+            return Most()
+        return Most(loop, silence, load if self._knows_loads else None)
+
+
+class Stretch:
+    """A time that begins when a computation does, and ends with it; it may go on once more."""
+
+    __slots__ = (
+        "_began_at",
+        "_ended_at",
+        "_final",
+        "_meanwhile",
+        "_moved",
+        "_spent",
+        "_told",
+        "_whole",
+    )
+
+    def __init__(self, meanwhile: Meanwhile, now: float, spent: Spent, moved: Moved) -> None:
+        self._meanwhile = meanwhile
+        self._began_at, self._spent, self._moved = now, spent, moved
+        self._ended_at: float | None = None
+        # The threads' time at its end.
+        self._whole: Spent | None = None
+        self._told: During | None = None
+        self._final = False
+
+    def end(self, at: float) -> None:
+        """It ended ``at`` a time of the wall clock, a moment ago. In any thread."""
+        ended = self._ended_at = at - (time() - monotonic())
+        self._whole = self._meanwhile.spent_at(max(ended, self._began_at))
+        self._final = False
+
+    def go_on(self) -> None:
+        """It has not ended."""
+        self._ended_at, self._final = None, False
+
+    def settled(self) -> bool:
+        """Return whether it has ended, and all that workers did until then has come."""
+        return self._ended_at is not None and monotonic() > self._ended_at + self._meanwhile.lag
+
+    def has_more(self) -> bool:
+        """Return whether there is more to say than was said. Once it has settled."""
+        before, now = self._told, self.during()
+        if before is None or now is None:
+            return now is not None
+        longer = (now.most.loop_interval or 0.0) - (before.most.loop_interval or 0.0)
+        return now.moved != before.moved or longer > MUCH_LONGER
+
+    def during(self) -> During | None:
+        """Return what the cluster did, so far if it has not ended. On the event loop. None if it
+        was so long ago that it is forgotten.
+        """
+        if self._final:
+            return self._told
+        meanwhile, ended = self._meanwhile, self._ended_at
+        moved: Moved | None
+        if ended is None:
+            spent, moved, most = meanwhile.spent_now(), meanwhile.moved, Most()
+        else:
+            if self._whole is None:
+                return None
+            spent, until = self._whole, ended + meanwhile.lag
+            moved = meanwhile.moved_at(until) if self.settled() else meanwhile.moved
+            most = meanwhile.most_between(self._began_at, until)
+            self._final = self.settled()
+        self._told = During(
+            Spent(*(max(y - x, 0.0) for x, y in zip(self._spent, spent, strict=True))),
+            None
+            if moved is None
+            else Moved(*(max(y - x, 0.0) for x, y in zip(self._moved, moved, strict=True))),
+            most,
+        )
+        return self._told
