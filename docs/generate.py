@@ -127,7 +127,9 @@ export DASK_DASKSCOPE__TOKEN=dsk_…
 ## In Python
 
 Each function returns a list of dicts, newest first, with timezone-aware datetimes. The list is
-complete unless you pass `limit`. The dicts are typed: `daskscope.api_types` has the fields of each.
+complete unless you pass `limit`, up to each cluster's last heartbeat: what a cluster did in the
+last `interval` (10 s) is not there yet. The dicts are typed: `daskscope.api_types` has the fields
+of each.
 
 ```python
 import pandas as pd

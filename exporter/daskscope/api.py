@@ -1,7 +1,8 @@
 """What users ask the service from Python: lists as plain dicts, ``why()``, ``close()``, reports.
 
-Times are timezone-aware datetimes, durations seconds, sizes bytes, so that
-``pandas.DataFrame(list_clusters())`` is ready to use. What was not measured is None.
+Times are timezone-aware datetimes, durations seconds, sizes bytes, ready for a DataFrame:
+``pandas.DataFrame(list_clusters(), columns=list(api_types.Cluster.__annotations__))`` has its
+columns where there is no cluster, too. What was not measured is None.
 """
 
 from __future__ import annotations
@@ -64,19 +65,28 @@ def list_computations(
 ) -> list[Computation]:
     """Return the computations of one cluster, or of all, that started since then, newest first.
 
+    ``cluster_id`` is the cluster's id, or the name that pages show: then they are of all clusters
+    of that name.
+
     Each has ``id``, ``cluster``, ``user``, ``status`` (running, finished, erred, cancelled, lost),
     ``started_at``, ``stopped_at``, ``duration``, ``tasks``, ``states``, ``seconds`` by action and
     more: :class:`daskscope.api_types.Computation` has them all. ``finding`` is the rule of a
     finding that they have. Raises as :func:`list_clusters`, and NotFound for a cluster that is not
     there.
     """
-    path = "computations"
     if cluster_id is not None:
         _check_text("cluster_id", cluster_id)
-        if "/" in cluster_id or not cluster_id.strip("."):  # it would lead to something else
-            raise NotFound(f"no cluster has the id {cluster_id!r}", 404)
-        path = f"clusters/{quote(cluster_id, safe='')}/computations"
-    return cast(list[Computation], _items(path, limit, since=since, user=user, finding=finding))
+    found: list[Any] = []
+    if cluster_id != "":
+        filters = {"user": user, "finding": finding, "cluster": cluster_id}
+        found = _items("computations", limit, since=since, **filters)
+    if not (found or cluster_id is None or _is_known(cluster_id)):
+        raise NotFound(f"no cluster has the id or the name {cluster_id!r}", 404)
+    return cast(list[Computation], found)
+
+
+def _is_known(cluster: str) -> bool:
+    return cluster != "" and bool(_items("clusters", 1, since=None, cluster=cluster))
 
 
 def list_exceptions(

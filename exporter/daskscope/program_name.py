@@ -10,9 +10,10 @@ from types import ModuleType
 
 from daskscope.deployment import deployment_of
 
-#: Variables that say what a process runs: Airflow's name of a DAG, and a notebook's path, as
-#: Jupyter's server sets it.
-_FLOWS, _NOTEBOOKS = ("AIRFLOW_CTX_DAG_ID",), ("JPY_SESSION_NAME",)
+#: Variables that say what a process runs: Airflow's name of a DAG; where Prefect finds a flow, as
+#: in ``flows/etl.py:nightly``; and a notebook's path, as Jupyter's server sets it.
+_FLOWS, _ENTRY_POINTS = ("AIRFLOW_CTX_DAG_ID",), ("PREFECT__FLOW_ENTRYPOINT",)
+_NOTEBOOKS = ("JPY_SESSION_NAME",)
 #: What batch systems call a job where nobody named it, and it runs no script.
 _NO_JOB = frozenset({"bash", "sh", "wrap", "interactive", "STDIN"})
 
@@ -21,14 +22,16 @@ _SHELLS = frozenset(
     {
         *("-c", "-m", "-", "python", "IPython", "ipython"),
         *("ipykernel_launcher", "ipykernel_launcher.py", "ipykernel"),
-        *("dask", "dask-scheduler", "dask-gateway-scheduler"),
+        *("dask", "dask-scheduler", "dask-gateway-scheduler", "papermill"),
+        *("prefect", "prefect.engine", "prefect.flow_engine"),
     }
 )
 
 
 def program_name() -> str:
     """Return what a person calls what runs here, "" for an interactive session."""
-    return _first(_FLOWS) or _file_name(_first(_NOTEBOOKS)) or _script() or _job()
+    flow = _first(_FLOWS) or _first(_ENTRY_POINTS).rpartition(":")[2]
+    return flow or _file_name(_first(_NOTEBOOKS)) or _script() or _job()
 
 
 def _first(names: tuple[str, ...]) -> str:

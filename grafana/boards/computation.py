@@ -53,8 +53,9 @@ _STATUS = (
     _ended("Failed", "erred", bad=1),
     _ended("Cancelled", "cancelled"),
     Stat(
-        title="Tasks that run",
-        description="Tasks that workers have been given.",
+        title="Tasks that workers have",
+        description="Tasks that workers have been given: those that run, and those that wait there "
+        "for a thread.",
         queries=(
             now(
                 names.TASK_COUNT,

@@ -24,6 +24,7 @@ import daskscope
 from daskscope import names, protocol
 from daskscope.deployment import deployment_of
 from daskscope.observe.cluster import environment
+from daskscope.observe.cluster.environment import host
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
@@ -131,6 +132,9 @@ def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
         ("", {}, "module", "train_model"),
         ("", {"JPY_SESSION_NAME": "/home/ada/Sales.ipynb"}, "file", "Sales.ipynb"),
         ("", {"AIRFLOW_CTX_DAG_ID": "nightly-etl"}, "file", "nightly-etl"),
+        ("", {"PREFECT__FLOW_ENTRYPOINT": "flows/etl.py:nightly"}, "file", "nightly"),
+        ("", {}, "text", f"ada on {host()}"),
+        ("name='0123456789abcdef0123456789abcdef'", {}, "text", f"ada on {host()}"),
         ("", {"SLURM_JOB_NAME": "fit-42"}, "text", "fit-42"),
         ("", {"SLURM_JOB_NAME": "fit the model"}, "text", "fit the model"),
         ("", {"LSB_JOBNAME": "/jobs/fit.sh --key s3cr3t"}, "text", "fit.sh"),
@@ -142,6 +146,9 @@ def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
         "module",
         "notebook",
         "flow",
+        "flow of Prefect",
+        "nothing",
+        "bare number",
         "batch job",
         "words",
         "command line",
@@ -166,6 +173,7 @@ def test_a_cluster_that_nobody_named_has_the_name_of_its_program(
         cwd=tmp_path,
         env=os.environ
         | {"DASK_DASKSCOPE__ENDPOINT": recorder.url, "DASK_DASKSCOPE__TOKEN": TOKEN}
+        | {"LOGNAME": "ada"}
         | variables,
         check=True,
         timeout=START_PATIENCE,

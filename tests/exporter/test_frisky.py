@@ -9,9 +9,10 @@ import pytest
 
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
+from tests.needed import needed
 from tests.patience import stretched
 
-pytest.importorskip("frisky", reason="there is no package of frisky for this system")
+needed("frisky", "there is no package of frisky for this system")
 
 #: Tasks of a second each, one after another: well over the two seconds of ``idle.timeout``.
 TASKS = 12

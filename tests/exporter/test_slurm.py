@@ -17,10 +17,11 @@ from daskscope.protocol import WorkerLoss
 from daskscope.worker_process import METRIC
 from tests.exporter.recorder import Recorder
 from tests.exporter.slurm import missing, slurm
+from tests.needed import needed
 from tests.patience import START_PATIENCE, wait_until
 
 # ./dev matrix runs without it, too.
-dask_jobqueue = pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+dask_jobqueue = needed("dask_jobqueue", "dask-jobqueue is not installed")
 
 pytestmark = pytest.mark.slow
 

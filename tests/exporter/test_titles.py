@@ -10,12 +10,13 @@ import pytest
 from distributed import Client
 
 import daskscope
+from tests.needed import needed
 from tests.patience import wait_until
 from tests.service_process import ServiceProcess
 
 # ./dev matrix runs without them, too.
-joblib = pytest.importorskip("joblib", reason="joblib is not installed")
-xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+joblib = needed("joblib", "joblib is not installed")
+xarray = needed("xarray", "xarray is not installed")
 
 
 @pytest.fixture

@@ -103,6 +103,16 @@ def test_a_backup_under_load_is_whole_and_is_served_again(
     assert backup.exists()
 
 
+def test_the_wrong_folder_is_not_restored_to(local_service: ServiceProcess, tmp_path: Path) -> None:
+    backup, elsewhere = tmp_path / "b.db", tmp_path / "elsewhere"
+    assert daskscope("database", "backup", backup, *local_service.database_options).returncode == 0
+    elsewhere.mkdir()
+    done = daskscope("database", "restore", backup, "--replace", "--data-dir", elsewhere)
+    assert done.returncode != 0
+    assert "DASKSCOPE_DATA_DIR" in done.stderr
+    assert not any(elsewhere.iterdir())
+
+
 def test_a_database_that_is_there_is_kept_aside_and_not_while_it_is_in_use(
     local_service: ServiceProcess, tmp_path: Path
 ) -> None:

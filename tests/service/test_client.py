@@ -137,6 +137,19 @@ def test_a_token_that_does_not_open_it_is_told_apart(filled: ServiceProcess) -> 
             daskscope.list_events()
 
 
+def test_computations_are_those_of_a_clusters_name_too(filled: ServiceProcess) -> None:
+    with dask.config.set({"daskscope.token": filled.token(workspace="named")}):
+        for id in ("named-1", "named-2"):
+            beat = make_beat(
+                make_cluster(id, name="nightly"),
+                computations=(make_computation(f"c-{id}", started_at=time.time()),),
+            )
+            assert post(filled.url, filled.token(workspace="named"), beat).ok
+        of_name = daskscope.list_computations("nightly")
+        assert {row["id"] for row in of_name} == {"c-named-1", "c-named-2"}
+        assert [row["id"] for row in daskscope.list_computations("named-1")] == ["c-named-1"]
+
+
 def test_what_is_not_there_is_told_apart_from_what_a_service_does_not_know(
     filled: ServiceProcess,
 ) -> None:

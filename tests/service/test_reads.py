@@ -407,6 +407,9 @@ def test_series_come_down_sampled_with_their_attributes(get: Get, seeded: Seeded
         step=600,
     )["items"]
     assert len(coarse[0]["times"]) <= 10
+    name = get("clusters", cluster=seeded.running)["items"][0]["name"]
+    by_name = {"cluster": name, "metric": names.WORKER_COUNT.name, "until": NOW, "step": 600}
+    assert get("series", since=NOW - 5400, **by_name)["items"] == coarse
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ TRUE = {
     ("daskscope-cluster", "Tasks to be done"): 4,
     ("daskscope-cluster", "Tasks that no worker can run"): 0,
     ("daskscope-cluster", "Results held"): 7,
-    ("daskscope-computation", "Tasks that run"): 3,
+    ("daskscope-computation", "Tasks that workers have"): 3,
     ("daskscope-computation", "Tasks that wait"): 1,
 }
 

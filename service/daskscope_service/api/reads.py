@@ -59,7 +59,12 @@ _WEEKS = Parameter(
 )
 
 _SERIES = (
-    Parameter("cluster", "The cluster's id.", {"type": "string", "minLength": 1}, required=True),
+    Parameter(
+        "cluster",
+        "The cluster's id, or its name: then of the newest of that name.",
+        {"type": "string", "minLength": 1},
+        required=True,
+    ),
     Parameter(
         "metric",
         "The metric's name, for example dask.worker.count.",
@@ -243,7 +248,7 @@ def usage() -> Item:
 @answers(types.Lines, *_SERIES, problems=(503,))
 def series() -> Item:
     """Answer with the lines of one metric of one cluster, by default for the last hour."""
-    cluster_id = required("cluster", "a cluster's id")
+    called = required("cluster", "a cluster's id or name")
     metric = required("metric", "a metric's name, for example dask.worker.count")
     since, until = period()
     until = time.time() if until is None else until
@@ -252,6 +257,8 @@ def series() -> Item:
     if not 0 < step <= _MOST_STEP:
         raise bad("step", f"must be a number of seconds above 0 and at most {_MOST_STEP:g}")
     as_rate = one_of("rate", ("false", "true")) == "true"
+    with reading() as scope:
+        cluster_id = scope.called(called)[0]
     store = services().series
     try:
         lines = store.query(g.workspace, cluster_id, [metric], since, until, step)[metric]

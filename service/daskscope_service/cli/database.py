@@ -100,6 +100,7 @@ def restore(file: Path, replace: bool, **options: Any) -> None:
     \b
     For example:
       systemctl stop daskscope
+      export DASKSCOPE_DATA_DIR=/var/lib/daskscope
       daskscope database restore /backups/daskscope-2026-05-01.db --replace
       systemctl start daskscope
 

@@ -72,9 +72,9 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
     Raises
     ------
     ConfigurationError
-        It is not SQLite; there is a database and ``replace`` is not set, or someone has it open;
-        or ``backup`` is damaged, or none of a database that this daskscope knows. Nothing is
-        changed then.
+        It is not SQLite; there is a database and ``replace`` is not set, or the other way round,
+        or someone has it open; or ``backup`` is damaged, or none of a database that this
+        daskscope knows. Nothing is changed then.
     """
     file = sqlite_file(settings)
     if file.exists():
@@ -84,6 +84,11 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
                 "under another name"
             )
         _check_unused(file)
+    elif replace:
+        raise ConfigurationError(
+            f"there is no database {file} to replace: --data-dir or DASKSCOPE_DATA_DIR names the "
+            "service's folder; where there is no database yet, leave out --replace"
+        )
     part = file.with_name(f"{file.name}.restoring")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -13,6 +13,7 @@ from daskscope.config import Settings, in_force
 from daskscope.containment import guarded
 from daskscope.observe.cluster.cost import Cost
 from daskscope.observe.cluster.environment import (
+    UNKNOWN_USER,
     deployment,
     environment,
     host,
@@ -36,8 +37,8 @@ LEAVING = 60.0
 _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
-# What a LocalCluster and others are called where nobody gave them a name.
-_OF_NOBODY = re.compile("[0-9a-f]{8}")
+# What a LocalCluster, Dask Gateway's clusters and others are called where nobody gave them a name.
+_OF_NOBODY = re.compile("[0-9a-f]{8}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 class Cluster:
@@ -113,7 +114,8 @@ class Cluster:
         """Return what people call the cluster that its manager calls ``name``."""
         if name and not _OF_NOBODY.fullmatch(name):
             return name
-        return self._program or name or self._id[-8:]
+        who = "a cluster" if self._user == UNKNOWN_USER else self._user
+        return self._program or f"{who} on {self._host}"
 
     def worker_had(self, address: str, memory: int) -> None:
         """Take notice of what the process of a worker had, between two beats of its."""
