@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from daskscope_service.insight.flame import (
+    Call,
     lines_of,
     merge,
     origin_of,
@@ -107,6 +109,21 @@ def test_a_call_keeps_its_address_when_others_come() -> None:
     path = path_to(merge([more, few]).top, address)
     assert [call.function for _, call in path] == ["main", "parse"]
     assert path_to(merge([more]).top, "0" * 12) == []
+
+
+def test_a_call_is_looked_for_in_a_deep_tree_without_much_memory() -> None:
+    # A chain of calls, each of which also makes one that is looked at later.
+    top = last = Call("all threads at work", "")
+    for depth in range(1500):
+        last.below["leaf", ""] = Call(f"leaf {depth}", "")
+        last.below["next", ""] = last = Call(f"f {depth}", "")
+    tracemalloc.start()
+    try:
+        assert path_to(top, "0" * 12) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
 
 
 def test_what_is_zoomed_into_is_as_wide_as_the_page_below_its_callers() -> None:

@@ -164,14 +164,35 @@ def address_of(above: str, call: Call) -> str:
 
 def path_to(top: Call, address: str) -> list[tuple[str, Call]]:
     """Return the calls from below ``top`` to the one at ``address``; none where it is not there."""
-    stack = [[(address_of("", call), call)] for call in top.below.values()]
+    # Each knows the one above it: thousands of calls may lie below each other, and a list of all
+    # above for each of them would take hundreds of megabytes.
+    stack: list[_Step] = [_Step(address_of("", call), call, None) for call in top.below.values()]
     while stack:
-        path = stack.pop()
-        here, last = path[-1]
-        if here == address:
-            return path
-        stack += [[*path, (address_of(here, call), call)] for call in last.below.values()]
+        step = stack.pop()
+        if step.address == address:
+            return step.path()
+        stack += [
+            _Step(address_of(step.address, call), call, step) for call in step.call.below.values()
+        ]
     return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A call on the way to another one, and the step before it."""
+
+    address: str
+    call: Call
+    before: _Step | None
+
+    def path(self) -> list[tuple[str, Call]]:
+        """Return all steps to this one."""
+        found: list[tuple[str, Call]] = []
+        step: _Step | None = self
+        while step is not None:
+            found.append((step.address, step.call))
+            step = step.before
+        return found[::-1]
 
 
 def seconds_matching(call: Call, text: str) -> float:

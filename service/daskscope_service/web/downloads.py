@@ -32,6 +32,12 @@ from daskscope_service.web.template_filters import address
 #: Times that a file reads on in its list, MOST_ROWS at a time, so that no one waits for long.
 MOST_READS = 10
 
+#: Bytes of a file after which it reads no further: a row may have half a megabyte.
+MOST_BYTES_OF_FILE = 16 * 1024 * 1024
+
+#: Characters of CSV that are encoded together.
+_PART = 256 * 1024
+
 #: Of a table by the name of its column: the field of its rows, or what makes it of a row.
 Columns = Mapping[str, str | Callable[[Item], object]]
 
@@ -64,14 +70,10 @@ def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts:
 
     Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-    response = Response(text.getvalue(), mimetype="text/csv")
-    name, *more = parts
-    return attach(response, name, g.workspace, *more, ending="csv")
+    text = _Text()
+    text.add([columns])
+    text.add([_cell(value) for value in row] for row in rows)
+    return _as_file(text, *parts)
 
 
 def csv_table(columns: Columns, items: Iterable[Item], *parts: str) -> Response:
@@ -84,26 +86,66 @@ def csv_list(
 ) -> Response:
     """Return the answer that is the file of a list: all of it, or its first rows.
 
-    Where there are more than :data:`MOST_READS` reads give, or than the address has as its limit,
-    the file's name says how many it has, and its header ``Link`` where the list goes on.
+    Where there are more than :data:`MOST_READS` reads give, or :data:`MOST_BYTES_OF_FILE` hold, or
+    than the address has as its limit, the file's name says how many it has, and its header ``Link``
+    where the list goes on.
     """
-    items: list[Item] = []
+    text, count = _Text(), 0
+    text.add([tuple(columns)])
     after: Position | None = which.after
     limited = "limit" in request.args
     with reading() as scope:
         for _ in range(1 if limited else MOST_READS):
             limit = which.limit if limited else MOST_ROWS
             page = read(scope, replace(which, after=after, limit=limit))
-            items += page.items
+            text.add([_cell(value) for value in _row(columns, item)] for item in page.items)
+            count += len(page.items)
             after = page.next
-            if after is None:
+            if after is None or text.size > MOST_BYTES_OF_FILE:
                 break
     parts = (*parts, which.cluster or "")
     if after is None:
-        return csv_table(columns, items, *parts)
-    response = csv_table(columns, items, *parts, f"first-{len(items)}")
+        return _as_file(text, *parts)
+    response = _as_file(text, *parts, f"first-{count}")
     response.headers["Link"] = f'<{address(cursor=encode_cursor(after))}>; rel="next"'
     return response
+
+
+class _Text:
+    """Lines of CSV, encoded as they are added, in ``size`` bytes.
+
+    As one text they would take four times as much memory where a single character needs it, and
+    nothing else could run while they are copied.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.size = 0
+
+    def add(self, rows: Iterable[Sequence[object]]) -> None:
+        """Add a line for each of ``rows``."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\r\n")
+        for row in rows:
+            writer.writerow(row)
+            if text.tell() > _PART:
+                self._take(text)
+        self._take(text)
+
+    def _take(self, text: io.StringIO) -> None:
+        self._parts.append(text.getvalue().encode())
+        self.size += len(self._parts[-1])
+        text.seek(0)
+        text.truncate()
+
+    def whole(self) -> bytes:
+        """Return all of it."""
+        return b"".join(self._parts)
+
+
+def _as_file(text: _Text, name: str, *more: str) -> Response:
+    response = Response(text.whole(), mimetype="text/csv")
+    return attach(response, name, g.workspace, *more, ending="csv")
 
 
 def _row(columns: Columns, item: Item) -> list[object]:
