@@ -145,6 +145,14 @@ def test_an_address_may_say_whom_a_message_is_for_and_nothing_else(address: str)
     assert "is not allowed in an address" in str(wrong_with(address.format("0" * 32)))
 
 
+def test_a_long_address_is_refused_before_anything_looks_at_its_host() -> None:
+    # What checks it takes ten seconds for these, in which no other thread goes on.
+    above, grave = "\N{COMBINING COMMA ABOVE RIGHT}", "\N{COMBINING GRAVE ACCENT}"
+    address = f"json://h{15_000 * above}{15_000 * grave}/"
+    with pytest.raises(UnfitAddress, match="at most 2,000 characters"):
+        check(address, ())
+
+
 def test_parameters_are_read_as_the_library_that_sends_reads_them() -> None:
     from apprise.utils.parse import parse_url
 

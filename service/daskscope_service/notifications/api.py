@@ -13,7 +13,7 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, check_fresh, require, require_role
 from daskscope_service.db.scope import Item
 from daskscope_service.notifications import targets
-from daskscope_service.notifications.addresses import UnfitAddress, check
+from daskscope_service.notifications.addresses import LONGEST, UnfitAddress, check
 from daskscope_service.notifications.sending import Busy, NotSent
 from daskscope_service.notifications.targets import Kinds
 from daskscope_service.notifications.wording import KINDS
@@ -30,7 +30,7 @@ class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Whom to notify, at an ``address`` of Apprise's, which is never shown again; and what of."""
 
     name: Name
-    address: Annotated[str, Meta(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f]*$")]
+    address: Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=r"^[^\x00-\x1f]*$")]
     kinds: Kinds = msgspec.field(default_factory=lambda: list(KINDS))
 
 

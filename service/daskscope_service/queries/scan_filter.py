@@ -42,7 +42,8 @@ def sift(
     """Return a page of the rows of ``read`` that fit, out of the next ``most``.
 
     That is :data:`MOST_SIFTED`, unless it is said. There are fewer where they have more than
-    :data:`~daskscope_service.db.scope.MOST_BYTES`. ``position`` says where a row stands in the list.
+    :data:`~daskscope_service.db.scope.MOST_BYTES`. ``position`` says where a row stands in the
+    list.
     """
     most = MOST_SIFTED if most is None else most
     found: list[Item] = []
