@@ -424,6 +424,10 @@ runs. `daskscope findings rebuild` has them made anew.
 - A finding that cost less than 30 thread-seconds, or 1 % of the computation's, is a *notice*: its
   page names the cause, and nobody is alarmed.
 - There is no advice on the speed of a computation that failed before half of its tasks were done.
+- A member can mute a finding: *Mute…* beside it, or `POST /api/v1/mutes`, with a reason and an end
+  within a year; of one computation, or of a cluster and all computations on it. Until then it is
+  not sent, pages fold it and name the next cause, and it does not count among the costs of causes.
+  It is still listed, with `muted`. The audit log says who muted it.
 - A rule whose signal was not measured finds nothing. `not_measured` of an answer says what it
   lacked: most often the time series, because OTLP is off, or because other computations ran at the
   same time.

@@ -130,7 +130,7 @@ def list_findings(
     Each has ``rule``, ``severity`` (critical, warning, notice), ``sentence``, ``evidence``,
     ``actions``, ``saving``, ``cluster``, ``computation`` (None: of the cluster) and ``url``:
     :class:`daskscope.api_types.ListedFinding` has them all. One with ``suppressed_by`` is an effect
-    of another. Raises as :func:`list_clusters`.
+    of another, and one with ``muted`` was muted by someone. Raises as :func:`list_clusters`.
     """
     filters = {"user": user, "cluster": cluster_id, "rule": rule, "severity": severity}
     return cast(list[ListedFinding], _items("findings", limit, since=since, **filters))

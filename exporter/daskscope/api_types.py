@@ -190,6 +190,27 @@ class Saving(TypedDict):
     money: SavedMoney | None
 
 
+class Mute(TypedDict):
+    """``by`` wants nobody to be told of a finding until ``until_at``, for a ``reason``."""
+
+    id: str
+    reason: str
+    until_at: datetime
+    at: datetime
+    by: str
+
+
+class MuteInForce(Mute):
+    """A mute, and of what: findings of ``rule`` of a computation.
+
+    A ``computation`` of None says that it holds for the cluster and all computations on it.
+    """
+
+    rule: str
+    cluster: str
+    computation: str | None
+
+
 class Finding(TypedDict):
     """A cause that the service found, with what proves it.
 
@@ -198,7 +219,8 @@ class Finding(TypedDict):
     thread-seconds that were lost, ``share`` what they are of the computation's, and ``cost`` an
     estimate of what they cost, by prices of ``price_source``; None where that is not known, or the
     finding is not about time.
-    ``suppressed_by`` is the rule whose finding explains this one. ``version`` is the rule's.
+    ``suppressed_by`` is the rule whose finding explains this one, and ``muted`` the mute that is in
+    force, None for none. ``version`` is the rule's.
     """
 
     rule: str
@@ -220,6 +242,7 @@ class Finding(TypedDict):
     saving: Saving | None
     confidence: Literal["high", "medium"]
     suppressed_by: str | None
+    muted: Mute | None
 
 
 class Cause(TypedDict):

@@ -27,6 +27,8 @@ from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import key_register, time_limit
 from daskscope_service.db.engine import alone, open_database
 from daskscope_service.findings import api as findings
+from daskscope_service.findings import mute_page
+from daskscope_service.findings import mutes_api as mutes
 from daskscope_service.findings import pages as findings_page
 from daskscope_service.findings.evaluator import ROUND_SECONDS, Evaluator
 from daskscope_service.ingest import heartbeat_api as heartbeats
@@ -120,6 +122,7 @@ PROGRAMS = (
         otlp,
         reads,
         findings,
+        mutes,
         traces,
         commands,
         policies,
@@ -136,7 +139,16 @@ PROGRAMS = (
 PAGES = (
     *(account, activation, openid, tokens_page, members, prices_page, retention_page),
     *(overview, cluster_list, cluster_charts, views, usage, shutdown, idle, notifications),
-    *(findings_page, profile, events_and_logs, report, csv_downloads, audit_page, workspace),
+    *(
+        findings_page,
+        mute_page,
+        profile,
+        events_and_logs,
+        report,
+        csv_downloads,
+        audit_page,
+        workspace,
+    ),
 )
 
 

@@ -38,6 +38,8 @@ PAGES = (
     "sign-in-link",
     "account",
     "shutdown",
+    "mute",
+    "mute-computation",
     "policies",
     "policies-owned",
     "policies-edit",
@@ -110,6 +112,11 @@ def _path(site: Site, name: str) -> str:
             return f"/settings/{kind}"
         case "shutdown":
             return f"/clusters/{seeded.running}/shutdown"
+        case "mute" if which == "computation":
+            cluster, id = seeded.computations["finished"]
+            return f"/clusters/{cluster}/computations/{id}/mute?rule=tiny-tasks"
+        case "mute":
+            return f"/clusters/{seeded.running}/mute?rule=idle-cluster"
         case "activate":
             if which != "asked":
                 return "/activate"
@@ -223,6 +230,8 @@ def test_page_shows_without_trouble(
             "tokens-mine": site.user,
             "members": site.owner,
             "shutdown": site.owner,
+            "mute": site.owner,
+            "mute-computation": site.owner,
             "cluster-owned": site.owner,
             "policies-owned": site.owner,
             "policies-edit": site.owner,

@@ -124,6 +124,29 @@ def test_an_owner_sets_prices_and_sees_what_clusters_come_to_by_them(
     assert window.trouble == []
 
 
+def test_a_finding_is_muted_on_its_page_and_heard_of_again(
+    window: Watched, site: Site, workspace: str, gallery: Gallery
+) -> None:
+    token = site.service.token(workspace=workspace)
+    cluster = make_cluster("idle-1", name="notebook", prices=None)
+    status = make_status(threads=4, idle_seconds=7200.0, held_by={"clients": 1})
+    assert post(site.service.url, token, make_beat(cluster, status=status)).ok
+    page = window.page
+    page.goto("/clusters/idle-1")
+    picture(window, gallery, "finding-to-mute")
+    page.get_by_role("link", name="Mute…").click()
+    page.get_by_label("Why").fill("it waits for the night's data")
+    page.get_by_label("For how long").select_option("30")
+    picture(window, gallery, "mute-finding")
+    page.get_by_role("button", name="Mute it").click()
+    page.get_by_text("1 muted finding").click()
+    expect(page.get_by_text("it waits for the night's data")).to_be_visible()
+    picture(window, gallery, "finding-muted")
+    page.get_by_role("button", name="Unmute").click()
+    expect(page.get_by_role("link", name="Mute…")).to_be_visible()
+    assert window.trouble == []
+
+
 def test_the_first_page_leads_from_nothing_to_the_first_cluster(
     window: Watched, site: Site, gallery: Gallery
 ) -> None:

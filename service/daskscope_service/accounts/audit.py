@@ -47,6 +47,8 @@ Action = Literal[
     "target removed",
     "budget changed",
     "prices changed",
+    "finding muted",
+    "finding unmuted",
     "retention changed",
     "data deleted",
     "report made",

@@ -41,7 +41,8 @@ def why(id: str, as_json: bool) -> None:
         click.echo(json.dumps(found, default=datetime.isoformat))
         return
     _say(found["headline"])
-    shown = [one for one in found["findings"] if one["suppressed_by"] is None]
+    own = [one for one in found["findings"] if one["suppressed_by"] is None]
+    shown = [one for one in own if one["muted"] is None]
     for place, one in enumerate(shown):
         click.echo()
         if place:
@@ -56,6 +57,11 @@ def why(id: str, as_json: bool) -> None:
             _say(f"→ {action['text']}{value}", indent="  ")
         if (saving := one["saving"]) is not None:
             _say(saving_in_words(_saving(saving), one["price_source"]), indent="    ")
+    for one in own:
+        if (mute := one["muted"]) is not None:
+            until = f"until {mute['until_at']:%Y-%m-%d} by {mute['by']}: {mute['reason']}"
+            click.echo()
+            _say(f"muted {until} – {one['sentence']}", indent="  ")
     click.echo()
     click.echo(f"  {found['url']}")
 

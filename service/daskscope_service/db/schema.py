@@ -368,6 +368,22 @@ finding = Table(
     ),
 )
 
+# Findings that people do not want to be told again until a time: queries/mutes.py.
+mute = Table(
+    "mute",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("rule", String, nullable=False),
+    Column("cluster", String, nullable=False),
+    Column("computation", String, nullable=False),  # "": of the cluster, and all that run on it
+    Column("reason", String, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("changed_at", Float, nullable=False),
+    Column("changed_by", String, nullable=False),
+    Index("mute_by_cluster", "workspace", "cluster"),
+)
+
 task_group = Table(
     "task_group",
     metadata,

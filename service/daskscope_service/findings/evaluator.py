@@ -223,7 +223,7 @@ def _mark(engine: Engine, name: str) -> int:
 
 def _row(one: Finding, place: int, user: str, at: float, now: float) -> Item:
     item = asdict(one)
-    del item["clause"]
+    del item["clause"], item["muted"]
     return item | {
         "sentence": one.sentence,
         "position": place,

@@ -30,7 +30,7 @@ _OURS = ("rule", "severity", "within")
 _CSV = make_columns(
     "at subject cluster cluster_name computation user rule severity sentence",
     "thread_seconds_lost=seconds share_of_thread_seconds=share cost_estimate=cost currency",
-    "price_source confidence evidence actions saving found_at",
+    "price_source confidence evidence actions saving found_at muted",
 )
 
 

@@ -17,6 +17,7 @@ from daskscope_service.db.schema import FINDING_COSTS, budget, cluster, finding,
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.notifications import wording as words
+from daskscope_service.queries.mutes import not_muted
 
 #: Seconds since work began, and since a cause of it was found, after which it is no news.
 _BEGAN_WITHIN, _FOUND_WITHIN = 86400.0, 600.0
@@ -102,6 +103,7 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
             FINDING_COSTS,
             finding.c.found_at > now - _FOUND_WITHIN,
             finding.c.rule.not_in(_REPORTED_OTHERWISE),
+            *not_muted(connection, workspace, now),
         )
         .order_by(finding.c.at, finding.c.cluster, finding.c.id)
         .limit(_MOST_FINDINGS)

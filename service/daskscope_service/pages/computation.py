@@ -10,6 +10,7 @@ from typing import Any
 from flask import g, render_template, request
 
 from daskscope import names
+from daskscope_service.accounts.access import may_act
 from daskscope_service.db.scope import Item, Scope, Selection, reading
 from daskscope_service.insight.flame import Line, lines_of, merge
 from daskscope_service.pages import cluster_context
@@ -109,6 +110,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         moving=running or time.time() - ended < _SETTLES,
         computation=computation,
         judgement=judgement,
+        may_mute="report" not in g and may_act(g.caller, "member"),
         contents=[one for one in _CONTENTS.items() if _has(computation, one[0])],
         sources=sources(computation["frames"] or []),
         groups=groups,

@@ -9,6 +9,7 @@ from sqlalchemy import Column, ColumnElement, Select, String, and_, column, func
 
 from daskscope_service.db.schema import FINDING_COSTS, cluster, computation, finding
 from daskscope_service.db.scope import Item, Scope
+from daskscope_service.queries.mutes import not_muted
 
 #: What is shown of a cause where only the first one is named.
 NAMED = ("rule", "severity", "sentence")
@@ -26,7 +27,13 @@ def add_causes(scope: Scope, items: list[Item], *, of_clusters: bool = False) ->
     subject = (finding.c.cluster, finding.c.computation)
     columns = [finding.c[name] for name in NAMED]
     query = among(scope.select(finding, *subject, *columns), subject, subjects)
-    query = query.where(finding.c.position == 0)
+    # The first that nobody has muted: mostly there is no mute, and one row of each subject.
+    unmuted = [*not_muted(scope.connection, scope.workspace, scope.now)]
+    if unmuted:
+        query = query.where(finding.c.suppressed_by.is_(None), *unmuted)
+        query = query.order_by(finding.c.position.desc())
+    else:
+        query = query.where(finding.c.position == 0)
     causes = {
         (row[0], row[1]): dict(zip(NAMED, row[2:], strict=True))
         for row in scope.connection.execute(query)
@@ -80,8 +87,8 @@ def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> li
     """Return what the causes of work that began since then cost together, the most first.
 
     Each has ``rule``, ``findings`` (how many), ``seconds`` of threads, ``cost``, an estimate by
-    currency, and ``sources``, whose prices those are. Notices are left out, and what another cause
-    explains.
+    currency, and ``sources``, whose prices those are. Notices are left out, what another cause
+    explains, and what is muted.
     """
     columns = finding.c
     query = scope.select(
@@ -96,6 +103,7 @@ def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> li
     if until is not None:
         query = query.where(columns.at < until)
     found: dict[str, Item] = {}
+    query = query.where(*not_muted(scope.connection, scope.workspace, scope.now))
     query = query.group_by(columns.rule, columns.currency, columns.price_source)
     for rule, currency, source, count, seconds, cost in scope.connection.execute(query):
         nothing = {"rule": rule, "findings": 0, "seconds": 0.0, "cost": {}, "sources": set()}

@@ -14,6 +14,7 @@ from daskscope_service.insight.findings.headline import cluster_headline, comput
 from daskscope_service.insight.findings.rules import Judgement, judge
 from daskscope_service.queries import evidence
 from daskscope_service.queries.causes import NAMED
+from daskscope_service.queries.mutes import add_mutes, mutes_on
 from daskscope_service.telemetry.store import SeriesStore
 
 
@@ -22,13 +23,13 @@ def judge_computation(
 ) -> Judgement | None:
     """Return what stands out about a computation; None where the workspace has no such."""
     found = evidence.of_computation(scope, store, cluster_id, id)
-    return None if found is None else judge(found)
+    return None if found is None else judge(found).with_mutes(mutes_on(scope, cluster_id, id))
 
 
 def judge_cluster(scope: Scope, store: SeriesStore, cluster_id: str) -> Judgement | None:
     """Return what stands out about a cluster; None where the workspace has no such."""
     found = evidence.of_cluster(scope, store, cluster_id)
-    return None if found is None else judge(found)
+    return None if found is None else judge(found).with_mutes(mutes_on(scope, cluster_id))
 
 
 def add_to_computation(scope: Scope, store: SeriesStore, item: Item) -> Judgement:
@@ -97,6 +98,7 @@ def list_findings(
     if not effects:
         query = query.where(finding.c.suppressed_by.is_(None))
     found = page(scope, query, selection, finding.c.at, "id", "cluster")
+    add_mutes(scope, found.items)
     for item in found.items:
         item["subject"] = "computation" if item["computation"] else "cluster"
         item["computation"] = item["computation"] or None

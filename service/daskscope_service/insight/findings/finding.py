@@ -53,6 +53,17 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
+class Muted:
+    """Someone does not want to be told of it until a time. Times are seconds since the epoch."""
+
+    id: str
+    reason: str
+    until_at: float
+    at: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A cause. ``clause`` follows "Finished in 3 s: " and, as a sentence, stands alone.
 
@@ -60,7 +71,7 @@ class Finding:
     ``share`` is what they are of the computation's, ``cost`` what they cost in ``currency``, an
     estimate by the cluster's prices; ``price_source`` says whose those are: "cluster", "workspace",
     "list". ``version`` is the rule's, and grows when what it says changes. ``suppressed_by`` names
-    the finding that explains this one.
+    the finding that explains this one; ``muted`` says who does not want to be told of it.
     """
 
     rule: str
@@ -77,6 +88,7 @@ class Finding:
     confidence: Literal["high", "medium"] = "high"
     version: int = 1
     suppressed_by: str | None = None
+    muted: Muted | None = None
 
     @property
     def sentence(self) -> str:

@@ -6,12 +6,12 @@ and what explains much before what it explains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from daskscope_service.insight.findings import failures, idle, memory, tasks, threads, workers
 from daskscope_service.insight.findings.evidence import Evidence
-from daskscope_service.insight.findings.finding import Finding, NotMeasured, Outcome
+from daskscope_service.insight.findings.finding import Finding, Muted, NotMeasured, Outcome
 from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
@@ -93,9 +93,19 @@ class Judgement:
 
     @property
     def shown(self) -> tuple[Finding, ...]:
-        """The findings to show: those that no other explains, a few of them."""
-        own = [finding for finding in self.findings if finding.suppressed_by is None]
+        """The findings to show: those that no other explains and nobody has muted, a few."""
+        own = [one for one in self.findings if one.suppressed_by is None and one.muted is None]
         return tuple(own[:MOST_SHOWN])
+
+    @property
+    def muted(self) -> tuple[Finding, ...]:
+        """Those that someone has muted, which are folded."""
+        return tuple(one for one in self.findings if one.muted is not None)
+
+    def with_mutes(self, by_rule: Mapping[str, Muted]) -> Judgement:
+        """Return the same with the mutes that are in force, by rule."""
+        findings = (replace(one, muted=by_rule.get(one.rule)) for one in self.findings)
+        return replace(self, findings=tuple(findings)) if by_rule else self
 
 
 def judge(evidence: Evidence) -> Judgement:

@@ -1,0 +1,117 @@
+"""Mute a finding of one rule, with a reason and an end; and hear of it again."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+from sqlalchemy import delete, func, insert, or_, select
+
+from daskscope_service.accounts.change import Change
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import cluster, computation
+from daskscope_service.db.schema import mute as table
+from daskscope_service.findings.rule_parameter import RULE_NAMES
+from daskscope_service.web.fields import Missing, Name, Unfit, check
+
+#: The most that there may be in a workspace, and for how long one may hold.
+MOST = 1_000
+_LONGEST = 366 * 86400.0
+
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class TooMany(ValueError):
+    """The workspace has as many mutes as it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """To be told no more of findings of ``rule`` until a time, and why.
+
+    Those of the ``computation``, or with "" of the ``cluster`` and all computations on it.
+    """
+
+    rule: str
+    cluster: str
+    computation: str
+    reason: str
+    until: float
+
+
+def mute(change: Change, wish: Wish) -> str:
+    """Store what is wished for, in place of the same one of before; return its id.
+
+    Raises
+    ------
+    Unfit
+        It has no reason, no rule that there is, or an end that is past or too far away.
+    Missing
+        There is no such cluster, or no such computation on it.
+    TooMany
+        There are :data:`MOST`.
+    """
+    if wish.rule not in RULE_NAMES:
+        raise Unfit("rule", f"There is no rule {wish.rule!r}.")
+    check(Name, wish.reason, "reason", "Write a reason of 1 to 80 characters.")
+    now = time.time()
+    if not now < wish.until <= now + _LONGEST:
+        raise Unfit("until", "The end must be in the future, and within a year.")
+    _find(change, wish)
+    connection, mine = change.connection, table.c.workspace == change.workspace
+    same = (table.c.rule == wish.rule) & (table.c.cluster == wish.cluster)
+    same &= table.c.computation == wish.computation
+    connection.execute(delete(table).where(mine, or_(table.c.until <= now, same)))
+    if (connection.execute(select(func.count()).where(mine)).scalar() or 0) >= MOST:
+        raise TooMany(f"This workspace has {MOST:,} mutes: end some of them first.")
+    id = secrets.token_hex(8)
+    connection.execute(
+        insert(table).values(
+            workspace=change.workspace,
+            id=id,
+            rule=wish.rule,
+            cluster=wish.cluster,
+            computation=wish.computation,
+            reason=wish.reason,
+            until=wish.until,
+            **change.stamp,
+        )
+    )
+    day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(wish.until))
+    change.log("finding muted", f"{_subject(wish)} until {day} UTC: {wish.reason}")
+    return id
+
+
+def unmute(change: Change, id: str) -> Wish:
+    """Remove a mute, and return what it was. Raises Missing."""
+    names = ("rule", "cluster", "computation", "reason", "until")
+    query = select_in(change.workspace, table, *(table.c[name] for name in names))
+    row = change.connection.execute(query.where(table.c.id == id)).first()
+    if row is None:
+        raise Missing("mute", id)
+    change.connection.execute(
+        delete(table).where(table.c.workspace == change.workspace, table.c.id == id)
+    )
+    wish = Wish(*row)
+    change.log("finding unmuted", _subject(wish))
+    return wish
+
+
+def _subject(wish: Wish) -> str:
+    on = f"computation {wish.computation} on " if wish.computation else ""
+    return f"{wish.rule} of {on}cluster {wish.cluster}"
+
+
+def _find(change: Change, wish: Wish) -> None:
+    query = select_in(change.workspace, cluster, cluster.c.id).where(cluster.c.id == wish.cluster)
+    if change.connection.execute(query).first() is None:
+        raise Missing("cluster", wish.cluster)
+    if wish.computation:
+        query = select_in(change.workspace, computation, computation.c.id).where(
+            computation.c.cluster == wish.cluster, computation.c.id == wish.computation
+        )
+        if change.connection.execute(query).first() is None:
+            raise Missing("computation", wish.computation)

@@ -1,0 +1,69 @@
+"""``/api/v1/mutes``: findings that people do not want to be told again until a time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from flask import Blueprint
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import changing, require, require_role
+from daskscope_service.db.scope import Item, reading
+from daskscope_service.findings import mutes
+from daskscope_service.findings.mutes import Id, TooMany, Wish
+from daskscope_service.queries.mutes import list_mutes
+from daskscope_service.web.fields import Name
+from daskscope_service.web.operation import answers
+from daskscope_service.web.problems import Problem
+
+blueprint = Blueprint("mutes", __name__, url_prefix="/api/v1")
+
+
+class MuteRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Findings of ``rule`` are muted until then: those of the computation or, without, of all.
+
+    All are those of the cluster and of each computation on it.
+    """
+
+    rule: Name
+    cluster: Id
+    reason: Name
+    until_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    computation: Id | None = None
+
+
+@blueprint.get("/mutes")
+@require("read")
+@answers(types.Page[types.MuteInForce])
+def get_mutes() -> Item:
+    """Answer with the mutes that are in force, those that end first first."""
+    with reading() as scope:
+        return {"items": list_mutes(scope), "next": None}
+
+
+@blueprint.post("/mutes")
+@require_role("member")
+@answers(types.MuteInForce, body=MuteRequest, statuses=(201,), problems=(404, 409))
+def post_mute(body: MuteRequest) -> Item:
+    """Mute findings: they are sent to nobody, and folded on pages."""
+    wish = Wish(
+        body.rule, body.cluster, body.computation or "", body.reason, body.until_at.timestamp()
+    )
+    try:
+        with changing() as change:
+            id = mutes.mute(change, wish)
+    except TooMany as error:
+        raise Problem(409, str(error)) from None
+    with reading() as scope:
+        return next(one for one in list_mutes(scope) if one["id"] == id)
+
+
+@blueprint.delete("/mutes/<mute_id>")
+@require_role("member")
+@answers(None, statuses=(204,), problems=(404,))
+def delete_mute(mute_id: str) -> None:
+    """End a mute."""
+    with changing() as change:
+        mutes.unmute(change, mute_id)
