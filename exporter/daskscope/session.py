@@ -21,7 +21,7 @@ from distributed.scheduler import Scheduler
 from daskscope import protocol
 from daskscope.background import Background
 from daskscope.config import Settings
-from daskscope.containment import Contained
+from daskscope.containment import Contained, guarded
 from daskscope.delivery.sender import Sender
 from daskscope.explanation.dry_run import OwnNumbers
 from daskscope.explanation.latest_rows import LatestRows
@@ -37,6 +37,7 @@ from daskscope.observe.workers.profile import Window
 from daskscope.observe.workers.shutdown_hook import ShutdownHook
 from daskscope.otlp.emitter import Emitter
 from daskscope.otlp.environment import OTLPEnvironment, disabled_by_environment
+from daskscope.otlp.limits import warn_of_invalid_limits
 from daskscope.otlp.traces import sampling
 from daskscope.privacy import Cleared, Privacy
 from daskscope.propagate import activate_in_tasks
@@ -91,7 +92,7 @@ class ObservationSession:
             settings,
             drops,
             registrant=registrant,
-            sampled=sampling(),
+            sampled=guarded(drops, None, sampling),
             many_wait=lambda: self._count.put(None),
         )
         self._count: Background[None] = Background(
@@ -111,6 +112,7 @@ class ObservationSession:
         self._emit: Background[Cleared] | None = None
         self._emitter: Emitter | None = None
         if settings.otlp_enabled and not disabled_by_environment():
+            warn_of_invalid_limits()
             self._emitter = Emitter(
                 settings,
                 destination,

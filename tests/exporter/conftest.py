@@ -87,10 +87,8 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
     yield cluster
     scheduler = cluster.scheduler
     assert scheduler is not None
-    plugin = scheduler.plugins.pop(NAME, None)
-    if plugin is not None:
-        # What it has put into workers must not meet the next test.
-        cluster.sync(plugin.close)
+    # What it has put into workers must not meet the next test.
+    cluster.sync(take_off, scheduler)
     cluster.sync(_leave_no_task, scheduler)
     wait_until(lambda: not _calls(scheduler), what=lambda: _calls(scheduler))
 
@@ -161,15 +159,25 @@ def closes_before_servers(
     close_plugin(client)
 
 
+async def take_off(scheduler: Scheduler) -> None:
+    """Close the plugin, if there is one, and take it off ``scheduler``. In one step: a beat that
+    finds it taken off ends it without a report that the scheduler has closed.
+    """
+    plugin = scheduler.plugins.pop(NAME, None)
+    if plugin is not None:
+        await plugin.close()
+
+
 def close_plugin(client: Client) -> None:
     """Close the plugin, as the scheduler does: what waits is sent. And wait for the threads that
     closing does not wait for: what they warn of is not the next test's.
     """
     assert client.cluster is not None
-    plugin = client.cluster.scheduler.plugins.pop(NAME, None)
+    scheduler = client.cluster.scheduler
+    plugin = scheduler.plugins.get(NAME)
     if plugin is not None:
         running = plugin.session
-        client.sync(plugin.close)
+        client.sync(take_off, scheduler)
         ends = time.monotonic() + PATIENCE
         while running is not None and not running._done() and time.monotonic() < ends:
             time.sleep(0.01)

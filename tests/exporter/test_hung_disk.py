@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 from daskscope import names
 from daskscope.delivery import spool, spool_worker
 from daskscope.plugin import NAME
-from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.conftest import TOKEN, Register, take_off
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE
 
@@ -82,7 +82,7 @@ def _beats_go_on(recorder: Recorder, disk: Disk, caplog: pytest.LogCaptureFixtur
 
 def _close(cluster: LocalCluster) -> None:
     scheduler: Any = cluster.scheduler
-    cluster.sync(scheduler.plugins.pop(NAME).close)
+    cluster.sync(take_off, scheduler)
 
 
 # --- the service is well --------------------------------------------------------------------------

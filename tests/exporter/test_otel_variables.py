@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -25,6 +28,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import daskscope
 from daskscope import names
+from daskscope.containment import INTERNAL_ERROR
+from daskscope.otlp import emitter
 from daskscope.plugin import NAME
 from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -461,6 +466,9 @@ def test_the_service_is_told_totals_whatever_the_preference_and_a_warning_says_s
         ("OTEL_BLRP_SCHEDULE_DELAY", "-1"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
         ("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "0"),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", "-1"),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "many"),
+        ("OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT", "-1"),
     ],
 )
 def test_what_cannot_be_followed_costs_one_warning_and_no_signal(
@@ -482,6 +490,30 @@ def test_what_cannot_be_followed_costs_one_warning_and_no_signal(
         temporality, points = _points(last, metric)
         assert temporality == CUMULATIVE
         assert points
+
+
+def test_the_sdk_is_imported_whatever_its_limits_are() -> None:
+    """Of a limit for attributes of spans it raises as it is imported."""
+    environment = os.environ | {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"}
+    program = "import daskscope.session, os; print(os.environ['OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("-1\n", "", 0)
+
+
+def test_a_signal_that_cannot_begin_costs_one_warning_and_not_the_others(
+    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("as a test wants it")
+
+    monkeypatch.setattr(emitter, "Logs", fails)
+    register()
+    recorder.wait_for(lambda: len(recorder.points(names.WORKER_COUNT)) > 3, "metrics at each beat")
+    (warning,) = warnings_in(caplog)
+    assert warning.startswith("daskscope: logs cannot be sent over OTLP (ValueError")
+    assert recorder.beats[-1].drops == {INTERNAL_ERROR: 1}
 
 
 @pytest.mark.parametrize(

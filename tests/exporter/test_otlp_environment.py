@@ -28,9 +28,8 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metric
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from daskscope.delivery.http import proxy_in_clear
-from daskscope.plugin import NAME
 from daskscope.session import CLOSE_DEADLINE
-from tests.exporter.conftest import TOKEN, Register, close_plugin, warnings_in
+from tests.exporter.conftest import TOKEN, Register, close_plugin, take_off, warnings_in
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE
 from tests.service_process import free_port
@@ -643,11 +642,11 @@ def test_over_grpc_a_collector_that_takes_nothing_costs_one_warning_and_holds_up
 
 def close_within_its_deadline(client: Client) -> None:
     assert client.cluster is not None
-    ours = client.cluster.scheduler.plugins.pop(NAME)
+    scheduler = client.cluster.scheduler
 
     async def close() -> None:
         # A little more: this machine may be busy. What hangs does so for longer.
-        await asyncio.wait_for(ours.close(), 2 * CLOSE_DEADLINE)
+        await asyncio.wait_for(take_off(scheduler), 2 * CLOSE_DEADLINE)
 
     client.sync(close)
 

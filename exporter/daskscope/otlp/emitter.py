@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from opentelemetry.trace import SpanContext
 
 from daskscope import names, protocol
 from daskscope.config import Settings
-from daskscope.containment import Contained
-from daskscope.otlp.environment import OTLPEnvironment, Who
+from daskscope.containment import Contained, contain
+from daskscope.otlp.environment import OTLPEnvironment, Signal, Who
 from daskscope.otlp.logs import Logs
 from daskscope.otlp.metrics import Metrics
 from daskscope.otlp.queues import Exporters
 from daskscope.otlp.traces import Traces
 from daskscope.privacy import Cleared
 from daskscope.scrubbing import Scrubber
+
+logger = logging.getLogger("daskscope")
+
+Part = TypeVar("Part")
 
 # The bounds of the histogram of durations, by what the settings say.
 _BOUNDS: dict[str, tuple[float, ...] | None] = {
@@ -28,9 +37,9 @@ _BOUNDS: dict[str, tuple[float, ...] | None] = {
 @dataclass(frozen=True, slots=True)
 class _Parts:
     who: Who
-    metrics: Metrics
+    metrics: Metrics | None
     traces: Traces | None
-    logs: Logs
+    logs: Logs | None
 
 
 class Emitter:
@@ -65,13 +74,10 @@ class Emitter:
         if self._parts is None:
             self._parts = self._start(snapshot.cluster)
         self._parts.who.name = snapshot.cluster.name
-        with self._contained:
-            self._parts.metrics.observe(snapshot)
-        if self._parts.traces is not None:
-            with self._contained:
-                self._parts.traces.observe(snapshot)
-        with self._contained:
-            self._parts.logs.observe(snapshot)
+        for part in (self._parts.metrics, self._parts.traces, self._parts.logs):
+            if part is not None:
+                with self._contained:
+                    part.observe(snapshot)
 
     def send_failures(self) -> dict[str, int]:
         """Return how many requests failed, by what was sent: the others' too."""
@@ -93,35 +99,50 @@ class Emitter:
         """Send what waits and end. Takes as long as the exporters' timeouts."""
         self._exporters.close()
         if self._parts is not None:
-            self._parts.logs.shutdown()
+            if self._parts.logs is not None:
+                self._parts.logs.shutdown()
             if self._parts.traces is not None:
                 self._parts.traces.shutdown()
-            self._parts.metrics.shutdown(timeout=10)
+            if self._parts.metrics is not None:
+                self._parts.metrics.shutdown(timeout=10)
 
     def _start(self, cluster: protocol.Cluster) -> _Parts:
+        """Make each part once: one that cannot be made costs a warning, and not the others."""
         who = Who(cluster, Scrubber(self._settings.scrub))
         traces = None
         if self._settings.traces_transmit:
-            traces = Traces(self._exporters.spans(), who, self._settings, self._drops)
+            traces = self._made("traces", partial(self._make_traces, who))
+        context = (lambda computation: None) if traces is None else traces.context
         return _Parts(
             who,
-            Metrics(
-                self._exporters.metrics(),
-                who,
-                self._settings.interval,
-                self.send_failures,
-                self._waiting,
-                cluster.prices,
-                self._drops,
-                self._began_at,
-                _BOUNDS[self._settings.otlp_histogram],
-            ),
+            self._made("metrics", partial(self._make_metrics, who, cluster.prices)),
             traces,
-            Logs(
-                self._exporters.logs(),
-                who,
-                self._settings.interval,
-                (lambda computation: None) if traces is None else traces.context,
-                self._drops,
-            ),
+            self._made("logs", partial(self._make_logs, who, context)),
         )
+
+    def _made(self, signal: Signal, make: Callable[[], Part]) -> Part | None:
+        try:
+            return make()
+        except Exception as error:
+            contain(error, self._drops)
+            logger.warning("daskscope: %s cannot be sent over OTLP (%r).", signal, error)
+            return None
+
+    def _make_traces(self, who: Who) -> Traces:
+        return Traces(self._exporters.spans(), who, self._settings, self._drops)
+
+    def _make_metrics(self, who: Who, prices: protocol.Prices | None) -> Metrics:
+        return Metrics(
+            self._exporters.metrics(),
+            who,
+            self._settings.interval,
+            self.send_failures,
+            self._waiting,
+            prices,
+            self._drops,
+            self._began_at,
+            _BOUNDS[self._settings.otlp_histogram],
+        )
+
+    def _make_logs(self, who: Who, span: Callable[[str], SpanContext | None]) -> Logs:
+        return Logs(self._exporters.logs(), who, self._settings.interval, span, self._drops)

@@ -72,9 +72,10 @@ class Logs:
         span: Callable[[str], SpanContext | None],
         drops: Counter[str],
     ) -> None:
-        self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_log_record_processor(queue)
-        self._logger = self._provider.get_logger(SCOPE, __version__)
+        with sdk_private.without_invalid_limits():
+            self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
+            self._provider.add_log_record_processor(queue)
+            self._logger = self._provider.get_logger(SCOPE, __version__)
         self._interval = interval
         self._span = span
         self._drops = drops

@@ -16,12 +16,16 @@ from typing import Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.sdk import trace as sdk_trace
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadWriteLogRecord
+from opentelemetry.sdk._logs import _internal as _logs_internal
 from opentelemetry.sdk._logs.export import (
     BatchLogRecordProcessor,
     LogRecordExporter,
     LogRecordExportResult,
 )
+
+from daskscope.otlp.limits import invalid_limits
 
 __all__ = [
     "BatchLogRecordProcessor",
@@ -38,6 +42,7 @@ __all__ = [
     "grpc_log_exporter",
     "hide_variable",
     "silence",
+    "without_invalid_limits",
 ]
 
 
@@ -72,25 +77,33 @@ def between_exporter_and_channel(exporter: Any, intercept: Callable[[Any], Any])
     exporter._client = exporter._stub(channel)
 
 
-_hiding = threading.Lock()
+_hiding = threading.RLock()
 
 
 @contextmanager
-def hide_variable(module: ModuleType, variable: str) -> Iterator[None]:
-    """Hide a variable from a module of the SDK, which ends with an error where it is no number,
+def hide_variable(module: ModuleType, *variables: str) -> Iterator[None]:
+    """Hide variables from a module of the SDK, which ends with an error where one is no number,
     though it is given one. Where it looks, not in the process: others look there meanwhile.
     """
     with _hiding:
         everything = getattr(module, "environ", None)
-        if everything is None or variable not in everything:
+        if everything is None or not any(variable in everything for variable in variables):
             yield
             return
-        hidden = {name: value for name, value in everything.items() if name != variable}
-        setattr(module, "environ", hidden)  # noqa: B010  # mypy knows of no such attribute
+        shown = {name: value for name, value in everything.items() if name not in variables}
+        setattr(module, "environ", shown)  # noqa: B010  # mypy knows of no such attribute
         try:
             yield
         finally:
             setattr(module, "environ", everything)  # noqa: B010
+
+
+@contextmanager
+def without_invalid_limits() -> Iterator[None]:
+    """Hide limits that make no sense from the SDK, whose providers end with an error over them."""
+    invalid = invalid_limits()
+    with hide_variable(sdk_trace, *invalid), hide_variable(_logs_internal, *invalid):
+        yield
 
 
 class Silence(threading.local):

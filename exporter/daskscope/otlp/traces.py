@@ -33,6 +33,7 @@ from daskscope.observe.tasks.computation import Traced
 from daskscope.observe.tasks.runs import TaskSample
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation, of_group
 from daskscope.otlp.environment import SCOPE
+from daskscope.otlp.sdk_private import without_invalid_limits
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
@@ -67,9 +68,10 @@ class Traces:
         self._drops = drops
         self._contained = Contained(drops)
         self._ids = _GivenIds()
-        self._provider = TracerProvider(
-            resource=resource, id_generator=self._ids, shutdown_on_exit=False
-        )
+        with without_invalid_limits():
+            self._provider = TracerProvider(
+                resource=resource, id_generator=self._ids, shutdown_on_exit=False
+            )
         self._provider.add_span_processor(queue)
         self._tracer = self._provider.get_tracer(SCOPE, __version__)
         self._allowance = _Allowance(settings.traces_max_spans_per_second, settings.interval)
@@ -252,7 +254,8 @@ def sampling() -> Callable[[str], bool] | None:
 
     For those who have to know it before its first span is made. None if OTEL_SDK_DISABLED: no span.
     """
-    provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
+    with without_invalid_limits():
+        provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
     if isinstance(provider.get_tracer(SCOPE), NoOpTracer):
         return None
     sample, name = provider.sampler.should_sample, names.SPAN_COMPUTATION.name
