@@ -233,6 +233,16 @@ def test_a_shutdown_can_be_called_off_by_command(
     assert _states(recorder) == ["announced", "called off"]
 
 
+def test_it_can_be_called_off_however_far_apart_the_beats_are(
+    register: Register, recorder: Recorder
+) -> None:
+    recorder.commands = [_command(grace=4)]
+    register(interval="1h")
+    _row(recorder, "announced")
+    recorder.commands.append(_command(action="call off", reason="Not yet."))
+    assert "ada called it off. Not yet." in _row(recorder, "called off").detail
+
+
 def test_what_a_command_says_stays_one_line_in_logs_and_controls_no_terminal(
     cluster: LocalCluster,
     register: Register,

@@ -29,6 +29,9 @@ TICK = 0.5
 CLOSING_PATIENCE = 60.0
 #: Seconds that a cluster has to come to rest, so that all signs of work can be seen.
 SETTLING_PATIENCE = 120.0
+#: Beats while a shutdown is announced, and seconds between two at least: with the answer to one
+#: comes that somebody called it off, and usual ones may be as far apart as it lasts.
+BEATS_ANNOUNCED, BEAT_PAUSE = 10, 1.0
 #: Shutdowns under way at once, and commands that are remembered as acted on.
 MAX_UNDER_WAY = 10
 MAX_KNOWN = 1_000
@@ -83,6 +86,8 @@ class Shutdowns:
         self._came_late = False
         self._rows: dict[str, protocol.Shutdown] = {}
         self._tasks_held = 0
+        # When the last beat was made for one that is announced.
+        self._reported_at = 0.0
         self._ended = False
         self._timer = Timer(self._look, TICK, drops)
 
@@ -223,8 +228,18 @@ class Shutdowns:
             while self._idle.watched < ends:
                 await asyncio.sleep(min(TICK, asked.grace))
                 self._idle.look()
+                self._ask_whether_called_off(asked, ends)
             work = await self._work(asked)
         return work
+
+    def _ask_whether_called_off(self, asked: _Asked, ends: float) -> None:
+        """Make a beat now and then, and one shortly before the grace ``ends``."""
+        now = self._idle.watched
+        pause = max(asked.grace / BEATS_ANNOUNCED, BEAT_PAUSE)
+        due = min(self._reported_at + pause, ends - BEAT_PAUSE)
+        if now >= due and now - self._reported_at >= BEAT_PAUSE:
+            self._reported_at = now
+            self._report()
 
     async def _work(self, asked: _Asked) -> str | None:
         if asked.even_if_busy:
@@ -252,6 +267,7 @@ class Shutdowns:
 
     def _announce(self, asked: _Asked) -> None:
         asked.closes_at = time() + asked.grace
+        self._reported_at = self._idle.watched
         asked.calls = self._idle.calls_begun()
         unless = "" if asked.even_if_busy else "Work that arrives calls it off."
         why = f"{asked.reason} {unless}".strip()
