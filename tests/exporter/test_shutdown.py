@@ -18,6 +18,7 @@ from distributed.deploy.subprocess import SubprocessCluster
 
 import daskscope
 from daskscope import names, protocol
+from daskscope.plugin import NAME
 from daskscope.shutdown import closing, shutdowns
 from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
@@ -234,11 +235,18 @@ def test_a_shutdown_can_be_called_off_by_command(
 
 
 def test_it_can_be_called_off_however_far_apart_the_beats_are(
-    register: Register, recorder: Recorder
+    cluster: LocalCluster, register: Register, recorder: Recorder
 ) -> None:
-    recorder.commands = [_command(grace=4)]
-    register(interval="1h")
+    register()
+    recorder.commands = [_command(grace=10)]
     _row(recorder, "announced")
+    scheduler: Any = cluster.scheduler
+
+    async def stop_beating() -> None:
+        """As if the next beat were an hour away."""
+        scheduler.plugins[NAME].session._timer.stop()
+
+    cluster.sync(stop_beating)
     recorder.commands.append(_command(action="call off", reason="Not yet."))
     assert "ada called it off. Not yet." in _row(recorder, "called off").detail
 
