@@ -494,8 +494,28 @@ def test_times_ahead_of_the_services_clock_are_those_of_tomorrow(
     assert {one.field for one in reply.corrections} >= {"$.cluster.started_at", "$.status.at"}
     stored = row(shared_service, schema.cluster, workspace)
     computed = row(shared_service, schema.computation, workspace)
-    for at in (stored["started_at"], stored["status_at"], computed["stopped_at"]):
+    for at in (stored["status_at"], computed["stopped_at"]):
         assert tomorrow[0] <= at <= tomorrow[1]
+    assert before <= stored["started_at"] <= time.time()  # it has started before it says so
+
+
+def test_clusters_of_clocks_far_ahead_do_not_head_the_list(
+    shared_service: ServiceProcess, token: str
+) -> None:
+    ahead = [make_cluster(started_at=253_402_300_799.0) for _ in range(60)]
+    for cluster in ahead:
+        assert post(shared_service.url, token, make_beat(cluster)).ok
+    honest = make_cluster(started_at=time.time())
+    assert post(shared_service.url, token, make_beat(honest)).ok
+
+    listed = requests.get(
+        f"{shared_service.url}/api/v1/clusters",
+        params={"limit": 10},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=30,
+    ).json()["items"]
+    assert listed[0]["id"] == honest.id
+    assert len(listed) == 10
 
 
 def test_a_beat_of_a_clock_far_ahead_gives_way_to_later_ones_once_that_is_set_right(

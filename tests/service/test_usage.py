@@ -15,7 +15,7 @@ import pytest
 import requests
 from sqlalchemy import delete, update
 
-from daskscope.protocol import NO_CURRENCY, Prices
+from daskscope.protocol import EARLIEST, NO_CURRENCY, Prices
 from daskscope_service.costs import usage, usage_sums, usage_totals
 from daskscope_service.costs.usage import add_up, list_usage
 from daskscope_service.costs.usage_totals import sum_up
@@ -24,7 +24,7 @@ from daskscope_service.db.data_ownership import Whose
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.scope import Scope
-from daskscope_service.ingest.cluster_rows import UsageUpsert
+from daskscope_service.ingest.cluster_rows import UsageDue, UsageUpsert
 from daskscope_service.retention.deletion import delete_rows
 from daskscope_service.retention.throttle import Throttle
 from tests.service.beats import make_beat, make_cluster, make_status, post
@@ -215,6 +215,18 @@ def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_rest")
+def test_of_a_clock_that_was_never_set_sums_are_forgotten_once() -> None:
+    due, now = UsageDue(), time.time()
+    unset = make_beat(make_cluster(started_at=EARLIEST), status=make_status(at=EARLIEST))
+    made = []
+    for seq in range(10):  # each row of a day long past makes all later sums anew
+        row = due.row(unset, seq, "w", now + seq)
+        if row is not None:
+            due.written(row)
+            made.append(row)
+    assert len(made) == 1
+
+
 def test_sums_of_what_is_over_say_what_adding_up_says(place: Place) -> None:
     fill_weeks(place)
     weeks, days = in_order(place.usage(4)), in_order(in_days(place))

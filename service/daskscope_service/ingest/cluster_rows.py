@@ -29,6 +29,9 @@ _REMEMBERED = 20_000
 
 _cluster = RowMaker(cluster)
 
+#: Where the start is in its rows.
+_STARTED_AT = [column.name for column in cluster.columns].index("started_at")
+
 
 def cluster_row(
     beat: Heartbeat, seq: int, workspace: str, token: str, now: float
@@ -49,6 +52,10 @@ def cluster_row(
         "token": token,
     }
     [row] = _cluster.rows([beat], given)
+    if c.started_at > now:
+        # It has started before it says so. Else one whose clock is ahead would head lists, and the
+        # overview, until the service's clock is there.
+        row = (*row[:_STARTED_AT], now, *row[_STARTED_AT + 1 :])
     return row
 
 
@@ -105,7 +112,8 @@ class UsageDue:
         day = int(max(now - _OLDEST, min(at, now)) // _DAY)
         age = max(0.0, at - c.started_at)
         last_day, last_age = self._written.get((workspace, c.id), (-1, 0.0))
-        recent = age - last_age < min(_LATEST, _OLDER_BY * last_age)
+        # The same: a cluster that was never older, as its clock stands still or was never set.
+        recent = age == last_age or age - last_age < min(_LATEST, _OLDER_BY * last_age)
         if day == last_day and recent and s.stopped_at is None:
             return None
         return (
