@@ -713,6 +713,16 @@ class Reply:
     rows_left_out: int = 0
 
 
+#: Pairs of fields by class: the second is at least the first, where both are there. A receiver
+#: takes the first for both, and says so.
+IN_ORDER: dict[type, tuple[tuple[str, str], ...]] = {
+    Computation: (("started_at", "stopped_at"),),
+    TaskGroup: (("shortest", "longest"), ("started_at", "stopped_at")),
+    Failure: (("first_at", "last_at"),),
+    Profile: (("started_at", "stopped_at"),),
+}
+
+
 def key_of(kind: type) -> Callable[[Any], Hashable]:
     """Return a function that returns the key of a row of ``kind``."""
     hints = typing.get_type_hints(kind, include_extras=True)

@@ -211,6 +211,23 @@ def test_what_cannot_be_kept_is_counted_in_the_answer_and_the_rest_is_kept(sende
     assert sender.points() == {("g", "value", "{}"): [("gauge", 0.0)]}
 
 
+def test_histograms_whose_bounds_do_not_ascend_are_refused_and_the_others_kept(
+    sender: Sender,
+) -> None:
+    histogram = Metric(name="h")
+    for bounds in ((1.0, 1.0), (10.0, 0.1), (math.nan,), (1.0, math.inf), (0.1, 10.0)):
+        point = histogram.histogram.data_points.add(time_unix_nano=AT + 10**9, sum=1.0)
+        point.explicit_bounds[:] = bounds
+        point.bucket_counts[:] = [1] * (len(bounds) + 1)
+
+    answer = sender.post("metrics", metrics_request(histogram).SerializeToString())
+
+    partial = ExportMetricsServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_data_points == 4
+    assert "that ascend" in partial.error_message
+    assert {field for _, field, _ in sender.points()} == {"count", "sum", "0.1", "10", "+Inf"}
+
+
 def test_series_with_names_that_no_index_holds_are_counted_and_the_rest_is_kept(
     sender: Sender,
 ) -> None:
@@ -359,6 +376,7 @@ def test_a_span_with_a_broken_id_or_time_is_refused_and_the_others_kept(sender: 
         (ids, (0, AT), "began in 1970"),
         (ids, (AT, 0), "never ended"),
         (ids, (AT, 2**63), "ended in the year 2262"),
+        (ids, (AT, AT - 1), "ended before it began"),
         (ids, times, "good"),
     ):
         span = spans.add(trace_id=trace_id, span_id=id, name=name)
@@ -367,7 +385,7 @@ def test_a_span_with_a_broken_id_or_time_is_refused_and_the_others_kept(sender: 
     answer = sender.post("traces", request.SerializeToString())
 
     partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
-    assert partial.rejected_spans == 4
+    assert partial.rejected_spans == 5
     assert [row["name"] for row in sender.rows(schema.span)] == ["good"]
 
 

@@ -117,6 +117,12 @@ def _is_time(hint: Any) -> bool:
     return Moment() in notes or any(map(_is_time, typing.get_args(hint)))
 
 
+_IN_ORDER = {
+    name: tuple(attrgetter(*pair) for pair in protocol.IN_ORDER[kind])
+    for name, kind in ROWS.items()
+    if kind in protocol.IN_ORDER
+}
+
 _TIMES = {name: times for name, kind in ROWS.items() if (times := _times_of(kind)) is not None}
 
 
@@ -136,6 +142,12 @@ def is_within(beat: Heartbeat, latest: float) -> bool:
         for row in getattr(beat, name):
             for time in times(row):
                 if time is not None and time > latest:
+                    return False
+    for name, pairs in _IN_ORDER.items():
+        for row in getattr(beat, name):
+            for pair in pairs:
+                first, second = pair(row)
+                if first is not None and second is not None and second < first:
                     return False
     return not any(misfit(name, row) for name in _MISFITS for row in getattr(beat, name))
 

@@ -1,8 +1,9 @@
 """Heartbeats with values out of bounds: keeps what can be kept, and reports the rest.
 
-A number out of bounds gives way to the nearest that is not, a time likewise, and what is beyond the
-most entries is left out. A row that is wrong otherwise is left out: the others are stored. What is
-wrong with the cluster or its status is no row, and the beat is refused.
+A number out of bounds gives way to the nearest that is not, a time likewise, an end before its
+start to the start, and what is beyond the most entries is left out. A row that is wrong otherwise
+is left out: the others are stored. What is wrong with the cluster or its status is no row, and the
+beat is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
 
@@ -105,6 +106,8 @@ class _Work:
             for name, of_field in fields_of(cast(type, inner)).items():
                 if name in value:
                     value[name] = self.within(value[name], of_field, f"{path}.{name}")
+            for first, second in protocol.IN_ORDER.get(cast(type, inner), ()):
+                self._put_in_order(value, first, second, path)
         elif origin is dict and isinstance(value, dict):
             _, of_values = typing.get_args(inner)
             for key, item in value.items():
@@ -140,7 +143,7 @@ class _Work:
                     else value[: bound.most]
                 )
             return value
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not _is_number(value):
             return value
         if isinstance(bound, Moment):
             least, most = protocol.EARLIEST, self._latest
@@ -154,10 +157,20 @@ class _Work:
         self._report(path, f"{_number(value)} is not from {least:g} to {most:g}", left_out=False)
         return nearest
 
+    def _put_in_order(self, row: dict[str, Any], first: str, second: str, path: str) -> None:
+        least, value = row.get(first), row.get(second)
+        if _is_number(least) and _is_number(value) and value < least:
+            row[second] = least
+            self._report(f"{path}.{second}", f"it is less than {first}", left_out=False)
+
     def _report(self, field: str, why: str, *, left_out: bool) -> None:
         if len(self.reported) < MOST_REPORTED:
             field = field[: protocol.MAX_NAME]
             self.reported.append(Correction(field, why[: protocol.MAX_NAME], left_out))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _number(value: float) -> str:

@@ -45,7 +45,7 @@ EARLIEST_NANOSECONDS = int(EARLIEST * 1e9)
 _REASON_OF_SPANS = (
     "a span needs a trace id of 16 bytes, an id of 8, and a parent id of 8 or none; a name "
     f"of at most {MAX_WORDS} characters and attributes of at most {MAX_CHARACTERS}; and a "
-    "start and an end between 2015 and tomorrow"
+    "start and an end between 2015 and tomorrow, in this order"
 )
 _REASON_OF_RECORDS = (
     "a log record needs a time between 2015 and tomorrow; a body and attributes of at most "
@@ -172,7 +172,7 @@ def _span_row(span: Span, workspace: str, cluster: str, latest: int) -> tuple[An
         and len(span.name) <= MAX_WORDS
         and len(attributes) <= MAX_CHARACTERS
         and EARLIEST_NANOSECONDS <= span.start_time_unix_nano <= latest
-        and EARLIEST_NANOSECONDS <= span.end_time_unix_nano <= latest
+        and span.start_time_unix_nano <= span.end_time_unix_nano <= latest
     )
     if not fits:
         return None

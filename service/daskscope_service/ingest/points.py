@@ -10,6 +10,8 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isfinite
 from typing import NamedTuple
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -167,8 +169,8 @@ class MetricStore:
         return Outcome(
             rejected,
             f"the service stores only numbers up to {MAX_NUMBER:g}, of gauges, sums and "
-            f"histograms with at most {MAX_BOUNDS} bounds, with names and attributes of at "
-            f"most {MAX_SERIES_BYTES} bytes and a time between 2015 and tomorrow",
+            f"histograms with at most {MAX_BOUNDS} bounds that ascend, with names and attributes "
+            f"of at most {MAX_SERIES_BYTES} bytes and a time between 2015 and tomorrow",
         )
 
     def _decode(
@@ -347,6 +349,8 @@ def _histograms(
             decoded.kept += 1
             decoded.rows += _rows(ids, time, values)
             continue
+        if not _ascend(point.explicit_bounds):  # those of known series do
+            continue
         attributes = _sorted(point.attributes)
         fields = ["count", "sum", *map(_bound, point.explicit_bounds), "+Inf"]
         series = [_named(metric, family[1], field, kind, attributes) for field in fields]
@@ -354,6 +358,10 @@ def _histograms(
             continue
         decoded.kept += 1
         decoded.waiting.append(_Waiting(family, key, series, time, values))
+
+
+def _ascend(bounds: Sequence[float]) -> bool:
+    return all(map(isfinite, bounds)) and all(a < b for a, b in pairwise(bounds))
 
 
 def _named(metric: Metric, cluster: str, field: str, kind: str, attributes: str) -> _Series:
