@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 import uuid
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -15,6 +17,7 @@ from daskscope.protocol import MAX_BEAT_BYTES
 from daskscope_service.accounts import access, sessions, sign_in, tokens
 from daskscope_service.accounts.tokens import Scope
 from daskscope_service.db import schema
+from tests.patience import PATIENCE
 from tests.service.beats import make_beat, make_cluster, post
 from tests.service.people import follow, sign_in_by_link
 from tests.service_process import ServiceProcess
@@ -289,6 +292,31 @@ def test_a_post_from_another_site_is_refused(
     assert requests.post(url, headers=own, timeout=30).status_code == 401
     bearer = headers | {"Authorization": f"Bearer {shared_service.token()}"}
     assert requests.post(url, headers=bearer, data=b"{}", timeout=30).status_code == 400
+    # Pages look at the cookie, whatever token is beside it.
+    page = requests.post(f"{shared_service.url}/sign-out", headers=bearer, timeout=30)
+    assert page.status_code == (403 if status == 403 else 200)
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (b"Host: a.example\r\nHost: a.example\r\n", 400),
+        (b"Host: a.example\r\nhost: b.example\r\n", 400),
+        (b"Host: \r\n", 400),
+        (b"", 400),
+        (b"Host: a.example\r\n", 200),
+    ],
+)
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_page_is_for_one_host(
+    shared_service: ServiceProcess, lines: bytes, status: int, version: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(shared_service.url).port or 0)) as sent:
+        sent.settimeout(PATIENCE)
+        end = b"Connection: close\r\n\r\n"
+        sent.sendall(b"GET /sign-in HTTP/%b\r\n%b%b" % (version, lines, end))
+        answer = b"".join(iter(lambda: sent.recv(65536), b""))
+    assert int(answer.split()[1]) == status
 
 
 def test_every_answer_carries_the_security_headers(shared_service: ServiceProcess) -> None:

@@ -106,6 +106,25 @@ def test_pages_are_for_the_host_of_the_public_url_alone(
         assert client.get(path, headers={"Host": host}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (OWN, 303),
+        (f"{OWN}:443", 303),
+        ("http://monitor.example", 403),  # what anyone on the way can have put there
+        ("https://monitor.example:8443", 403),
+        ("https://", 403),
+        ("http://[", 403),
+    ],
+)
+def test_of_old_browsers_only_a_page_of_the_public_url_may_change_something(
+    by_https: Flask, origin: str, status: int
+) -> None:
+    client = by_https.test_client()
+    answer = client.post("/sign-out", base_url=OWN, headers={"Origin": origin})
+    assert answer.status_code == status
+
+
 def test_without_a_public_url_any_host_is_answered_that_is_one(in_clear: Flask) -> None:
     client = in_clear.test_client()
     assert client.get("/sign-in", headers={"Host": "tunnel.example:8690"}).status_code == 200

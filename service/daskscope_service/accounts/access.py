@@ -56,7 +56,7 @@ class SignInAgain(Problem):
 
 def install(app: Flask, settings: Settings) -> None:
     """Refuse requests for another host, and cross-site ones that change something."""
-    own_host = urlsplit(settings.url).netloc
+    own_scheme, own_host = urlsplit(settings.url)[:2]
     expected = _without_usual_port(own_host) if settings.public_url else None
 
     @app.before_request
@@ -73,17 +73,27 @@ def install(app: Flask, settings: Settings) -> None:
                 421, f"This service is only available at {settings.url}: go there instead."
             )
 
+    def is_own(origin: str) -> bool:
+        scheme, _, host = origin.partition("://")
+        if expected is None:  # a proxy of which nothing is known may speak TLS for the service
+            return host in (request.host, own_host)
+        # What is served in clear at the same host may have been put there by anyone on the way.
+        return (scheme, _without_usual_port(host)) == (own_scheme, expected)
+
     @app.before_request
     def refuse_cross_site() -> None:
-        # A browser adds the session's cookie by itself, a Bearer token it does not.
-        if request.method in _SAFE_METHODS or _bearer() is not None:
+        if request.method in _SAFE_METHODS:
+            return
+        # A browser adds the session's cookie by itself, a Bearer token it does not. Pages look at
+        # the cookie in any case.
+        if _bearer() is not None and is_api(request.path):
             return
         site = request.headers.get("Sec-Fetch-Site")
         origin = request.headers.get("Origin")
         if site is not None:
             allowed = site in ("same-origin", "none")
         elif origin is not None:  # a browser from before Sec-Fetch-Site
-            allowed = urlsplit(origin).netloc in (request.host, own_host)
+            allowed = is_own(origin)
         else:  # not a browser
             allowed = True
         if not allowed:
