@@ -65,7 +65,8 @@ class Cluster(api_rows.Cluster, api_rows.Status):
     there is to keep it for. ``busy_by`` says in words what work keeps it from being
     closed by its ``idle_timeout`` or a policy: empty while it is idle, None from an older plugin,
     which does not look for all of it. ``drops`` counts what the plugin had to leave out, by kind.
-    ``failures`` counts exceptions. ``cause`` is the finding that is named first, None where nothing
+    ``failures`` counts exceptions; beyond 2⁵³, its first fifteen digits are right.
+    ``cause`` is the finding that is named first, None where nothing
     stands out. ``url`` is its page.
     ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
     Costs are estimates by ``prices``: its own, or where it has none, its workspace's, or else list
@@ -428,6 +429,7 @@ class _ExceptionGroup(_Encrypted):
 class ExceptionGroup(_ExceptionGroup):
     """Equal failures on all clusters. ``clusters`` counts those, ``count`` the exceptions.
 
+    A ``count`` beyond 2⁵³ is right in its first fifteen digits.
     All numbers are about the failures that were last seen in the time asked for. ``message`` and
     ``traceback`` are those of the last failure. ``url`` is its page.
     """

@@ -16,7 +16,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from hypothesis import HealthCheck, Phase, given, settings
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, update
 
 from daskscope import names
 from daskscope.protocol import MAX_COUNT, Heartbeat, encode
@@ -31,10 +31,11 @@ from daskscope_service.ingest.correction import Corrected
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from tests.patience import PATIENCE
-from tests.service.beats import make_beat, make_cluster, make_status
+from tests.service.beats import make_beat, make_cluster, make_failure, make_profile, make_status
 from tests.service.conftest import NewDatabase
 from tests.service.extreme_telemetry import telemetry
 from tests.service.extremes import CLUSTERS, COMPUTATIONS, FINGERPRINT, PROFILE, beats
+from tests.service.pages import words
 
 #: Addresses that tell nothing of what clusters sent, and change who is signed in or ask elsewhere.
 _ELSEWHERE = ("/static", "/sign-", "/activate", "/invitation", "/api/v1/openapi.json", "/metrics")
@@ -192,6 +193,38 @@ def test_the_overview_compares_counts_of_any_size(app: Flask) -> None:
     beat = make_beat(cluster, status=make_status(held_by={"unrunnable": MAX_COUNT}))
     client = sent(app, beat, bodies={})
     assert client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(MAX_COUNT, f"more than {MAX_COUNT:,}"), (MAX_COUNT // 2, f"{MAX_COUNT:,}")],
+)
+def test_sums_are_right_or_said_to_be_too_large(app: Flask, count: int, said: str) -> None:
+    beats = [
+        make_beat(make_cluster(id), failures=[make_failure(count=count)]) for id in CLUSTERS[:2]
+    ]
+    client = sent(app, *beats, bodies={})
+    assert client.get("/api/v1/exceptions").json["items"][0]["count"] == 2 * count
+    assert f",{2 * count}," in client.get("/exceptions.csv").text
+    for path in ("/exceptions", f"/exceptions/{beats[0].failures[0].fingerprint}"):
+        page = words(client.get(path).text)
+        assert said in page
+        assert ("more than" in page) == (count == MAX_COUNT)
+
+
+def test_a_profile_that_cannot_be_shown_says_so_and_the_others_are_shown(app: Flask) -> None:
+    ids = [uuid.uuid4().hex for _ in range(2)]
+    client = sent(app, make_beat(profiles=tuple(map(make_profile, ids))), bodies={})
+    assert "cannot be shown" not in client.get("/profile").text
+    pages = []
+    for id in ids:  # one of them, then both are as they were stored before there were bounds
+        with writing(services(app).engine) as connection:
+            profile = schema.profile
+            connection.execute(update(profile).where(profile.c.id == id).values(parent=[5]))
+        pages.append(words(client.get("/profile").text))
+    assert "1 profile cannot be shown: the calls in it do not make a tree." in pages[0]
+    assert "1 profile of 1 cluster" in pages[0]
+    assert "2 profiles cannot be shown: the calls in them do not make a tree." in pages[1]
 
 
 def test_only_reports_wait_for_who_writes(app: Flask) -> None:

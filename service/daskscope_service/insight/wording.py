@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import humanize
 
+from daskscope.protocol import MAX_COUNT
+
 
 def file_name(path: str) -> str:
     """Return the last part of a path, of whichever system it is."""
@@ -14,7 +16,12 @@ def file_name(path: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a count with thousands separated: ``12,345``."""
+    """Return a count with thousands separated: ``12,345``.
+
+    Databases add up no more than :data:`MAX_COUNT` to the last digit.
+    """
+    if value > MAX_COUNT:
+        return f"more than {MAX_COUNT:,}"
     return f"{round(value):,}"
 
 
