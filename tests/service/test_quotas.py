@@ -21,6 +21,8 @@ from daskscope_service.accounts import tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
 from daskscope_service.db.engine import upgrade_database
+from daskscope_service.ingest import cluster_rows, series_memory
+from daskscope_service.ingest.cluster_rows import Labels, UsageDue
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from tests.service.beats import full_beat, make_beat, make_cluster
@@ -63,6 +65,13 @@ class Service:
             told.ParseFromString(answer.data)
         return answer.status_code, told
 
+    def sample(self, name: str, **labels: str) -> float:
+        """Return the value of a metric of the service's."""
+        registry = services(self.app).instruments.registry
+        value = registry.get_sample_value(f"daskscope_service_{name}", labels)
+        assert value is not None
+        return value
+
     def stored(self, column: Any) -> set[str]:
         with self.engine.connect() as connection:
             return set(connection.execute(select(column)).scalars())
@@ -79,7 +88,6 @@ def serving(data_dir: Path, database_url: str, **quotas: int) -> Iterator[Servic
         close_app(app)
 
 
-@pytest.mark.sqlite
 def test_what_is_beyond_a_quota_is_refused_by_name_and_what_is_stored_goes_on(
     tmp_path: Path, new_database: NewDatabase
 ) -> None:
@@ -91,9 +99,13 @@ def test_what_is_beyond_a_quota_is_refused_by_name_and_what_is_stored_goes_on(
         sign_in(service.engine, client, "w")
         assert client.get("/settings/workspace").text.count("not counted yet") == 3
         service.quotas.count()
+        assert service.sample("workspace_use", workspace="w", quota="clusters") == 1
+        assert service.sample("workspace_use", workspace="w", quota="series") == 1
 
         assert service.beat(make_beat(first, 2)).status_code == 200
+        assert service.sample("refused_total", reason="quota") == 0
         refused = service.beat(make_beat(second))
+        assert service.sample("refused_total", reason="quota") == 1
         assert refused.status_code == 429
         assert int(refused.headers["Retry-After"]) > 0
         problem = refused.get_json(force=True)
@@ -106,6 +118,7 @@ def test_what_is_beyond_a_quota_is_refused_by_name_and_what_is_stored_goes_on(
         assert status == 200
         assert told.partial_success.rejected_data_points == 2
         assert "DASKSCOPE_QUOTA_SERIES" in told.partial_success.error_message
+        assert service.sample("refused_total", reason="quota") == 2  # once for a request
         assert service.stored(schema.series.c.metric) == {"one"}
 
         page = client.get("/settings/workspace").text
@@ -127,7 +140,13 @@ def test_who_has_used_up_their_room_is_told_to_come_again(
         refused = service.beat(full_beat())
         assert refused.status_code == 429
         assert "DASKSCOPE_QUOTA_BYTES" in refused.get_json(force=True)["detail"]
-        assert service.metrics("one")[0] == 429
+        assert service.sample("workspace_use", workspace="w", quota="bytes") == room.used
+        before = service.sample("refused_total", reason="quota")
+        for path in ("/v1/metrics", "/v1/traces", "/v1/logs"):
+            refused = service.post(path, b"", **{"Content-Type": "application/x-protobuf"})
+            assert refused.status_code == 429
+            assert int(refused.headers["Retry-After"]) > 0
+        assert service.sample("refused_total", reason="quota") == before + 3
 
 
 def test_nothing_is_remembered_of_what_was_not_stored(
@@ -161,3 +180,47 @@ def test_nothing_is_remembered_of_what_was_not_stored(
         assert answer.status_code == 200
         [keys] = memory.known.values()
         assert max(map(len, keys)) < 1_000
+
+
+@pytest.mark.sqlite
+def test_what_is_remembered_of_series_is_bounded_in_bytes_and_all_are_stored(
+    tmp_path: Path, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series_memory, "_MOST_BYTES", 20_000)
+    with serving(tmp_path, new_database()) as service:
+        memory = services(service.app).metric_store._memory
+        most = 0
+        for number in range(20):
+            names = [f"{number}-{one}-{'n' * 200}" for one in range(20)]
+            assert service.metrics(*names)[0] == 200
+            kept = sum(
+                sum(map(len, family[:3])) + sum(map(len, ids))
+                for family, ids in memory.known.items()
+            )
+            most = max(most, kept)
+            assert kept < 20_000
+        assert most > 2_000  # something is remembered
+        assert len(service.stored(schema.series.c.id)) == 400
+        assert service.metrics(*names)[0] == 200
+        assert len(service.stored(schema.series.c.id)) == 400
+
+
+def test_of_labels_hashes_are_remembered() -> None:
+    labels = Labels()
+    large = make_beat(make_cluster(tags={f"{n}{'k' * 200}": "v" * 200 for n in range(100)}))
+    for number in range(3):
+        labels.written(large, f"w{number}")
+        assert not labels.changed(large, f"w{number}")
+    assert all(type(one) is int for one in labels._written.values())
+
+
+def test_of_clusters_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_rows, "_REMEMBERED", 10)
+    labels, due = Labels(), UsageDue()
+    for number in range(100):
+        beat = make_beat(make_cluster(f"c{number}"))
+        labels.written(beat, "w")
+        row = due.row(beat, 1, "w", beat.status.at)
+        assert row is not None
+        due.written(row)
+    assert max(len(labels._written), len(due._written)) <= 10
