@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from sqlalchemy import select, update
 
 import daskscope
+from daskscope.protocol import Prices
 from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -158,6 +159,52 @@ def test_a_cluster_names_what_happened_on_it(reader: Reader) -> None:
     found = reader.answer(f"clusters/{CLUSTER}")
     assert [one["rule"] for one in found["findings"]] == ["out-of-memory"]
     assert found["not_measured"]["over-provisioned-memory"]
+
+
+def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_idle(
+    reader: Reader,
+) -> None:
+    id, began = "Scheduler-went", NOW - 900
+    cluster = make_cluster(
+        id, started_at=began, prices=Prices(currency="USD", per_hour={"thread": 1.0})
+    )
+    costs: dict[str, Any] = {"cost": 0.2, "idle_cost": 0.18}
+    shown: dict[str, Any] = {
+        "computations": tuple(
+            make_computation(f"c{status}", **seconds_ago(880, 870) | {"status": status}, tasks=1)
+            for status in ("finished", "erred", "cancelled")
+        ),
+        "worker_losses": (
+            make_worker_loss(id="gone", at=NOW - 890, expected=False, reason="lost connection"),
+            make_worker_loss(id="closed", at=NOW - 871, expected=True, reason="closed"),
+        ),
+    }
+    stop = make_beat(
+        cluster,
+        seq=2,
+        phase="stop",
+        status=make_status(at=began + 49, idle_seconds=20.0, stopped_at=began + 49, **costs),
+        **shown,
+    )
+    assert post(reader.url, reader.token, stop).ok
+    assert reader.verdict(f"/clusters/{id}") == (
+        "It stopped after 49.0 s, in which it ran 3 computations (1 failed, 1 cancelled), lost "
+        "1 worker and cost 0.20 USD, 0.18 USD of it idle."
+    )
+    idle = make_status(
+        at=began + 49,
+        idle_seconds=48.1,
+        stopped_at=began + 49,
+        held_by={"clients": 1, "results": 8},
+        **costs,
+    )
+    stop = make_beat(cluster, seq=3, phase="stop", status=idle, **shown)
+    assert post(reader.url, reader.token, stop).ok
+    assert reader.verdict(f"/clusters/{id}") == (
+        "It stopped after 49.0 s, in which it ran 3 computations (1 failed, 1 cancelled) and lost "
+        "1 worker: it was idle for 48.1 s of the 49.0 s that it was up (0.18 USD of 0.20 USD), "
+        "with 1 client connected and 8 results held in memory."
+    )
 
 
 # --- what is stored -------------------------------------------------------------------------------

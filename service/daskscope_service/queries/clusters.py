@@ -5,8 +5,9 @@ from __future__ import annotations
 from sqlalchemy import func
 
 from daskscope_service.costs.pricing import price_clusters
-from daskscope_service.db.schema import cluster, computation, failure
+from daskscope_service.db.schema import cluster, computation, failure, worker_loss
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
+from daskscope_service.insight.lifetime import Lifetime
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
 from daskscope_service.queries.causes import add_causes, is_cause_of_cluster
 from daskscope_service.web.fields import Missing
@@ -52,6 +53,19 @@ def one_cluster(scope: Scope, id: str) -> Item:
     if row is None:
         raise Missing("cluster", id)
     return row
+
+
+def lifetime_of(scope: Scope, id: str) -> Lifetime:
+    """Return what a cluster ran and lost, as far as it is known."""
+    query = scope.select(computation, computation.c.status, func.count())
+    by_status = query.where(computation.c.cluster == id).group_by(computation.c.status)
+    lost = scope.select(worker_loss, func.count()).where(
+        worker_loss.c.cluster == id, worker_loss.c.expected.is_(False)
+    )
+    return Lifetime(
+        {str(row[0]): int(row[1]) for row in scope.connection.execute(by_status)},
+        int(scope.connection.execute(lost).scalar_one()),
+    )
 
 
 def completed(scope: Scope, items: list[Item]) -> list[Item]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from sqlalchemy import and_
@@ -12,8 +13,10 @@ from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.findings.finding import Finding
 from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
 from daskscope_service.insight.findings.rules import Judgement, judge
+from daskscope_service.insight.lifetime import Lifetime
 from daskscope_service.queries import evidence
 from daskscope_service.queries.causes import NAMED
+from daskscope_service.queries.clusters import lifetime_of
 from daskscope_service.queries.mutes import add_mutes, mutes_on
 from daskscope_service.telemetry.store import SeriesStore
 
@@ -41,7 +44,9 @@ def add_to_computation(scope: Scope, store: SeriesStore, item: Item) -> Judgemen
 def add_to_cluster(scope: Scope, store: SeriesStore, item: Item) -> Judgement:
     """Give a cluster the same."""
     judgement = judge_cluster(scope, store, item["id"])
-    return _add(item, judgement, item["id"], None, cluster_headline)
+    life = lifetime_of(scope, item["id"]) if item["status"] != "running" else Lifetime()
+    say = partial(cluster_headline, life=life)
+    return _add(item, judgement, item["id"], None, say)
 
 
 def _add(

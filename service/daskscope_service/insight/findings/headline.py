@@ -7,6 +7,7 @@ from typing import Any
 
 from daskscope_service.insight.findings.finding import Finding, Measure, Saving
 from daskscope_service.insight.findings.rules import Judgement
+from daskscope_service.insight.lifetime import Lifetime, what_it_did
 from daskscope_service.insight.wording import (
     duration,
     estimate,
@@ -44,15 +45,24 @@ def computation_headline(computation: Row, judgement: Judgement) -> str:
     return f"{began}: {first.clause}."
 
 
-def cluster_headline(cluster: Row, judgement: Judgement) -> str:
-    """Return the first sentence about a cluster, a row with its ``sentence``; likewise."""
+def cluster_headline(cluster: Row, judgement: Judgement, life: Lifetime) -> str:
+    """Return the first sentence about a cluster, a row with its ``sentence``; likewise.
+
+    Of one that is gone it says what it did, too: ``life``.
+    """
     first = _first(judgement)
     sentence: str = cluster["sentence"]
-    if first is None:
-        return sentence
-    if first.rule in _OF_CLUSTERS and cluster["status"] in ("running", "lost"):
-        return sentence
-    return f"{sentence.removesuffix('.')}: {first.clause}."
+    if cluster["status"] == "running":
+        if first is None or first.rule in _OF_CLUSTERS:
+            return sentence
+        return f"{sentence.removesuffix('.')}: {first.clause}."
+    # The finding that it was idle says the cost by itself.
+    did = what_it_did(cluster, life, with_cost=first is None or first.rule != "idle-cluster")
+    if cluster["status"] == "stopped":
+        because = "" if first is None else f": {first.clause}"
+        return f"{sentence.removesuffix('.')}, in which it {did}{because}."
+    because = "" if first is None or first.rule == "silent" else f" {first.sentence}"
+    return f"{sentence} It {did}.{because}"
 
 
 _BEGINS = {"finished": "Finished in", "erred": "Failed after", "cancelled": "Cancelled after"}

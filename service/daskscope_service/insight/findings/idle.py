@@ -53,7 +53,10 @@ def _then(evidence: Evidence) -> Outcome:
     if idle < limits["idle.seconds"] or idle < limits["idle.share"] * cluster.duration:
         return None
     clients = round(meanwhile.most_clients or 0)
-    held = f", with {plural(clients, 'client')} connected" if clients else ""
+    kept = kept_for(cluster.held_by) or (
+        f"{plural(clients, 'client')} connected" if clients else ""
+    )
+    held = f", with {kept}" if kept else ""
     return Finding(
         rule="idle-cluster",
         severity="warning" if idle >= limits["idle.alarm"] else "notice",

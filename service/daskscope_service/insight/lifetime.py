@@ -1,0 +1,62 @@
+"""What a cluster did while it was up, in words: what it ran, whom it lost, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from daskscope_service.insight.wording import money, number, plural
+
+Row = Mapping[str, Any]
+
+# What computations came to that did not finish, by the status that the cluster reported last.
+_CAME_TO = {"erred": "failed", "cancelled": "cancelled", "running": "unfinished"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """``computations`` counts them by their own status, ``lost`` the workers that left
+    unexpectedly.
+    """
+
+    computations: Mapping[str, int] = field(default_factory=dict)
+    lost: int = 0
+
+
+def what_it_did(cluster: Row, life: Lifetime, *, with_cost: bool) -> str:
+    """Return the end of a sentence that begins "it": ``ran 3 computations (1 failed)``.
+
+    ``with_cost`` adds what the cluster cost, where there are prices.
+    """
+    parts = [_ran(life)]
+    if life.lost:
+        parts.append(f"lost {plural(life.lost, 'worker')}")
+    cost = _cost(cluster) if with_cost else ""
+    if cost:
+        parts.append(cost)
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def _ran(life: Lifetime) -> str:
+    all_of_them = sum(life.computations.values())
+    if not all_of_them:
+        return "ran no computation"
+    others = [
+        f"{number(life.computations[status])} {word}"
+        for status, word in _CAME_TO.items()
+        if life.computations.get(status)
+    ]
+    return f"ran {plural(all_of_them, 'computation')}" + (
+        f" ({', '.join(others)})" if others else ""
+    )
+
+
+def _cost(cluster: Row) -> str:
+    cost, idle = cluster["cost"], cluster["idle_cost"]
+    currency = (cluster["prices"] or {}).get("currency")
+    if not cost or currency is None:
+        return ""
+    of_it = f", {money(idle, currency)} of it idle" if idle else ""
+    at = " at list prices" if cluster["price_source"] == "list" else ""
+    return f"cost {money(cost, currency)}{at}{of_it}"
