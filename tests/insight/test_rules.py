@@ -86,9 +86,10 @@ ONE_BAD_INPUT = evidence(
          "failures": (failure(type="ZeroDivisionError"),)},
 )  # fmt: skip
 DEPENDENTS = evidence(
-    run={"status": "erred", "tasks": 201, "completed": 199, "done": 199, "erred": 0},
-    earlier=failure(type="ZeroDivisionError", computation="c0"),
-)
+    run={"status": "erred", "tasks": 201, "completed": 199, "done": 199, "erred": 0, "blamed": 2,
+         "blames": {"c0": "divide"}},
+    cause=failure(type="ZeroDivisionError", computation="c0", function="divide"),
+)  # fmt: skip
 LARGE_GRAPH = evidence(
     run={"graph_bytes": 96_000_000, "tasks": 4, "completed": 4, "done": 4, "duration": 2.0,
          "seconds": {"compute": 0.2}, "groups": (group(tasks=4, completed=4),)},
@@ -230,8 +231,8 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
          "up."),
         ("retries", "120 of 180 runs failed with ConnectionError and were run again."),
         ("failed", "1 of 200 tasks of work raised ZeroDivisionError; 199 tasks are done."),
-        ("upstream-failed", "2 of 201 tasks were not run: a task that they need had failed; the "
-         "last exception on the cluster before was ZeroDivisionError in work."),
+        ("upstream-failed", "2 of 201 tasks need divide, which failed with ZeroDivisionError; 199 "
+         "are done."),
         ("large-graph", "Its graph carries 91.6 MiB for 4 tasks, 22.9 MiB each."),
         ("serial-chain", "Its 40 tasks ran one after another, each needed the one before: threads "
          "had nothing to do for 88\N{NO-BREAK SPACE}% of the time."),

@@ -207,6 +207,56 @@ def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_id
     )
 
 
+@pytest.mark.parametrize("status", ["erred", "running"])
+def test_what_needs_a_failed_task_names_it_and_links_to_it(reader: Reader, status: str) -> None:
+    id = f"Scheduler-blamed-{status}"
+    waits: dict[str, Any] = {"tasks": 201, "completed": 199, "erred": 0, "blamed": 2}
+    states = {"erred": 2, "memory": 199}
+    began: dict[str, Any] = {"started_at": NOW - 60, "stopped_at": NOW - 55, "status": "erred"}
+    beat = make_beat(
+        make_cluster(id, started_at=NOW - 100),
+        status=make_status(at=NOW - 50),
+        computations=(
+            make_computation("first", **began, erred=1),
+            make_computation("last", **began, erred=1),
+            make_computation(
+                "waits",
+                status=status,
+                started_at=NOW - 60,
+                stopped_at=None if status == "running" else NOW - 55,
+                states=states,
+                blames={"first": "divide"},
+                **waits,
+            ),
+        ),
+        failures=(
+            make_failure(
+                computation="first",
+                fingerprint="1:f1",
+                function="other",
+                type="OSError",
+                last_at=NOW - 56,
+            ),
+            make_failure(computation="first", fingerprint="1:f2"),
+            make_failure(computation="last", fingerprint="1:f3", type="KeyError", last_at=NOW - 51),
+        ),
+    )
+    assert post(reader.url, reader.token, beat).ok
+    page = f"/clusters/{id}/computations/waits"
+    needs = "2 of 201 tasks need divide, which failed with ZeroDivisionError"
+    assert reader.verdict(page) == (
+        f"Running for 10.0 s, 199 of 201 tasks done: {needs}."
+        if status == "running"
+        else f"Not finished after 5.0 s: {needs}; 199 are done."
+    )
+    shown = " ".join(reader.html(page).split())
+    link = f'<a href="/clusters/{id}/computations/first">divide</a>'
+    assert f'<dd class="bad">2</dd> <dd class="faint"> need {link}' in shown
+    (listed,) = (one for one in reader.answer("computations", cluster=id)["items"]
+                 if one["id"] == "waits")  # fmt: skip
+    assert "2 of 201 tasks need" in listed["sentence"] or "2 tasks need" in listed["sentence"]
+
+
 # --- what is stored -------------------------------------------------------------------------------
 
 

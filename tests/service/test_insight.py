@@ -226,6 +226,10 @@ def test_what_a_computation_lost_or_never_ran_is_in_its_first_sentence() -> None
     assert computation_verdict(blamed, Verdict("running", ""), 5.0).sentence == (
         "Not finished after 5.0 s: 2 of 201 tasks need one that failed, divide; 199 done."
     )
+    goes_on = blamed | {"status": "running", "completed": 100, "states": {"memory": 100}}
+    assert computation_verdict(goes_on, Verdict("running", ""), 5.0).sentence == (
+        "100 of 201 tasks done (50%), running for 5.0 s. 2 tasks need one that failed, divide."
+    )
     lost = row | {"erred": 2, "lost_runs": 5}
     assert computation_verdict(lost, Verdict("running", ""), 5.0).sentence == (
         "Failed after 5.0 s: 2 task runs erred, 199 of 201 tasks done. 5 task runs ended with "

@@ -120,21 +120,29 @@ def test_what_happens_together_is_told_together_with_links_and_once(
         processing=2,
         deployment={"slurm.job.id": "4711", "slurm.partition.name": "gpu", "k8s.pod.name": "p-0"},
     )
-    news: dict[str, Any] = {"computations": (erred("c+1"), erred("c2")), "worker_losses": (lost,)}
+    waited = make_computation(
+        "c3", status="erred", stopped_at=time.time(), erred=0, blamed=2, blames={"c2": "divide"}
+    )
+    news: dict[str, Any] = {
+        "computations": (erred("c+1"), erred("c2"), waited),
+        "worker_losses": (lost,),
+    }
     for _ in range(2):  # a beat may come twice
         workspace.beat(**news)
     said = webhook.wait(1)
-    assert said["title"] == f"daskscope, {workspace.name}: 2 × computation failed, worker lost"
+    assert said["title"] == f"daskscope, {workspace.name}: 3 × computation failed, worker lost"
     url = f"{workspace.service.url}/clusters/{workspace.cluster.id}"
     for line in (
         "A computation of ada on nightly failed after",
         f"{url}/computations/c%2B1",
         f"{url}/computations/c2",
+        "s: 2 of 100 tasks need one that failed, divide; 40 done.",
         f"nightly lost the worker worker-3 (job 4711, pod p-0): out of memory, "
         f"with 2 tasks on it.\n{url}",
     ):
         assert line in said["message"]
     assert "before" not in said["message"]
+    assert "0 task runs" not in said["message"]
     wait_until(lambda: shown(workspace)["sent_at"])  # it is noted once the answer has come
     # What is told already is not told again, by no one.
     workspace.beat(**news)

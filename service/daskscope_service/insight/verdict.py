@@ -166,14 +166,9 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}{how_long}."
     elif status == "finished":
         sentence = f"Finished: {plural(tasks, 'task')} in {lasted}."
-    elif status == "erred" and computation["blamed"] and not computation["erred"]:
-        need = "needs" if computation["blamed"] == 1 else "need"
-        what = ", ".join(sorted(set(computation["blames"].values())))
-        sentence = (
-            f"Not finished after {lasted}: {number(computation['blamed'])} of "
-            f"{plural(tasks, 'task')} {need} one that failed{f', {what}' if what else ''}; "
-            f"{number(done)} done."
-        )
+    elif only_waited(status, erred=computation["erred"], blamed=computation["blamed"]):
+        waited = waited_for_failed(computation["blamed"], tasks, computation["blames"])
+        sentence = f"Not finished after {lasted}: {waited}; {number(done)} done."
     elif status == "erred":
         sentence = (
             f"Failed after {lasted}: {plural(computation['erred'], 'task run')} erred, "
@@ -181,6 +176,9 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         )
     else:
         sentence = f"Cancelled after {lasted}: {number(done)} of {plural(tasks, 'task')} done."
+    if computation["blamed"] and (status == "running" or computation["erred"]):
+        waited = waited_for_failed(computation["blamed"], None, computation["blames"])
+        sentence += f" {waited}."
     if computation["retried"]:
         sentence += f" {plural(computation['retried'], 'task run')} tried again."
     if computation["lost_runs"]:
@@ -199,6 +197,19 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         its = "Its results" if missing >= done else f"{number(missing)} of its results"
         sentence += f" {its} went with the workers."
     return Verdict(status, sentence)
+
+
+def only_waited(status: str, *, erred: int, blamed: int) -> bool:
+    """Return whether a computation erred though none of its own tasks did."""
+    return status == "erred" and bool(blamed) and not erred
+
+
+def waited_for_failed(blamed: int, tasks: int | None, blames: Mapping[str, str]) -> str:
+    """Return in words how many (of so many ``tasks``) never ran, and which one they needed."""
+    of = plural(blamed, "task") if tasks is None else f"{number(blamed)} of {plural(tasks, 'task')}"
+    what = ", ".join(sorted(set(blames.values())))
+    need = "needs" if blamed == 1 else "need"
+    return f"{of} {need} one that failed{f', {what}' if what else ''}"
 
 
 def computation_seconds(computation: Row, cluster: Row) -> float:

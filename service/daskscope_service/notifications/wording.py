@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from daskscope.one_line import one_line
 from daskscope.protocol import tasks_done
+from daskscope_service.insight.verdict import only_waited, waited_for_failed
 from daskscope_service.insight.wording import duration, estimate, money, number, plural
 
 Kind = Literal[
@@ -31,8 +32,12 @@ def computation_failed(computation: Any, cluster: Any) -> str:
         states=computation.states,
         status=computation.status,
     )
+    who = f"A computation of {computation.user} on {cluster.name}"
+    if only_waited(computation.status, erred=computation.erred, blamed=computation.blamed):
+        waited = waited_for_failed(computation.blamed, computation.tasks, computation.blames)
+        return f"{who} ended unfinished after {duration(lasted)}: {waited}; {number(done)} done."
     return (
-        f"A computation of {computation.user} on {cluster.name} failed after {duration(lasted)}: "
+        f"{who} failed after {duration(lasted)}: "
         f"{plural(computation.erred, 'task run')} erred, {number(done)} of "
         f"{plural(computation.tasks, 'task')} done."
     )

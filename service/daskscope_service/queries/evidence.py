@@ -61,7 +61,7 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
         meanwhile=meanwhile.during(run, found, cluster, interval, alone, profiled),
         run=run,
         losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
-        earlier=_earlier(scope, run, cluster_id) if run.status == "erred" else None,
+        cause=_cause(scope, run, cluster_id),
         interval=interval,
     )
 
@@ -173,6 +173,8 @@ def _run(scope: Scope, row: Item, cluster: Item) -> Run:
         failures=_failures(scope, **of_it),
         workers=row["workers"],
         shares=[Share(**share) for share in row["worker_shares"]],
+        blamed=row["blamed"],
+        blames=row["blames"],
         **{name: row[name] for name in _OF_MEANWHILE},
     )
 
@@ -208,17 +210,24 @@ def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
     return [Failed(**row) for row in scope.items(query)]
 
 
-def _earlier(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
+def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
+    """Return the failure of another computation for which tasks of ``run`` never ran."""
+    blamed = [id for id in run.blames if id != run.id]
+    if not blamed:
+        return None
     table = schema.failure
     columns = [table.c[name] for name in _OF_FAILURE]
     query = (
         scope.select(table, *columns)
-        .where(table.c.cluster == cluster_id, table.c.computation != run.id)
-        .where(table.c.first_at <= run.ended_at)
-        .order_by(table.c.last_at.desc())
-        .limit(1)
+        .where(table.c.cluster == cluster_id, table.c.computation.in_(blamed))
+        .order_by(table.c.last_at.desc(), table.c.fingerprint)
+        .limit(MOST_FAILURES)
     )
-    return next((Failed(**row) for row in scope.items(query)), None)
+    found = [Failed(**row) for row in scope.items(query)]
+    # A computation may have failed in more than what was needed.
+    return min(
+        found, key=lambda one: run.blames.get(one.computation) != one.function, default=None
+    )
 
 
 def _losses(scope: Scope, cluster_id: str, since: float | None, until: float | None) -> list[Loss]:

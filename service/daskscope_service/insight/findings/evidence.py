@@ -98,7 +98,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A computation. ``status`` is as people see it: it may be lost."""
+    """A computation. ``status`` is as people see it: it may be lost.
+
+    ``blamed`` and ``blames`` are as in ``daskscope.protocol.Computation``.
+    """
 
     id: str
     status: Literal["running", "finished", "erred", "cancelled", "lost"]
@@ -117,6 +120,8 @@ class Run:
     failures: Sequence[Failed] = ()
     workers: int | None = None
     shares: Sequence[Share] = ()
+    blamed: int = 0
+    blames: Mapping[str, str] = field(default_factory=dict)
     worker_seconds: Mapping[str, float] = field(default_factory=dict)
     spilled_bytes: int | None = None
     unspilled_bytes: int | None = None
@@ -227,15 +232,15 @@ class Meanwhile:
 class Evidence:
     """All that is known about one subject: a cluster or, with ``run``, a computation on it.
 
-    ``losses`` are the workers that left; ``earlier`` the last failure of another computation on
-    the cluster before this one ended. ``interval`` is the time between two beats.
+    ``losses`` are the workers that left; ``cause`` the failure in another computation for which
+    its tasks never ran. ``interval`` is the time between two beats.
     """
 
     cluster: ClusterState
     meanwhile: Meanwhile
     run: Run | None = None
     losses: Sequence[Loss] = ()
-    earlier: Failed | None = None
+    cause: Failed | None = None
     interval: float = 10.0
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
 

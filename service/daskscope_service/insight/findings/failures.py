@@ -172,31 +172,43 @@ def upstream_failed(evidence: Evidence) -> Outcome:
     None of this computation's own tasks raised: they use a result of another computation that
     erred.
 
-    How it is found: the computation erred, none of its runs did, and it reported no exception.
+    How it is found: the cluster reported of tasks that never ran which failed one they needed, and
+    none of this computation's own tasks failed. Older plugins report no more than that it erred.
 
     What to do: look at the failure of the other computation, and compute it again.
 
-    Example: 2 of 201 tasks were not run: a task that they need had failed.
+    Example: 2 of 201 tasks need divide, which failed with ZeroDivisionError; 199 are done.
     """
     run = evidence.run
-    if run is None or run.status != "erred" or run.erred or run.failures:
+    if run is None or run.erred or run.status not in ("erred", "running"):
         return None
-    missing = max(run.tasks - run.done, 0)
-    before = evidence.earlier
-    last = (
-        f"; the last exception on the cluster before was {before.type} in {before.function}"
-        if before is not None
-        else ""
-    )
+    if not run.blamed and (run.status == "running" or run.failures):
+        return None
+    missing = run.blamed or max(run.tasks - run.done, 0)
+    of = f"{number(missing)} of {plural(run.tasks, 'task')}"
+    needed = ", ".join(sorted(set(run.blames.values())))
+    cause = evidence.cause
+    if cause is not None and run.blames.get(cause.computation) == needed:
+        why = f"{'needs' if missing == 1 else 'need'} {needed}, which failed with {cause.type}"
+    elif needed:
+        why = f"{'needs' if missing == 1 else 'need'} one that failed: {needed}"
+    else:
+        why = f"{'was' if missing == 1 else 'were'} not run: a task that they need had failed"
+    are = "" if run.status == "running" else f"; {_are(run.done)} done"
     return Finding(
         rule="upstream-failed",
         severity="critical",
-        clause=f"{number(missing)} of {plural(run.tasks, 'task')} "
-        f"{'was' if missing == 1 else 'were'} not run: a task that they need had failed{last}",
-        evidence=(Measure("tasks not run", missing, "{task}"),),
+        clause=f"{of} {why}{are}",
+        evidence=(
+            Measure("tasks not run", missing, "{task}", "never-ran" if run.blamed else None),
+        ),
         actions=(Action("Look at the computation whose task failed, and compute it again."),),
-        confidence="high" if before is not None else "medium",
+        confidence="high" if needed else "medium",
     )
+
+
+def _are(count: int) -> str:
+    return f"{number(count)} {'is' if count == 1 else 'are'}"
 
 
 def cancelled(evidence: Evidence) -> Outcome:

@@ -38,6 +38,8 @@ def computation_headline(computation: Row, judgement: Judgement) -> str:
     if status == "running":
         tasks = plural(computation["tasks"], "task")
         began = f"Running for {took}, {number(computation['done'])} of {tasks} done"
+    elif first.rule == "upstream-failed":
+        began = f"Not finished after {took}"
     elif status in _BEGINS:
         began = f"{_BEGINS[status]} {took}"
     else:  # lost: that is the first thing to say
