@@ -392,6 +392,10 @@ HEALTHY: dict[str, Evidence] = {
     "a cluster that takes the machine's memory": of_cluster(
         {"peak_memory": 900 * MIB, "memory_limit": 64 * GIB, "duration": 7200.0}
     ),
+    "memory that was used between two beats": of_cluster(
+        {"peak_memory": 194 * MIB, "memory_limit": int(11.2 * GIB), "duration": 16.2,
+         "prices": {"gib": 0.36}, "currency": "USD", "peak_worker_memory": 5 * GIB}
+    ),
     "one that stopped after it had worked": of_cluster(
         {"status": "stopped", "duration": 600.0},
         meanwhile=Meanwhile(idle_longest=45.0, most_clients=1.0),
@@ -613,6 +617,22 @@ def test_an_idle_cluster_says_so_after_it_has_stopped() -> None:
         "It was idle for 48.1 s of the 49.0 s that it was up (0.20 USD of 0.20 USD), with 1 client "
         "connected."
     )
+
+
+def test_less_memory_is_advised_by_the_worker_that_used_most() -> None:
+    found = of_cluster(
+        {"peak_memory": 194 * MIB, "memory_limit": int(11.2 * GIB), "duration": 16.2,
+         "prices": {"gib": 0.36}, "currency": "USD", "peak_worker_memory": 400 * MIB}
+    )  # fmt: skip
+    (finding,) = judge(found).findings
+    assert "used at most 800 MiB of 11.2 GiB" in finding.clause
+    assert [action.value for action in finding.actions] == ["500 MiB"]
+
+
+def test_a_loss_belongs_to_the_computations_that_it_names_whatever_tasks_are_called() -> None:
+    named = loss(tasks={"work": 3}, computations={"c2": 3})
+    assert first(evidence(losses=(named,))) is None
+    assert first(evidence(losses=(replace(named, computations={"c1": 3}),))) == "out-of-memory"
 
 
 def test_times_of_losses_bound_what_they_are_blamed_for() -> None:

@@ -114,6 +114,7 @@ def reader(shared_service: ServiceProcess) -> Reader:
                 memory_limit=300_000_000,
                 nanny_memory=size,
                 tasks={"grow": 1},
+                computations={"died": 1},
             )
             for i, size in enumerate((290_000_000, 320_000_000))
         ),
@@ -144,7 +145,7 @@ def test_an_answer_has_what_its_page_shows(reader: Reader) -> None:
     first, second = found["findings"]
     assert (first["rule"], first["severity"]) == ("out-of-memory", "critical")
     assert (second["rule"], second["suppressed_by"]) == ("failed", "out-of-memory")
-    assert {"name": "workers lost", "value": 2, "unit": "{worker}", "link": "h-losses"} in (
+    assert {"name": "workers lost", "value": 2, "unit": "{worker}", "link": "h-lost"} in (
         first["evidence"]
     )
     assert (first["cluster"], first["computation"], first["subject"]) == (
@@ -255,6 +256,53 @@ def test_what_needs_a_failed_task_names_it_and_links_to_it(reader: Reader, statu
     (listed,) = (one for one in reader.answer("computations", cluster=id)["items"]
                  if one["id"] == "waits")  # fmt: skip
     assert "2 of 201 tasks need" in listed["sentence"] or "2 tasks need" in listed["sentence"]
+
+
+def test_losses_are_of_the_computations_whose_runs_ended_with_them(reader: Reader) -> None:
+    id = "Scheduler-joined"
+    # Two with tasks of the same name, at the same time.
+    counts: dict[str, Any] = {"tasks": 2, "completed": 0, "erred": 2, "states": {"erred": 2}}
+    both = {
+        one: make_computation(one, **seconds_ago(300, 280) | {"status": "erred"}, **counts)
+        for one in ("hungry", "modest")
+    }
+    oom: dict[str, Any] = {"reason": "out of memory", "memory_limit": 300_000_000}
+    beat = make_beat(
+        make_cluster(id, started_at=NOW - 600),
+        status=STATUS,
+        computations=tuple(both.values()),
+        task_groups=tuple(make_task_group(one, "grow", prefix="grow", **counts) for one in both),
+        failures=tuple(
+            make_failure(computation=one, fingerprint=f"1:{one}", type=type)
+            for one, type in (("hungry", "KilledWorker"), ("modest", "KeyError"))
+        ),
+        worker_losses=(
+            make_worker_loss(
+                id="w0",
+                name="worker-7",
+                at=NOW - 290,
+                tasks={"grow": 3},
+                nanny_memory=290_000_000,
+                peak_memory=320_000_000,
+                computations={"hungry": 3},
+                deployment={"slurm.job.id": "4711"},
+                **oom,
+            ),
+        ),
+    )
+    assert post(reader.url, reader.token, beat).ok
+    where = f"/clusters/{id}/computations"
+    assert "out of memory" in reader.verdict(f"{where}/hungry")
+    assert "KeyError" in reader.verdict(f"{where}/modest")
+    hungry, modest = reader.page(f"{where}/hungry"), reader.page(f"{where}/modest")
+    row = "worker-7 slurm.job.id 4711 out of memory 10.0 s 3 305 MiB of 286 MiB"
+    assert "Workers it lost 1 Workers with which its task runs ended" in hungry
+    assert row in hungry
+    assert "One worker had 305 MiB of the 286 MiB that it may use when it ended" in hungry
+    assert "Workers it lost" not in modest
+    shown = " ".join(reader.html(f"/clusters/{id}").split())
+    assert re.search(rf'3 runs of</span> <a href="{where}/hungry"> ?\S', shown)
+    assert f"{where}/hungry#" not in shown
 
 
 # --- what is stored -------------------------------------------------------------------------------

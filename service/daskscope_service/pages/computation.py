@@ -19,6 +19,7 @@ from daskscope_service.pages.histogram import histograms
 from daskscope_service.pages.source import sources
 from daskscope_service.pages.waterfall import MOST_READ, waterfall
 from daskscope_service.queries.computations import one_computation
+from daskscope_service.queries.events import losses_of_computation
 from daskscope_service.queries.findings import add_to_computation
 from daskscope_service.queries.logs import LogFilter, list_logs
 from daskscope_service.queries.profiles import newest_profiles
@@ -75,6 +76,7 @@ _CONTENTS = {
     "code": "Code",
     "groups": "Task groups",
     "workers": "Workers",
+    "lost": "Workers it lost",
     "trace": "Over time",
     "memory": "Memory",
     "profile": "Profile",
@@ -98,6 +100,9 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         until = None if running else ended
         while_it_ran = Selection(cluster=cluster_id, since=since, until=until)
         top_lines, profiled = _top_lines(scope, while_it_ran)
+        computation["lost_workers"] = losses_of_computation(
+            scope, cluster_id, computation_id, since, ended + _LATE
+        )
         judgement = add_to_computation(scope, services().series, computation)
         records, no_logs = _records(scope, computation, None if until is None else until + _LATE)
     groups = _groups(computation["task_groups"])
@@ -120,6 +125,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         no_trace=no_trace,
         threads=threads,
         memory=memory,
+        worst=_worst(computation["lost_workers"]),
         no_series=no_series,
         output=sum(group["output_bytes"] for group in computation["task_groups"]),
         largest=max(
@@ -136,8 +142,22 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
 
 def _has(computation: Item, section: str) -> bool:
     """Return whether the page has that section: some are left out where they are empty."""
-    field = {"failures": "failures", "workers": "worker_shares"}.get(section)
+    field = {"failures": "failures", "workers": "worker_shares", "lost": "lost_workers"}.get(
+        section
+    )
     return field is None or bool(computation[field])
+
+
+def _worst(losses: list[Item]) -> Item | None:
+    """Return that of the ``losses`` whose process had the most memory; None where none is known."""
+    for loss in losses:
+        known = [loss[name] for name in ("nanny_memory", "peak_memory", "memory_used")]
+        loss["most_memory"] = max((value for value in known if value is not None), default=None)
+    return max(
+        (loss for loss in losses if loss["most_memory"] is not None),
+        key=lambda loss: loss["most_memory"],
+        default=None,
+    )
 
 
 def _groups(groups: list[Item]) -> _Groups:

@@ -20,7 +20,7 @@ from daskscope_service.pages.source import sources
 from daskscope_service.policies.queries import decisions_on, policies_for
 from daskscope_service.queries.activities import list_activities
 from daskscope_service.queries.clusters import one_cluster
-from daskscope_service.queries.computations import frames_of, list_computations
+from daskscope_service.queries.computations import frames_of, list_computations, titles_of
 from daskscope_service.queries.events import count_worker_losses, list_events, list_worker_losses
 from daskscope_service.queries.failures import list_exceptions, one_exception
 from daskscope_service.queries.findings import add_to_cluster
@@ -84,6 +84,9 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         events = list_events(scope, of_it)
         losses = list_worker_losses(scope, cluster_id, most)
         lost = count_worker_losses(scope, cluster_id)
+        titles = titles_of(
+            scope, cluster_id, (id for loss in losses for id in loss["computations"])
+        )
         shutdowns = shutdowns_of(scope, cluster_id)
         activities = list_activities(scope, cluster_id)
         profiled = has_profiles(scope, of_it)
@@ -101,6 +104,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         events=events,
         losses=losses,
         lost=lost,
+        titles=titles,
         shutdowns=shutdowns,
         policies=policies,
         decisions=decisions,

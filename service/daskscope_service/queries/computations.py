@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,9 @@ _MOST_TITLE, _MOST_CALL = 300, 1_000
 #: Prefixes of tasks that a title names, those of most tasks, where no code of the user's is known;
 #: and those that are read for all titles of a list.
 _NAMED, _MOST_PREFIXES = 3, 20_000
+
+#: Computations that are named beside something else.
+_MOST_NAMED = 100
 
 #: Libraries that call Dask for their users, some in a thread of their own: there is no frame of the
 #: user's above theirs then, and their line is the same for all. Jobs may be installed as packages,
@@ -93,6 +97,17 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> Item:
         del part["cluster"], part["computation"]
     _add_code(scope, item["frames"] or [])
     return item
+
+
+def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, str]:
+    """Return the titles of the computations of a cluster that have these ids, of a few at least."""
+    asked = sorted(set(ids))[:_MOST_NAMED]
+    if not asked:
+        return {}
+    query = _with_cluster(scope).where(
+        computation.c.cluster == cluster_id, computation.c.id.in_(asked)
+    )
+    return {item["id"]: item["title"] for item in _completed(scope, scope.items(query))}
 
 
 def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:

@@ -10,8 +10,12 @@ from daskscope_service.queries.scan_filter import Sifted, sift
 
 _OF_EVENT = [column for column in event.c if column is not event.c.user]
 
+_OF_LOSS = [column for column in worker_loss.c if column is not worker_loss.c.log]
+
 #: Worker losses of one cluster that are shown at once, the newest first.
 MOST_LOSSES = 200
+#: Worker losses among which those of a computation are looked for, the newest.
+_MOST_LOOKED_AT = 2_000
 #: Shutdowns of one cluster that are shown, the newest first.
 MOST_SHUTDOWNS = 50
 
@@ -46,6 +50,23 @@ def page_of_losses(scope: Scope, selection: Selection) -> Page:
         scope, scope.select(worker_loss).where(of_it), "id", places, selection.limit
     )
     return Page(rows.items, rows.next or found.next)
+
+
+def losses_of_computation(
+    scope: Scope, cluster_id: str, id: str, since: float, until: float
+) -> list[Item]:
+    """Return the workers with which runs of a computation ended, the first one first.
+
+    Each has ``runs``, how many those were; without its log lines, which the cluster's page shows.
+    """
+    query = (
+        scope.select(worker_loss, *_OF_LOSS)
+        .where(worker_loss.c.cluster == cluster_id, worker_loss.c.at.between(since, until))
+        .order_by(worker_loss.c.at.desc(), worker_loss.c.id)
+    )
+    rows, _ = scope.first_items(query, _MOST_LOOKED_AT)
+    found = [row | {"runs": row["computations"][id]} for row in rows if id in row["computations"]]
+    return found[:MOST_LOSSES][::-1]
 
 
 def count_worker_losses(scope: Scope, cluster_id: str) -> int:

@@ -134,6 +134,7 @@ def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState
         peak_workers=cluster["peak_workers"],
         peak_threads=cluster["peak_threads"],
         peak_memory=cluster["peak_memory_used"],
+        peak_worker_memory=cluster["peak_worker_memory"],
         memory_limit=round(limit) or None,
         idle_seconds=cluster["idle_seconds"],
         held_by=cluster["held_by"] or {},
@@ -225,16 +226,14 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
     )
     found = [Failed(**row) for row in scope.items(query)]
     # A computation may have failed in more than what was needed.
-    return min(
-        found, key=lambda one: run.blames.get(one.computation) != one.function, default=None
-    )
+    return min(found, key=lambda one: run.blames.get(one.computation) != one.function, default=None)
 
 
 def _losses(scope: Scope, cluster_id: str, since: float | None, until: float | None) -> list[Loss]:
     table = schema.worker_loss
     columns = [table.c[name] for name in (
         "id", "at", "reason", "expected", "processing", "memory_used", "memory_limit",
-        "nanny_memory", "tasks",
+        "nanny_memory", "tasks", "peak_memory", "computations",
     )]  # fmt: skip
     query = scope.select(table, *columns).where(
         table.c.cluster == cluster_id, table.c.expected.is_(False)

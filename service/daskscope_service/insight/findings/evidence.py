@@ -94,6 +94,8 @@ class Loss:
     memory_limit: int | None
     nanny_memory: int | None
     tasks: Mapping[str, int]
+    peak_memory: int | None = None
+    computations: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ class Run:
 class ClusterState:
     """The cluster, as of its last beat. ``memory_limit`` is the largest that it had.
 
-    ``prices`` are per hour, and ``price_source`` says whose they are: "cluster", "workspace" or
+    ``peak_memory`` is the most that was seen at its beats, ``peak_worker_memory`` the most that one
+    worker's process ever had. ``prices`` are per hour, and ``price_source`` says whose they are: "cluster", "workspace" or
     "list"; ``cost`` is in ``currency``.
     """
 
@@ -178,6 +181,7 @@ class ClusterState:
     prices: Mapping[str, float] = field(default_factory=dict)
     currency: str | None = None
     price_source: str | None = None
+    peak_worker_memory: int | None = None
     cost: float | None = None
     idle_cost: float | None = None
 

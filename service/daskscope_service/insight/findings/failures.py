@@ -66,7 +66,7 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     (KilledWorker).
 
     How it is found: workers left unexpectedly, their nannies reported that they ended them for
-    their memory, and they had been given tasks of this computation.
+    their memory, and runs of this computation ended with them.
 
     What to do: split the input so that one task needs less, run fewer threads in a worker, or give
     the workers more memory: the largest amount that a nanny saw, and a quarter more.
@@ -84,11 +84,13 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     ]
     if not found:
         return None
-    seen = [loss.nanny_memory for loss in found if loss.nanny_memory is not None]
+    ends = [loss.nanny_memory or loss.peak_memory for loss in found]
+    seen = [end for end in ends if end is not None]
     limits = [loss.memory_limit for loss in found if loss.memory_limit]
     at = f", at {_between(min(seen), max(seen))}" if seen else ""
     of = f" of the {size(max(limits))} that each may use" if seen and limits else ""
     who = _common(found)
+    where = "h-losses" if run is None else "h-lost" if any(o.computations for o in found) else None
     subject = f"its tasks of {who} ran" if who else "its tasks ran"
     gave_up = run is not None and any(_KILLED in failed.type for failed in run.failures)
     wanted = max(seen, default=0) * evidence.thresholds["memory.headroom"]
@@ -101,8 +103,8 @@ def out_of_memory(evidence: Evidence) -> Outcome:
         clause=f"{subject} {plural(len(found), 'worker')} out of memory{at}{of}"
         + ("; Dask gave up" if gave_up else ""),
         evidence=(
-            Measure("workers lost", len(found), "{worker}", "h-losses"),
-            *((Measure("memory at the end", max(seen), "By", "h-losses"),) if seen else ()),
+            Measure("workers lost", len(found), "{worker}", where),
+            *((Measure("memory at the end", max(seen), "By", where),) if seen else ()),
             *((Measure("memory limit", max(limits), "By"),) if limits else ()),
         ),
         actions=tuple(actions),
@@ -317,6 +319,9 @@ def recomputed(evidence: Evidence) -> Outcome:
 
 
 def _is_of(loss: Loss, run: Run) -> bool:
+    """Return whether a worker that left had runs of ``run``; by their names where it says no more."""
+    if loss.computations:
+        return run.id in loss.computations
     if not run.started_at <= loss.at <= run.ended_at + _NOTED_LATE:
         return False
     prefixes = {group.prefix for group in run.groups}

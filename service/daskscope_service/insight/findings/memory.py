@@ -132,7 +132,10 @@ def over_provisioned(evidence: Evidence) -> Outcome:
     of each worker were never used, and somebody has set a price for memory. Without one, at list
     prices too, nothing may be saved: a cluster on one machine takes all its memory by default.
 
-    What to do: start workers with a quarter more than the most that they used, once several runs
+    The highest is that of its heartbeats, or what the workers would have used if each had used as
+    much as the process that ever used most, whichever is more.
+
+    What to do: start workers with a quarter more than the most that one used, once several runs
     have shown the same.
 
     Example: its workers used at most 194 MiB of 11.2 GiB: 98 % of the memory lay idle (0.02 USD).
@@ -141,7 +144,10 @@ def over_provisioned(evidence: Evidence) -> Outcome:
     limits = evidence.thresholds
     if evidence.run is not None or cluster.duration < limits["memory.duration"]:
         return None
-    limit, peak, workers = cluster.memory_limit, cluster.peak_memory, cluster.peak_workers
+    limit, workers = cluster.memory_limit, cluster.peak_workers
+    # Memory that was used between two beats was not seen, but the processes' own peaks were.
+    of_one = cluster.peak_worker_memory or 0
+    peak = max(cluster.peak_memory, of_one * workers)
     own = cluster.price_source != "list"
     if not own or not cluster.prices.get("gib") or cluster.currency is None:
         return NotMeasured("what memory costs: no price of it is set")
@@ -152,6 +158,8 @@ def over_provisioned(evidence: Evidence) -> Outcome:
         return None
     cost = cluster.prices["gib"] * unused / 2**30 * cluster.duration / 3600
     wanted = peak * limits["memory.headroom"]
+    if wanted >= limit:
+        return None
     saved = cost * (limit - wanted) / unused
     return Finding(
         rule="over-provisioned-memory",
