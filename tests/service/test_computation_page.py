@@ -175,7 +175,13 @@ def test_a_waterfall_of_too_much_keeps_what_failed_and_what_took_longest() -> No
         )
         for i in range(40)
     ]  # fmt: skip
-    computation = {"task_groups": groups, "started_at": NOW, "duration": 90.0, "status": "erred"}
+    computation = {
+        "task_groups": groups,
+        "started_at": NOW,
+        "duration": 90.0,
+        "status": "erred",
+        "lost_runs": 0,
+    }
     fall = waterfall(computation, Trace((*above, *runs)))
     assert len(fall.rows) == MOST_DRAWN
     assert (fall.others, fall.waiting) == (20, 1)
@@ -185,6 +191,31 @@ def test_a_waterfall_of_too_much_keeps_what_failed_and_what_took_longest() -> No
     assert fall.runs == MOST_RUNS
     assert fall.runs_read == 400
     assert [words for _, words in fall.ticks] == ["0 s", "30.0 s", "1 min", "1 min 30 s"]
+
+
+def test_a_waterfall_has_the_groups_whose_runs_all_ended_with_their_workers() -> None:
+    unknown: dict[str, Any] = {"started_at": None, "stopped_at": None, "done": 0, "completed": 0}
+    groups = [
+        read("grow-1", prefix="grow", erred=2, **unknown),
+        read("grow-2", prefix="again", **unknown),
+        read("later", prefix="later", **unknown),
+    ]
+    computation: dict[str, Any] = {
+        "task_groups": groups,
+        "started_at": NOW,
+        "duration": 20.0,
+        "status": "erred",
+        "lost_runs": 5,
+        "lost_workers": [{"tasks": {"again": 1}}],
+    }
+    fall = waterfall(computation, Trace())
+    assert [(row.name, row.died, row.bar.x, row.bar.width) for row in fall.rows] == [
+        ("grow-1", True, 0.0, 100.0),
+        ("grow-2", True, 0.0, 100.0),
+    ]
+    assert fall.waiting == 1
+    # Without a worker that it lost, nothing is known to have run.
+    assert waterfall(computation | {"lost_runs": 0, "lost_workers": []}, Trace()).rows == []
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A computation over its time: its task groups as bars, and below each the runs that have a span.
 
 The groups are known from heartbeats, so that they are there while it runs, and where no span
-arrives. Spans add single task runs.
+arrives. Spans add single task runs. Runs that ended with their workers have no times: a group that
+had no others is drawn over the time of its computation.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Row:
     """A task group. ``ended`` counts its task runs that ended, ``sampled`` those of them that have
-    a span: None where its own span is not known.
+    a span: None where its own span is not known. ``died``: all its runs ended with their workers.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Row:
     ended: int
     sampled: int | None
     runs: tuple[Run, ...]
+    died: bool
 
     @property
     def shown(self) -> str:
@@ -96,8 +98,8 @@ class Waterfall:
 
 
 def waterfall(computation: Item, trace: Trace) -> Waterfall:
-    """Return the drawing of a computation and of the spans that it has."""
-    groups = [group for group in computation["task_groups"] if group["started_at"] is not None]
+    """Return the drawing of a computation, with its ``lost_workers``, and of its spans."""
+    groups = _drawable(computation)
     own = {
         (span.attributes or {}).get(names.TASK_GROUP_NAME): span
         for span in trace.spans
@@ -140,6 +142,20 @@ def waterfall(computation: Item, trace: Trace) -> Waterfall:
         more=trace.more,
         unreadable=next((span.unreadable for span in trace.spans if span.unreadable), None),
     )
+
+
+def _drawable(computation: Item) -> list[Item]:
+    """Return the groups that ran, and those all of whose runs ended with their workers."""
+    lost = {prefix for loss in computation.get("lost_workers", ()) for prefix in loss["tasks"]}
+    since = computation["started_at"]
+    until = None if computation["status"] == "running" else since + computation["duration"]
+    found = []
+    for group in computation["task_groups"]:
+        if group["started_at"] is not None:
+            found.append(group | {"died": False})
+        elif group["prefix"] in lost or (group["erred"] and computation["lost_runs"]):
+            found.append(group | {"started_at": since, "stopped_at": until, "died": True})
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +233,7 @@ def _row(axis: _Axis, group: Item, own: Span | None, runs: Sequence[Span]) -> Ro
         ended=group["completed"] + group["erred"] + group["retried"],
         sampled=sampled if isinstance(sampled, int) else None,
         runs=tuple(_run(axis, span) for span in runs),
+        died=group["died"],
     )
 
 

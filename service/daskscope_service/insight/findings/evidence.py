@@ -159,8 +159,8 @@ class ClusterState:
     """The cluster, as of its last beat. ``memory_limit`` is the largest that it had.
 
     ``peak_memory`` is the most that was seen at its beats, ``peak_worker_memory`` the most that one
-    worker's process ever had. ``prices`` are per hour, and ``price_source`` says whose they are: "cluster", "workspace" or
-    "list"; ``cost`` is in ``currency``.
+    worker's process ever had. ``prices`` are per hour, and ``price_source`` says whose they are:
+    "cluster", "workspace" or "list"; ``cost`` is in ``currency``.
     """
 
     id: str

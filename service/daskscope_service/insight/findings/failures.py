@@ -319,7 +319,7 @@ def recomputed(evidence: Evidence) -> Outcome:
 
 
 def _is_of(loss: Loss, run: Run) -> bool:
-    """Return whether a worker that left had runs of ``run``; by their names where it says no more."""
+    """Return whether runs of ``run`` ended with that worker: by their names with older plugins."""
     if loss.computations:
         return run.id in loss.computations
     if not run.started_at <= loss.at <= run.ended_at + _NOTED_LATE:
