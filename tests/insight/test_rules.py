@@ -241,8 +241,8 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
          "for 22.0 s."),
         ("too-few-tasks", "It had 2 tasks for 8 threads, which had nothing to do for "
          "77\N{NO-BREAK SPACE}% of the time."),
-        ("unrunnable", "1 task waits for a worker that can run it: none of 2 workers has what it "
-         "asks for."),
+        ("unrunnable", "1 task waits for a worker that can run it: none of 2 workers is or has "
+         "what it asks for."),
         ("idle-cluster", "It is idle for 44.0 s, and kept for 1 client connected."),
         ("over-provisioned-memory", "Its workers used at most 194 MiB of 11.2 GiB: "
          "98\N{NO-BREAK SPACE}% of the memory lay idle (0.0178 USD)."),
@@ -603,7 +603,8 @@ def test_tasks_that_waited_for_a_worker_are_named_after_the_cluster_has_gone() -
     )  # fmt: skip
     assert first(gone) == "unrunnable"
     assert sentence(gone) == (
-        "1 task waited for a worker that can run it: none of 2 workers had what it asked for."
+        "1 task waited for a worker that can run it: none of 2 workers was or had what it asked "
+        "for."
     )
     assert first(without(gone, most_unrunnable=0.0)) == "cancelled"
 

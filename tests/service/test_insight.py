@@ -237,6 +237,28 @@ def test_what_a_computation_lost_or_never_ran_is_in_its_first_sentence() -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (
+            {"no-worker": 1},
+            "0 of 2 tasks done after 2.0 s: 1 task waits for a worker that may run it.",
+        ),
+        (
+            {"no-worker": 2, "waiting": 1},
+            "0 of 2 tasks done after 2.0 s: 2 tasks wait for a worker that may run them.",
+        ),
+        ({"no-worker": 1, "processing": 1}, "0 of 2 tasks done (0%), running for 2.0 s."),
+        ({"no-worker": 1, "queued": 1}, "0 of 2 tasks done (0%), running for 2.0 s."),
+    ],
+)
+def test_one_whose_tasks_no_worker_may_run_says_so_at_once(
+    states: dict[str, int], said: str
+) -> None:
+    row = COMPUTATION | {"tasks": 2, "completed": 0, "states": states}
+    assert computation_verdict(row, Verdict("running", ""), 2.0).sentence == said
+
+
 def test_one_that_only_waits_for_a_loop_to_go_on_took_as_long_as_its_tasks() -> None:
     row = COMPUTATION | {"completed": 200, "states": {"memory": 200}, "ended_at": 1051.2}
     assert computation_seconds(row, CLUSTER) == pytest.approx(1.2)

@@ -53,6 +53,38 @@ def work(client: Client) -> None:
         Event(f"cancel {number}", client=client).set()
 
 
+def test_a_task_for_a_worker_that_has_left_says_so_at_once(shared_service: ServiceProcess) -> None:
+    token = shared_service.token(scopes=["ingest", "read"], workspace="left")
+
+    def computations() -> list[dict[str, Any]]:
+        answer = requests.get(
+            f"{shared_service.url}/api/v1/computations",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30,
+        )
+        answer.raise_for_status()
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
+
+    options: dict[str, Any] = {"endpoint": shared_service.url, "token": token, "interval": "500ms"}
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(client, **options)
+        gone, _ = client.scheduler_info()["workers"]
+        client.retire_workers([gone])
+        pinned = client.submit(nap, 1, workers=[gone], pure=False)
+        said = "0 of 1 task done after "
+        (row,) = wait_until(
+            lambda: [row for row in computations() if row["sentence"].startswith(said)],
+            what="the computation to say what it waits for",
+        )
+        assert row["sentence"].endswith("s: 1 task waits for a worker that may run it.")
+        assert row["status"] == "running"
+        pinned.cancel()
+
+
 def test_all_answers_say_what_the_cluster_did(shared_service: ServiceProcess) -> None:
     token = shared_service.token(workspace="truth")
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:

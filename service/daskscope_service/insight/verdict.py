@@ -159,7 +159,15 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
             f"The cluster {how} while it ran: {number(done)} of {plural(tasks, 'task')} "
             f"were done after {lasted}.",
         )
-    if status == "running":
+    states = computation["states"]
+    stuck = states.get("no-worker", 0)
+    if status == "running" and stuck and not states.get("processing") and not states.get("queued"):
+        wait, them = ("waits", "it") if stuck == 1 else ("wait", "them")
+        sentence = (
+            f"{number(done)} of {plural(tasks, 'task')} done after {lasted}: "
+            f"{plural(stuck, 'task')} {wait} for a worker that may run {them}."
+        )
+    elif status == "running":
         share = f" ({done / tasks:.0%})" if tasks else ""
         # All have ended, and for a moment a loop may submit more.
         how_long = f", running for {lasted}" if computation["ended_at"] is None else f" in {lasted}"

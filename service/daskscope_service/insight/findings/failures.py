@@ -346,7 +346,8 @@ def _between(least: float, most: float) -> str:
 def unrunnable(evidence: Evidence) -> Outcome:
     """Tasks wait for a worker that can run them, and none can.
 
-    They ask for resources, hosts or workers that none of the workers has; or there is no worker.
+    They ask for a certain worker or host, which may have left, or for resources that none of the
+    workers has; or there is no worker.
 
     How it is found: Dask holds the tasks in its state no-worker, half a minute after the
     computation began, and no worker is starting. Of a computation that has ended, it did so for
@@ -354,7 +355,7 @@ def unrunnable(evidence: Evidence) -> Outcome:
 
     What to do: start a worker that has what they ask for, or remove the restriction from the call.
 
-    Example: 1 task waits for a worker that can run it: none of 2 workers has what it asks for
+    Example: 1 task waits for a worker that can run it: none of 2 workers is or has what it asks for
     (GPU=1).
     """
     run, cluster = evidence.run, evidence.cluster
@@ -398,7 +399,7 @@ def _was_unrunnable(evidence: Evidence) -> Outcome:
 
 def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = False) -> Finding:
     waits = "waited" if past else "waits" if stuck == 1 else "wait"
-    ask, has, there_is = ("asked", "had", "was") if past else ("ask", "has", "is")
+    ask, has, there_is = ("asked", "was or had", "was") if past else ("ask", "is or has", "is")
     asks = "it asks" if stuck == 1 and not past else f"they {ask}" if stuck != 1 else "it asked"
     # The most of them first. Any worker will do where there is none.
     words = sorted(wanted, key=lambda one: (-wanted[one], one))[:_MOST_ASKS]
@@ -425,7 +426,8 @@ def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = 
         actions=(
             Action(
                 "Start a worker with the resources that the tasks ask for, or change what they "
-                "ask for: resources= and workers= of the call, or dask.annotate."
+                "ask for: resources= and workers= of the call, or dask.annotate. A worker or host "
+                "that they name may have left."
             ),
         ),
     )
