@@ -289,7 +289,17 @@ def test_one_that_only_waits_for_a_loop_to_go_on_took_as_long_as_its_tasks() -> 
 def test_a_cluster_that_is_stuck_or_silent_says_so_first(
     row: dict[str, Any], silence: float, sentence: str
 ) -> None:
-    assert cluster_verdict(CLUSTER | row, 5000 + silence, 60) == Verdict("running", sentence)
+    verdict = cluster_verdict(CLUSTER | row, 5000 + silence, 60)
+    assert (verdict.status, verdict.sentence) == ("running", sentence)
+
+
+def test_a_computation_says_that_its_cluster_is_silent() -> None:
+    silent = cluster_verdict(CLUSTER, 5000 + 31, 60)
+    assert computation_verdict(COMPUTATION, silent, 5.0).sentence == (
+        "50 of 200 tasks done (25%), running for 5.0 s; its cluster has not reported for 31.0 s."
+    )
+    ended = computation_verdict(COMPUTATION | {"status": "cancelled"}, silent, 5.0).sentence
+    assert "not reported" not in ended
 
 
 def test_a_running_computation_lasts_by_its_clusters_clock() -> None:

@@ -53,10 +53,14 @@ OF_VERDICT = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``status`` is one word; ``sentence`` says it in full, ready for a page."""
+    """``status`` is one word; ``sentence`` says it in full, ready for a page.
+
+    ``silence`` is for how long a cluster that runs has missed its beats, in seconds.
+    """
 
     status: str
     sentence: str
+    silence: float = 0.0
 
 
 def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
@@ -83,6 +87,7 @@ def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
         return Verdict(
             "running",
             f"It has not reported for {duration(silence)}; until then it was {_doing(cluster)}.",
+            silence,
         )
     return Verdict("running", f"It is up, and {_doing(cluster)}.")
 
@@ -184,6 +189,11 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         )
     else:
         sentence = f"Cancelled after {lasted}: {number(done)} of {plural(tasks, 'task')} done."
+    if status == "running" and cluster.silence:
+        sentence = (
+            f"{sentence.removesuffix('.')}; its cluster has not reported for "
+            f"{duration(cluster.silence)}."
+        )
     if computation["blamed"] and (status == "running" or computation["erred"]):
         waited = waited_for_failed(computation["blamed"], None, computation["blames"])
         sentence += f" {waited}."
