@@ -175,23 +175,35 @@ def test_one_accident_is_one_line(shared_service: ServiceProcess) -> None:
         failures=(make_failure(computation="failed"),),
         worker_losses=tuple(make_worker_loss(id=f"w{n}") for n in range(3)),
     )
+    # Its tasks were given up for the worker with which they ended.
+    given_up = make_beat(
+        make_cluster(id="given-up", name="given-up"),
+        computations=(make_computation(id="grows", erred=1, **ended),),
+        failures=(make_failure(computation="grows", fingerprint="1:killed", type="KilledWorker"),),
+        worker_losses=(
+            make_worker_loss(id="w0", computations={"grows": 4}),
+            make_worker_loss(id="w1", computations={"another": 4}),
+        ),
+    )
     # Its failure was refused, so that no group of exceptions shows it.
     other = make_beat(
         make_cluster(id="another", name="another"),
         computations=(make_computation(id="alone", erred=1, **ended),),
     )
-    for beat in (one, other):
+    for beat in (one, other, given_up):
         assert post(shared_service.url, token, beat).ok
     reader = make_user(shared_service, {workspace: "viewer"})
     page = words(browser_of(shared_service, reader.name).get(shared_service.url, timeout=30).text)
 
-    assert "1 new kind of exception, 3 computations failed, 3 workers were lost." in page
-    assert len(re.findall(r'<li id="failed-', page)) == 1
+    assert "2 new kinds of exception, 4 computations failed, 5 workers were lost." in page
+    assert len(re.findall(r'<li id="failed-', page)) == 2
     lines = re.findall(r'<li id="wrong-([^"]+)".*?</li>', page)
     assert sorted(line.rpartition(":")[0] for line in lines) == [
         "computation failed:another",
+        "worker lost:given-up",
         "worker lost:one-accident",
     ]
+    assert 'id="wrong-worker lost:given-up:w0"' not in page
     assert "and 2 more workers of this cluster" in page
     assert "more.</p>" not in page
 

@@ -156,6 +156,11 @@ def failure_notice(cluster: Any, computation: Any) -> Any:
     return "computation failed:" + cluster + ":" + computation
 
 
+def loss_notice(cluster: str, loss: str) -> str:
+    """Return the id of the notice that a cluster lost a worker."""
+    return f"worker lost:{cluster}:{loss}"
+
+
 def needed(table: Table) -> list[Any]:
     """Return the columns of ``table`` that say whose a row is: first its key."""
     more = [table.c.cluster, table.c.attributes] if table in _BY_ATTRIBUTES else []

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table
 
 from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Heartbeat
 from daskscope_service.db import schema
-from daskscope_service.db.data_ownership import failure_notice
+from daskscope_service.db.data_ownership import failure_notice, loss_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Columns, Condition, Upsert
@@ -319,7 +319,7 @@ def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...
     ]  # fmt: skip
     rows += [
         (
-            workspace, f"worker lost:{id}:{w.id}", "worker lost", id, now,
+            workspace, loss_notice(id, w.id), "worker lost", id, now,
             worker_lost(w, beat.cluster), f"/clusters/{id}",
         )
         for w in beat.worker_losses

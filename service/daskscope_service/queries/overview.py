@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 
 from daskscope_service.costs.pricing import price_clusters
-from daskscope_service.db.data_ownership import failure_notice
-from daskscope_service.db.schema import cluster, computation, failure, notice
+from daskscope_service.db.data_ownership import failure_notice, loss_notice
+from daskscope_service.db.schema import cluster, computation, failure, notice, worker_loss
 from daskscope_service.db.scope import Item, Scope, total
 from daskscope_service.db.statements import Lookup
 from daskscope_service.insight.attention import (
@@ -32,6 +32,7 @@ from daskscope_service.insight.attention import (
     LOST_WITHIN,
     MEMORY_OVER,
 )
+from daskscope_service.insight.findings.failures import KILLED_WORKER
 from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
 from daskscope_service.queries.causes import among
 from daskscope_service.queries.cluster_filter import is_silent
@@ -43,6 +44,9 @@ _LOOKS = 50
 #: Notices of a day that are put together to accidents.
 MOST_NOTICES = 200
 _FAILED, _LOST = "computation failed", "worker lost"
+
+#: Computations of lost workers that are looked up.
+_MOST_JOINED = 2_000
 
 #: Notices of a day that are counted at most, the newest.
 _MOST_COUNTED = 100_000
@@ -153,7 +157,8 @@ def went_wrong(
     An accident is a row of a notice, the newest first, with ``count``: how many notices it stands
     for. Workers that one cluster lost are one; a computation that failed is none where the groups
     of exceptions with ``fingerprints``, which the page shows beside, have its failure or the one
-    that it waited for. Of very many notices, the newest :data:`MOST_NOTICES` are looked at.
+    that it waited for, nor is a worker with which runs ended that Dask gave up for that, if they
+    have that failure. Of very many notices, the newest :data:`MOST_NOTICES` are looked at.
     """
     kinds = (_FAILED, _LOST)
     chosen = (notice.c.found_at >= since, notice.c.kind.in_(kinds))
@@ -162,7 +167,7 @@ def went_wrong(
     newest = scope.items(
         scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(MOST_NOTICES)
     )
-    shown = _shown_by_groups(scope, newest, fingerprints)
+    shown = _shown_by_groups(scope, newest, fingerprints) | _given_up(scope, newest, fingerprints)
     accidents: dict[object, Item] = {}
     for item in newest:
         if item["id"] in shown:
@@ -206,6 +211,26 @@ def _shown_by_groups(
     ).where(computation.c.erred == 0, computation.c.blamed > 0)
     theirs |= {(row[0], row[1]) for row in scope.connection.execute(waited)}
     return {ids[key] for key in theirs}
+
+
+def _given_up(scope: Scope, notices: Sequence[Item], fingerprints: Sequence[str]) -> set[str]:
+    """Return the ids of notices of workers for whose loss a computation in a group was given up."""
+    ids = {
+        (item["cluster"], item["id"].removeprefix(loss_notice(item["cluster"], ""))): item["id"]
+        for item in notices
+        if item["kind"] == _LOST
+    }
+    key = (worker_loss.c.cluster, worker_loss.c.id)
+    losses = scope.connection.execute(
+        among(scope.select(worker_loss, *key, worker_loss.c.computations), key, ids)
+    ).all()
+    of_failure = (failure.c.cluster, failure.c.computation)
+    pairs = [(row[0], id) for row in losses for id in row[2]][:_MOST_JOINED]
+    in_group = among(scope.select(failure, *of_failure), of_failure, pairs).where(
+        failure.c.fingerprint.in_(fingerprints), failure.c.type.like(f"%{KILLED_WORKER}")
+    )
+    given_up = {(row[0], row[1]) for row in scope.connection.execute(in_group.distinct())}
+    return {ids[row[0], row[1]] for row in losses if any((row[0], id) in given_up for id in row[2])}
 
 
 def _judged(scope: Scope, items: list[Item]) -> list[dict[str, Any]]:

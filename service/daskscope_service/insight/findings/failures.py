@@ -23,7 +23,7 @@ from daskscope_service.insight.wording import duration, number, plural, size
 _NOTED_LATE = 5.0
 
 #: What Dask raises for tasks whose workers died again and again.
-_KILLED = "KilledWorker"
+KILLED_WORKER = "KilledWorker"
 
 
 def silent(evidence: Evidence) -> Outcome:
@@ -92,7 +92,7 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     who = _common(found)
     where = "h-losses" if run is None else "h-lost" if any(o.computations for o in found) else None
     subject = f"its tasks of {who} ran" if who else "its tasks ran"
-    gave_up = run is not None and any(_KILLED in failed.type for failed in run.failures)
+    gave_up = run is not None and any(KILLED_WORKER in failed.type for failed in run.failures)
     wanted = max(seen, default=0) * evidence.thresholds["memory.headroom"]
     actions = [Action("Split the input so that one task needs less memory.")]
     if wanted:
