@@ -636,6 +636,13 @@ def test_a_loss_belongs_to_the_computations_that_it_names_whatever_tasks_are_cal
     assert first(evidence(losses=(replace(named, computations={"c1": 3}),))) == "out-of-memory"
 
 
+def test_workers_ended_at_the_most_memory_that_they_had() -> None:
+    losses = (loss(nanny_memory=277 * MIB, peak_memory=309 * MIB, computations={"c1": 1}),)
+    (finding,) = judge(evidence(losses=losses)).shown
+    assert "1 worker out of memory, at 309 MiB of the 286 MiB" in finding.clause
+    assert [action.value for action in finding.actions] == [None, "at least 386 MiB"]
+
+
 def test_times_of_losses_bound_what_they_are_blamed_for() -> None:
     early = loss(at=START - 30, tasks={"work": 1})
     assert first(evidence(losses=(early,))) is None

@@ -69,7 +69,7 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     their memory, and runs of this computation ended with them.
 
     What to do: split the input so that one task needs less, run fewer threads in a worker, or give
-    the workers more memory: the largest amount that a nanny saw, and a quarter more.
+    the workers more memory: the most that one had, and a quarter more.
 
     Example: its tasks of grow ran 5 workers out of memory, at 277 MiB to 309 MiB of the 286 MiB
     that each may use; Dask gave up.
@@ -84,8 +84,8 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     ]
     if not found:
         return None
-    ends = [loss.nanny_memory or loss.peak_memory for loss in found]
-    seen = [end for end in ends if end is not None]
+    ends = [max(loss.nanny_memory or 0, loss.peak_memory or 0) for loss in found]
+    seen = [end for end in ends if end]
     limits = [loss.memory_limit for loss in found if loss.memory_limit]
     at = f", at {_between(min(seen), max(seen))}" if seen else ""
     of = f" of the {size(max(limits))} that each may use" if seen and limits else ""
