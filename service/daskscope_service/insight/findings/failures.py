@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from daskscope.names import LOSS_OUT_OF_MEMORY
 from daskscope_service.insight.findings.evidence import Evidence, Loss, Run
@@ -11,7 +10,6 @@ from daskscope_service.insight.findings.finding import (
     Action,
     Finding,
     Measure,
-    NotMeasured,
     Outcome,
 )
 from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
@@ -328,10 +326,6 @@ def _is_of(loss: Loss, run: Run) -> bool:
     return bool(prefixes & set(loss.tasks))
 
 
-#: Things that tasks ask for which a sentence names.
-_MOST_ASKS = 3
-
-
 def _common(losses: list[Loss]) -> str | None:
     """Return the prefix of tasks that all of them had been given, if it is one."""
     seen = Counter(prefix for loss in losses for prefix in loss.tasks)
@@ -341,93 +335,3 @@ def _common(losses: list[Loss]) -> str | None:
 
 def _between(least: float, most: float) -> str:
     return size(least) if size(least) == size(most) else f"{size(least)} to {size(most)}"
-
-
-def unrunnable(evidence: Evidence) -> Outcome:
-    """Tasks wait for a worker that can run them, and none can.
-
-    They ask for a certain worker or host, which may have left, or for resources that none of the
-    workers has; or there is no worker.
-
-    How it is found: Dask holds the tasks in its state no-worker, half a minute after the
-    computation began, and no worker is starting. Of a computation that has ended, it did so for
-    half a minute and no task ran.
-
-    What to do: start a worker that has what they ask for, or remove the restriction from the call.
-
-    Example: 1 task waits for a worker that can run it: none of 2 workers is or has what it asks for
-    (GPU=1).
-    """
-    run, cluster = evidence.run, evidence.cluster
-    if cluster.status != "running":
-        return _was_unrunnable(evidence)
-    if run is None:
-        stuck = cluster.held_by.get("unrunnable", 0)
-        waited = cluster.duration
-    else:
-        stuck = run.states.get("no-worker", 0) if run.status == "running" else 0
-        waited = run.duration
-    if not stuck or cluster.held_by.get("workers starting"):
-        return None
-    if waited < evidence.thresholds["unrunnable.seconds"]:
-        return None
-    return _stuck(stuck, cluster.workers, {} if run is None else run.asks)
-
-
-def _was_unrunnable(evidence: Evidence) -> Outcome:
-    """Look at what became of a cluster that is gone: it may have ended with tasks that waited."""
-    run = evidence.run
-    if run is None or run.status not in ("cancelled", "lost") or run.completed:
-        return None
-    if run.duration < evidence.thresholds["unrunnable.seconds"]:
-        return None
-    stuck = evidence.meanwhile.most_unrunnable
-    if run.unrunnable_seconds is not None:
-        # It says so itself: counted while it ran, whatever else there was.
-        if run.unrunnable_seconds < evidence.thresholds["unrunnable.seconds"]:
-            return None
-        seen = sum(run.asks.values())
-        workers = round(evidence.meanwhile.workers or 0)
-        return _stuck(min(max(seen, 1), run.tasks or 1), workers, run.asks, past=True)
-    if stuck is None:
-        return NotMeasured("tasks that no worker could run")
-    if stuck < 1 or not evidence.meanwhile.alone:
-        return None
-    workers = round(evidence.meanwhile.workers or 0)
-    return _stuck(min(round(stuck), run.tasks), workers, run.asks, past=True)
-
-
-def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = False) -> Finding:
-    waits = "waited" if past else "waits" if stuck == 1 else "wait"
-    ask, has, there_is = ("asked", "was or had", "was") if past else ("ask", "is or has", "is")
-    asks = "it asks" if stuck == 1 and not past else f"they {ask}" if stuck != 1 else "it asked"
-    # The most of them first. Any worker will do where there is none.
-    words = sorted(wanted, key=lambda one: (-wanted[one], one))[:_MOST_ASKS]
-    for_what = f" ({', or '.join(words)})" if words and workers else ""
-    none = (
-        f"there {there_is} no worker"
-        if not workers
-        else f"none of {plural(workers, 'worker')} {has} what {asks} for{for_what}"
-    )
-    return Finding(
-        rule="unrunnable",
-        severity="critical",
-        clause=f"{plural(stuck, 'task')} {waits} for a worker that can run "
-        f"{'it' if stuck == 1 else 'them'}: {none}",
-        evidence=(
-            Measure("tasks that no worker can run", stuck, "{task}"),
-            *(
-                Measure(f"ask for {name}", count, "{task}")
-                for name, count in wanted.items()
-                if name in words
-            ),
-            Measure("workers", workers, "{worker}"),
-        ),
-        actions=(
-            Action(
-                "Start a worker with the resources that the tasks ask for, or change what they "
-                "ask for: resources= and workers= of the call, or dask.annotate. A worker or host "
-                "that they name may have left."
-            ),
-        ),
-    )

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from daskscope_service.insight.findings import failures, idle, memory, tasks, threads, workers
+from daskscope_service.insight.findings import (
+    failures,
+    idle,
+    memory,
+    tasks,
+    threads,
+    unrunnable,
+    workers,
+)
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Finding, Muted, NotMeasured, Outcome
 from daskscope_service.insight.findings.savings import priced
@@ -51,7 +59,7 @@ RULES: tuple[Rule, ...] = _rules(
     ("out-of-memory", failures.out_of_memory, ("failed", "recomputed", "retries", *_SLOW)),
     ("failed", failures.failed, ("retries", *_SLOW)),
     ("upstream-failed", failures.upstream_failed, _SLOW),
-    ("unrunnable", failures.unrunnable, ("cancelled", "idle-cluster", *_SLOW)),
+    ("unrunnable", unrunnable.unrunnable, ("cancelled", "idle-cluster", *_SLOW)),
     ("cancelled", failures.cancelled, _SLOW),
     ("retries", failures.retries, ("straggler", "waiting")),
     ("recomputed", failures.recomputed, ("transfer-bound",)),
