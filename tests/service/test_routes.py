@@ -250,6 +250,7 @@ class World:
             ("<command_id>", self.command),
             ("<policy_id>", self.policy),
             ("<target_id>", "none"),
+            ("<mute_id>", "none"),
             ("<fingerprint>", "1:abc"),
             ("<id_hash>", "00" * 32),
             ("<token_id>", self.token_id),
