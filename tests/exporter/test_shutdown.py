@@ -247,6 +247,15 @@ def test_it_can_be_called_off_however_far_apart_the_beats_are(
         scheduler.plugins[NAME].session._timer.stop()
 
     cluster.sync(stop_beating)
+    # Those that were on their way have been answered, too.
+    session = scheduler.plugins[NAME].session
+    recorder.wait_for(
+        lambda: (
+            not (session._clear.waiting() or session._report.waiting())
+            and recorder.beats[-1].seq == session.sender._pending._seq
+        ),
+        "the last beat",
+    )
     recorder.commands.append(_command(action="call off", reason="Not yet."))
     assert "ada called it off. Not yet." in _row(recorder, "called off").detail
 
