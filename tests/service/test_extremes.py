@@ -31,7 +31,14 @@ from daskscope_service.ingest.correction import Corrected
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from tests.patience import PATIENCE
-from tests.service.beats import make_beat, make_cluster, make_failure, make_profile, make_status
+from tests.service.beats import (
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_failure,
+    make_profile,
+    make_status,
+)
 from tests.service.conftest import NewDatabase
 from tests.service.extreme_telemetry import telemetry
 from tests.service.extremes import CLUSTERS, COMPUTATIONS, FINGERPRINT, PROFILE, beats
@@ -225,6 +232,25 @@ def test_a_profile_that_cannot_be_shown_says_so_and_the_others_are_shown(app: Fl
     assert "1 profile cannot be shown: the calls in it do not make a tree." in pages[0]
     assert "1 profile of 1 cluster" in pages[0]
     assert "2 profiles cannot be shown: the calls in them do not make a tree." in pages[1]
+
+
+def test_nothing_that_is_for_signed_in_people_is_kept_by_browsers_or_proxies(app: Flask) -> None:
+    beat = make_beat(
+        make_cluster(CLUSTERS[0]),
+        computations=(make_computation(COMPUTATIONS[0]),),
+        failures=(make_failure(fingerprint=FINGERPRINT),),
+        profiles=(make_profile(PROFILE),),
+    )
+    client = sent(app, beat, bodies={})
+    asked = 0
+    for address in addresses(app):
+        answer = client.get(address)
+        allowed = {"private, no-store", "no-store"}
+        if address.startswith("/api/"):
+            allowed.add("private, no-cache")  # kept by this browser, and asked for anew
+        assert answer.headers["Cache-Control"] in allowed, address
+        asked += answer.status_code == 200
+    assert asked > 40
 
 
 def test_only_reports_wait_for_who_writes(app: Flask) -> None:
