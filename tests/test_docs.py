@@ -49,6 +49,14 @@ def test_long_modules_say_why_they_are_not_split() -> None:
     ] == []
 
 
+def test_no_text_advises_to_install_a_package_of_that_name_from_an_index() -> None:
+    """It would be somebody else's: daskscope is in none. With a path, pip takes what is there."""
+    texts = [*PAGES, *(ROOT / "exporter").rglob("*.py"), *(ROOT / "service").rglob("*.py")]
+    advice = re.compile(r"pip install [\"'\\]*daskscope")
+
+    assert [path.name for path in texts if advice.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_documented_modules_are_there() -> None:
     """The map in docs/architecture.md names modules by path; each must exist."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

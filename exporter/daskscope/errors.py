@@ -15,6 +15,16 @@ Nothing of this is ever raised into a scheduler: there, trouble is counted and w
 from __future__ import annotations
 
 
+def install_with(*extras: str) -> str:
+    """Return the command that adds ``extras`` of this package.
+
+    It names a path: daskscope is in no package index yet, and a package of that name would be
+    somebody else's.
+    """
+    path = f"pip install '/path/to/daskscope[{','.join(extras)}]'"
+    return f"{path}, with the path of daskscope's repository"
+
+
 class DaskscopeError(Exception):
     """Base of all errors that daskscope raises on purpose."""
 

@@ -665,4 +665,4 @@ def test_without_the_package_for_grpc_it_is_http_and_a_warning_says_how_to_get_i
     _all_signals(collector, client)
     told = warnings_in(caplog)
     assert len(told) == 1, told
-    assert 'pip install "daskscope[grpc]"' in told[0]
+    assert "pip install '/path/to/daskscope[grpc]'" in told[0]

@@ -395,7 +395,7 @@ def test_without_pyarrow_it_says_what_to_install(
         *("export", tmp_path / "x", "--format", "parquet", *local_service.database_options),
         PYTHONPATH=":".join([str(tmp_path), *filter(None, sys.path)]),
     )
-    assert "pip install 'daskscope[parquet]'" in done.stderr
+    assert "pip install '/path/to/daskscope[parquet]'" in done.stderr
 
 
 def test_an_export_is_read_in_parts_while_the_service_goes_on(service: ServiceProcess) -> None:

@@ -32,6 +32,7 @@ from opentelemetry.util.re import parse_env_headers
 from daskscope import names, protocol
 from daskscope.config import Settings
 from daskscope.delivery.warn_once import WarnOnce
+from daskscope.errors import install_with
 from daskscope.otlp.delta_temporality import Kinds
 from daskscope.otlp.sdk_private import (
     OTLPLogExporter,
@@ -258,8 +259,7 @@ class OTLPEnvironment:
         except ImportError:
             self._warn(
                 "OTEL_EXPORTER_OTLP_PROTOCOL is grpc, but gRPC support is not installed in "
-                'the scheduler\'s environment (pip install "daskscope[grpc]"); OTLP is sent '
-                "over HTTP"
+                f"the scheduler's environment ({install_with('grpc')}); OTLP is sent over HTTP"
             )
             return False
         return True

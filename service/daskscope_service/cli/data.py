@@ -59,7 +59,7 @@ class _Moment(click.ParamType[float]):
     type=click.Choice(["jsonl", "parquet"]),
     default="jsonl",
     show_default=True,
-    help="JSON lines, or Parquet, which needs pyarrow: pip install 'daskscope[parquet]'.",
+    help="JSON lines, or Parquet, which needs the extra 'parquet' of daskscope.",
 )
 @click.option("--only", multiple=True, help="Only this table. Repeat it for several.")
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from daskscope.errors import install_with
 from daskscope_service.settings import Settings, option, variable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def extra(name: str) -> Iterator[None]:
         if (error.name or "").startswith("daskscope"):
             raise
         what = f"the package {error.name}" if error.name else "more packages than are here"
-        raise click.ClickException(f"this needs {what}: pip install 'daskscope[{name}]'") from None
+        raise click.ClickException(f"this needs {what}: {install_with(name)}") from None
 
 
 @contextmanager

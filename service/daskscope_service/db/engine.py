@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from daskscope.errors import ConfigurationError
+from daskscope.errors import ConfigurationError, install_with
 from daskscope_service.db import revisions, sealing, time_limit
 from daskscope_service.db.keys import Keys
 from daskscope_service.db.private_files import give_to_owner_of_folder, make_private
@@ -226,7 +226,7 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
         if isinstance(error, ImportError):
             raise ConfigurationError(
                 f"the database {_address(url)} needs the package {error.name}: "
-                "pip install 'daskscope[service,postgresql]'"
+                f"{install_with('service', 'postgresql')}"
             ) from error
         if not isinstance(error, OSError | DBAPIError):
             raise

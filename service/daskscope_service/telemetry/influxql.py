@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from daskscope.errors import ConfigurationError
+from daskscope.errors import ConfigurationError, install_with
 from daskscope_service.db import time_limit
 from daskscope_service.telemetry.store import Unavailable
 
@@ -38,7 +38,7 @@ class InfluxQL:
         except ImportError:
             raise ConfigurationError(
                 "DASKSCOPE_INFLUXDB_URL is set, but the InfluxDB client is not installed: "
-                'pip install "daskscope[influxdb]"'
+                f"{install_with('influxdb')}"
             ) from None
         timeout = (_CONNECT_SECONDS * 1000, _ANSWER_SECONDS * 1000)
         # An InfluxQL query names a database and no organisation.
