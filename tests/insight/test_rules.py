@@ -466,7 +466,8 @@ def test_what_cannot_run_says_what_it_asks_for_now_and_afterwards() -> None:
     assert UNRUNNABLE.run is not None
     run = replace(UNRUNNABLE.run, asks={"GPU=1": 1}, unrunnable_seconds=37.5)
     assert sentence(replace(UNRUNNABLE, run=run)) == (
-        "1 task waits for a worker that can run it: none of 2 workers has what it asks for (GPU=1)."
+        "1 task waits for a worker that can run it: none of 2 workers is or has what it asks "
+        "for (GPU=1)."
     )
     gone = evidence(
         run={"status": "cancelled", "tasks": 3, "completed": 0, "done": 0, "cancelled": 3,
@@ -476,8 +477,8 @@ def test_what_cannot_run_says_what_it_asks_for_now_and_afterwards() -> None:
         meanwhile={"most_unrunnable": None, "alone": False},
     )  # fmt: skip
     assert sentence(gone) == (
-        "3 tasks waited for a worker that can run them: none of 2 workers had what they asked for "
-        "(GPU=1, or host a)."
+        "3 tasks waited for a worker that can run them: none of 2 workers was or had what they "
+        "asked for (GPU=1, or host a)."
     )
     assert gone.run is not None
     short = replace(gone, run=replace(gone.run, unrunnable_seconds=0.0))

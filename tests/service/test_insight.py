@@ -43,6 +43,7 @@ COMPUTATION: dict[str, Any] = {
     "lost_runs": 0,
     "blamed": 0,
     "blames": {},
+    "asks": {},
     "states": {"released": 20, "memory": 30, "processing": 50, "waiting": 100},
 }
 
@@ -257,6 +258,11 @@ def test_one_whose_tasks_no_worker_may_run_says_so_at_once(
 ) -> None:
     row = COMPUTATION | {"tasks": 2, "completed": 0, "states": states}
     assert computation_verdict(row, Verdict("running", ""), 2.0).sentence == said
+    stuck = states["no-worker"]
+    asked = computation_verdict(row | {"asks": {"GPU=1": stuck}}, Verdict("running", ""), 2.0)
+    more = computation_verdict(row | {"asks": {"GPU=1": 3}}, Verdict("running", ""), 2.0)
+    assert ("may run it (GPU=1)" in asked.sentence) == (said.endswith("may run it."))
+    assert more.sentence == said
 
 
 def test_one_that_only_waits_for_a_loop_to_go_on_took_as_long_as_its_tasks() -> None:

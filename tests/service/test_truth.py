@@ -77,10 +77,13 @@ def test_a_task_for_a_worker_that_has_left_says_so_at_once(shared_service: Servi
         pinned = client.submit(nap, 1, workers=[gone], pure=False)
         said = "0 of 1 task done after "
         (row,) = wait_until(
-            lambda: [row for row in computations() if row["sentence"].startswith(said)],
+            lambda: [
+                row for row in computations() if row["sentence"].startswith(said) and row["asks"]
+            ],
             what="the computation to say what it waits for",
         )
-        assert row["sentence"].endswith("s: 1 task waits for a worker that may run it.")
+        asks = f"s: 1 task waits for a worker that may run it (worker {gone})."
+        assert row["sentence"].endswith(asks)
         assert row["status"] == "running"
         pinned.cancel()
 

@@ -44,6 +44,9 @@ _WENT = {"lost": "fell silent", "ended": "ended without a word", "stopped": "sto
 _RUN_AGAIN = ", so that their tasks run again"
 
 
+#: Things that tasks ask for which a sentence names.
+_MOST_ASKS = 3
+
 #: The columns of a cluster that verdicts are made of.
 OF_VERDICT = (
     *("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds"),
@@ -170,7 +173,8 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         wait, them = ("waits", "it") if stuck == 1 else ("wait", "them")
         sentence = (
             f"{number(done)} of {plural(tasks, 'task')} done after {lasted}: "
-            f"{plural(stuck, 'task')} {wait} for a worker that may run {them}."
+            f"{plural(stuck, 'task')} {wait} for a worker that may run {them}"
+            f"{_asked(computation['asks'], stuck)}."
         )
     elif status == "running":
         share = f" ({done / tasks:.0%})" if tasks else ""
@@ -215,6 +219,19 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         its = "Its results" if missing >= done else f"{number(missing)} of its results"
         sentence += f" {its} went with the workers."
     return Verdict(status, sentence)
+
+
+def most_asked(asks: Mapping[str, int]) -> list[str]:
+    """Return what most tasks ask for that no worker can run, a few of it: names of resources, and
+    of workers and hosts.
+    """
+    return sorted(asks, key=lambda one: (-asks[one], one))[:_MOST_ASKS]
+
+
+def _asked(asks: Mapping[str, int], stuck: int) -> str:
+    # They are counted for good: where there are others, it is unknown what these ask for.
+    words = most_asked(asks) if sum(asks.values()) == stuck else []
+    return f" ({', or '.join(words)})" if words else ""
 
 
 def only_waited(status: str, *, erred: int, blamed: int) -> bool:

@@ -12,10 +12,8 @@ from daskscope_service.insight.findings.finding import (
     NotMeasured,
     Outcome,
 )
+from daskscope_service.insight.verdict import most_asked
 from daskscope_service.insight.wording import plural
-
-#: Things that tasks ask for which a sentence names.
-_MOST_ASKS = 3
 
 
 def unrunnable(evidence: Evidence) -> Outcome:
@@ -76,8 +74,8 @@ def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = 
     waits = "waited" if past else "waits" if stuck == 1 else "wait"
     ask, has, there_is = ("asked", "was or had", "was") if past else ("ask", "is or has", "is")
     asks = "it asks" if stuck == 1 and not past else f"they {ask}" if stuck != 1 else "it asked"
-    # The most of them first. Any worker will do where there is none.
-    words = sorted(wanted, key=lambda one: (-wanted[one], one))[:_MOST_ASKS]
+    # Any worker will do where there is none.
+    words = most_asked(wanted)
     for_what = f" ({', or '.join(words)})" if words and workers else ""
     none = (
         f"there {there_is} no worker"
