@@ -12,6 +12,7 @@ import requests
 from tests.patience import wait_until
 from tests.service.beats import make_beat, make_cluster, make_computation, make_status, post
 from tests.service.conftest import NewDatabase
+from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
 
@@ -62,6 +63,12 @@ def test_a_silent_cluster_is_lost_with_what_ran_on_it_until_it_speaks_again(
         others = (working, resting, elsewhere, older)
         wait_until(lambda: statuses(*others) == ["lost", "ended", "lost", "ended"])
         assert "It ended without a word" in ask(f"clusters/{resting.id}")["sentence"]
+        browser = browser_of(service, make_user(service, {"default": "owner"}).name)
+        for cluster, offered in ((resting, False), (ended, False), (working, True)):
+            address = f"/clusters/{cluster.id}"
+            page = browser.get(service.url + address, timeout=30).text
+            # One that is lost may only be cut off: it gets what it is asked once it is back.
+            assert (f'href="{address}/shutdown"' in page) == offered
         row = ask(f"clusters/{resting.id}/computations/{finished.id}")
         assert (row["status"], row["done"]) == ("finished", 100)
         assert row["sentence"].endswith("Its results went with the workers.")
