@@ -63,7 +63,7 @@ def test_the_waterfall_says_which_task_runs_it_draws(
 ) -> None:
     bar = Bar(0.0, 100.0, "done", "0 s", "1 s")
     run = Run(bar, "done", "tcp://w", "")
-    row = Row("sum", "sum", "done", bar, 3, sampled, (run,) * drawn)
+    row = Row("sum", "sum", "done", bar, 3, sampled, (run,) * drawn, died=False)
     assert words in row.shown
 
 
