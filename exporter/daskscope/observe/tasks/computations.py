@@ -4,6 +4,8 @@ A computation is what one call to compute, persist or submit started; docs/archi
 when a graph joins one, and why a computation that has ended stays ended. Dask's own ``Computation``
 joins whatever is submitted while anything runs, and its task groups vanish with their last task, so
 both are counted here, until Dask has forgotten the last task.
+
+Over 400 lines: what a task's steps change in a computation and in its groups stands in one place.
 """
 
 from __future__ import annotations
