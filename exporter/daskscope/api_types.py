@@ -429,6 +429,7 @@ class _ExceptionGroup(_Encrypted):
 class ExceptionGroup(_ExceptionGroup):
     """Equal failures on all clusters. ``clusters`` counts those, ``count`` the exceptions.
 
+    ``users`` are 20 at most, the first by name.
     A ``count`` beyond 2⁵³ is right in its first fifteen digits.
     All numbers are about the failures that were last seen in the time asked for. ``message`` and
     ``traceback`` are those of the last failure. ``url`` is its page.

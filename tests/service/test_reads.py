@@ -484,6 +484,22 @@ def test_another_workspace_sees_none_of_it(shared_service: ServiceProcess, seede
     assert answer.status_code == 404
 
 
+def test_of_an_exception_twenty_users_are_named_however_many_have_it(
+    shared_service: ServiceProcess,
+) -> None:
+    workspace = f"many-{uuid.uuid4().hex[:8]}"
+    sends = shared_service.token(workspace=workspace)
+    for number in range(23):
+        cluster = make_cluster(user=f"user-{number:02}")
+        beat = make_beat(cluster, failures=(make_failure(),))
+        assert post(shared_service.url, sends, beat).status_code == 200
+    read = _getter(shared_service, sends)
+    (found,) = read("exceptions")["items"]
+    assert found["clusters"] == 23
+    assert found["users"] == [f"user-{number:02}" for number in range(20)]
+    assert read(f"exceptions/{found['fingerprint']}")["users"] == found["users"]
+
+
 def test_an_exceptions_page_leads_from_the_users_own_frames_to_code_and_versions(
     shared_service: ServiceProcess, seeded: Seeded, token: str
 ) -> None:

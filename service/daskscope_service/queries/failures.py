@@ -13,6 +13,10 @@ from daskscope_service.web.fields import Missing
 #: Failures that the page and the API show of one group, the newest first.
 MOST_SAMPLES = 20
 
+#: Users that are named of one group, by their names. Whoever may send could make up any number, for
+#: each of a thousand groups: their names were 45 MB of an answer after a minute's sending.
+MOST_USERS = 20
+
 #: Failures among which the groups that were seen last are looked for.
 _NEWEST = 1_000
 
@@ -24,7 +28,7 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
 
     ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are
     about the chosen ones: ``count`` sums exceptions, ``clusters`` counts clusters, ``users`` names
-    users, ``message`` is that of the last one, None where it was not sent.
+    :data:`MOST_USERS` at most, ``message`` is that of the last one, None where it was not sent.
     """
     last_at = func.max(failure.c.last_at)
     # Only what is in an index: the rows themselves are large, and they are looked up for few.
@@ -143,11 +147,18 @@ def _chosen(scope: Scope, query: Select[Any], selection: Selection) -> Select[An
 
 
 def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
-    query = (
+    pairs = (
         _chosen(scope, scope.select(failure, failure.c.fingerprint, failure.c.user), selection)
         .where(failure.c.fingerprint.in_([group["fingerprint"] for group in groups]))
         .distinct()
-        .order_by(failure.c.user)
+        .subquery()
+    )
+    place = func.row_number().over(partition_by=pairs.c.fingerprint, order_by=pairs.c.user)
+    numbered = select(pairs, place.label("place")).subquery()
+    query = (
+        select(numbered.c.fingerprint, numbered.c.user)
+        .where(numbered.c.place <= MOST_USERS)
+        .order_by(numbered.c.user)
     )
     users: dict[str, list[str]] = {}
     for fingerprint, user in scope.connection.execute(query):
