@@ -79,6 +79,22 @@ class Mismatch(TypedDict):
     clients: dict[str, int]
 
 
+class ConnectedClient(TypedDict):
+    """A client that is connected: whose it is, where it runs, and what it holds.
+
+    ``user`` is as of a :class:`Computation`. ``host`` is the address that it is connected from,
+    empty where it lives in the scheduler's process. ``since`` is when it was seen first. It holds
+    ``results``, some of which may not be there yet, of so many ``bytes``: None where they are too
+    many to add up. What two clients hold counts for both.
+    """
+
+    user: str
+    host: str
+    since: datetime
+    results: int
+    bytes: int | None
+
+
 class Status(TypedDict):
     """Fields of :class:`daskscope.protocol.Status` in answers."""
 
@@ -102,6 +118,8 @@ class Status(TypedDict):
     mismatches: list[Mismatch]
     busy_by: list[str] | None
     peak_worker_memory: int | None
+    connected: list[ConnectedClient]
+    last_held_by: dict[str, int]
     gib_seconds: float | None
     gpu_seconds: float | None
 

@@ -225,6 +225,23 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectedClient:
+    """A client that is connected: whose it is, where it runs, and what it holds.
+
+    ``user`` is as of a :class:`Computation`. ``host`` is the address that it is connected from,
+    empty where it lives in the scheduler's process. ``since`` is when it was seen first. It holds
+    ``results``, some of which may not be there yet, of so many ``bytes``: None where they are too
+    many to add up. What two clients hold counts for both.
+    """
+
+    user: Name
+    host: Name
+    since: Timestamp
+    results: Count
+    bytes: Count | None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The cluster as it is at ``at``.
 
@@ -249,6 +266,10 @@ class Status:
     actors), ``clients``, ``results`` in memory, ``actors``, ``workers starting`` and ``other
     schedulers`` that run inside Dask's, whose tasks Dask does not know. Where tasks in memory were
     not counted, each worker's share of the ``results`` is, so that copies count too.
+
+    ``connected`` are clients that are connected, those first that hold the most results; once it
+    has stopped, those of its last beat before that. ``last_held_by`` is then the ``held_by`` of
+    that beat; empty while it runs.
 
     ``busy_by`` says in words what the cluster is at, and so why it is not closed: empty where
     nothing speaks against that, None where nobody looked for all of it, as an older plugin.
@@ -283,6 +304,8 @@ class Status:
     at_work: bool | None = None
     busy_by: Annotated[tuple[Name, ...], Entries(MAX_ENTRIES)] | None = None
     peak_worker_memory: Count | None = None
+    connected: Annotated[tuple[ConnectedClient, ...], Entries(MAX_ENTRIES)] = ()
+    last_held_by: Counts = dataclasses.field(default_factory=dict)
     gib_seconds: Seconds | None = None
     gpu_seconds: Seconds | None = None
 

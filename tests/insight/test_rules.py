@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daskscope_service.insight.findings.evidence import Evidence, Meanwhile
+from daskscope_service.insight.findings.evidence import Evidence, Holder, Meanwhile
 from daskscope_service.insight.findings.headline import in_words, saving_in_words
 from daskscope_service.insight.findings.rules import RULES, judge
 from daskscope_service.insight.findings.thresholds import DEFAULTS
@@ -642,6 +642,27 @@ def test_workers_ended_at_the_most_memory_that_they_had() -> None:
     (finding,) = judge(evidence(losses=losses)).shown
     assert "1 worker out of memory, at 309 MiB of the 286 MiB" in finding.clause
     assert [action.value for action in finding.actions] == [None, "at least 386 MiB"]
+
+
+def test_an_idle_cluster_names_who_holds_it_and_how_much() -> None:
+    ada = Holder("ada", "10.0.0.2", START, 8, 610 * MIB)
+    bob = Holder("bob", "", START, 0, 0)
+    now = of_cluster(
+        {"idle_seconds": 44.0, "held_by": {"clients": 2, "results": 8}, "connected": (ada, bob)}
+    )
+    assert sentence(now) == (
+        "It is idle for 44.0 s, and kept for 2 clients connected and 8 results held in memory "
+        "(ada on 10.0.0.2 with 610 MiB, bob)."
+    )
+    stopped = of_cluster(
+        {"status": "stopped", "duration": 49.0, "connected": (ada,),
+         "last_held_by": {"clients": 1, "results": 8}},
+        meanwhile=Meanwhile(idle_longest=48.1),
+    )  # fmt: skip
+    assert sentence(stopped) == (
+        "It was idle for 48.1 s of the 49.0 s that it was up, with 1 client connected and 8 "
+        "results held in memory (ada on 10.0.0.2 with 610 MiB)."
+    )
 
 
 def test_times_of_losses_bound_what_they_are_blamed_for() -> None:

@@ -163,6 +163,7 @@ class Observer:
             refusals=self.refusals,
             at_work=self._at_work,
             worked=self.transitions.worked,
+            user_of=lambda client: self._users.user_of(client, self._users_running),
         )
         self.idle = self._cluster.idle
         self._ticks = LoopTickHook(

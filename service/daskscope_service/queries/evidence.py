@@ -13,6 +13,7 @@ from daskscope_service.insight.findings.evidence import (
     Evidence,
     Failed,
     Group,
+    Holder,
     Loss,
     Meanwhile,
     Run,
@@ -147,6 +148,8 @@ def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState
         price_source=cluster["price_source"],
         cost=cluster["cost"],
         idle_cost=cluster["idle_cost"],
+        connected=[Holder(**holder) for holder in cluster["connected"]],
+        last_held_by=cluster["last_held_by"],
     )
 
 

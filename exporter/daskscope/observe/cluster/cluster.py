@@ -11,6 +11,7 @@ from distributed.scheduler import ALL_TASK_STATES, Scheduler, WorkerState
 from daskscope import protocol
 from daskscope.config import Settings, in_force
 from daskscope.containment import guarded
+from daskscope.observe.cluster.clients import Clients
 from daskscope.observe.cluster.cost import Cost
 from daskscope.observe.cluster.environment import (
     UNKNOWN_USER,
@@ -45,7 +46,7 @@ class Cluster:
     """Makes the rows of one cluster, which belongs to the user of ``registrant``.
 
     ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``,
-    ``worked`` as of :class:`.Idle`.
+    ``worked`` as of :class:`.Idle`. ``user_of`` returns whose client that is.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Cluster:
         refusals: OptOuts,
         at_work: Callable[[], bool],
         worked: Callable[[], int],
+        user_of: Callable[[str], str],
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
@@ -71,6 +73,11 @@ class Cluster:
         self._cost = Cost(settings.prices)
         self.idle = Idle(scheduler, worked=worked)
         self._versions = Versions(scheduler)
+        self._clients = Clients(scheduler, user_of, drops)
+        # What there was to keep it for at the last beat: when, and which clients were there.
+        self._last_held: tuple[float, dict[str, int], tuple[protocol.ConnectedClient, ...]] = (
+            0.0, {}, ()
+        )  # fmt: skip
         self._at_work = at_work
         self._called = name_and_kind_here()
         self._peaks = (0, 0, 0)
@@ -155,6 +162,13 @@ class Cluster:
         idle = self.idle.seconds()
         cost, priced = self._cost, self._settings.prices is not None
         cost.look(workers.capacity, worker_seconds["idle"], cluster_idle=idle is not None)
+        held_by = self.idle.held_by(tasks, clients)
+        connected = guarded(self._drops, (), self._clients.rows)
+        last_held_by: dict[str, int] = {}
+        if stopped_at is None:
+            self._last_held = now, held_by, connected
+        elif now - self._last_held[0] < LEAVING:
+            _, last_held_by, connected = self._last_held
         return protocol.Status(
             at=now,
             workers=last[1],
@@ -175,11 +189,13 @@ class Cluster:
             idle_cost=cost.idle if priced else None,
             gib_seconds=cost.gib_seconds,
             gpu_seconds=cost.gpu_seconds,
-            held_by=self.idle.held_by(tasks, clients),
+            held_by=held_by,
             busy_by=self.idle.busy_by(),
             mismatches=self._versions.mismatches(),
             at_work=self._at_work(),
             peak_worker_memory=self._peak_of_worker,
+            connected=connected,
+            last_held_by=last_held_by,
         )
 
     def _tasks_by_state(self) -> dict[str, int]:

@@ -155,6 +155,17 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """A client that is connected; see ``daskscope.protocol.ConnectedClient``."""
+
+    user: str
+    host: str
+    since: float
+    results: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """The cluster, as of its last beat. ``memory_limit`` is the largest that it had.
 
@@ -184,6 +195,8 @@ class ClusterState:
     peak_worker_memory: int | None = None
     cost: float | None = None
     idle_cost: float | None = None
+    connected: Sequence[Holder] = ()
+    last_held_by: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def thread_seconds(self) -> float:

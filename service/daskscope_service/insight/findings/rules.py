@@ -24,7 +24,7 @@ from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
-VERSION = 4
+VERSION = 5
 
 #: Findings that are shown; the others are effects, or less.
 MOST_SHOWN = 3

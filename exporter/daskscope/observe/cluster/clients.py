@@ -1,0 +1,73 @@
+"""Clients that are connected: whose they are, where they run, and what they hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from distributed.comm.addressing import get_address_host
+from distributed.metrics import time
+from distributed.scheduler import Scheduler
+
+from daskscope import protocol
+from daskscope.containment import guarded
+
+#: Clients that are looked at and sent; those that hold the most results.
+MAX_LOOKED_AT, MAX_SENT = 1_000, 20
+#: Results that are added up in one look; of a client that holds more nobody knows how large.
+MAX_RESULTS = 10_000
+
+
+class Clients:
+    """Remembers since when clients are there. ``user_of`` returns whose client that is."""
+
+    def __init__(
+        self, scheduler: Scheduler, user_of: Callable[[str], str], drops: Counter[str]
+    ) -> None:
+        self._scheduler = scheduler
+        self._user_of = user_of
+        self._drops = drops
+        self._since: dict[str, float] = {}
+
+    def rows(self) -> tuple[protocol.ConnectedClient, ...]:
+        """Return those that are connected now, those first that hold the most."""
+        now, known = time(), self._since
+        there = [
+            (name, client)
+            for name, client in islice(self._scheduler.clients.items(), MAX_LOOKED_AT)
+            if name != "fire-and-forget"
+        ]
+        self._since = {name: known.get(name, now) for name, _ in there}
+        there.sort(key=lambda item: -len(item[1].wants_what))
+        room = MAX_RESULTS
+        rows = []
+        for name, client in there[:MAX_SENT]:
+            count, nbytes = len(client.wants_what), None
+            if count <= room:
+                room -= count
+                # Of a result that is in no memory Dask says -1.
+                nbytes = sum(max(task.nbytes, 0) for task in client.wants_what)
+            row = guarded(self._drops, None, self._row, name, count, nbytes)
+            if row is not None:
+                rows.append(row)
+        return tuple(rows)
+
+    def _row(self, name: str, count: int, nbytes: int | None) -> protocol.ConnectedClient:
+        return protocol.ConnectedClient(
+            user=self._user_of(name)[: protocol.MAX_NAME],
+            host=self._host_of(name)[: protocol.MAX_NAME],
+            since=self._since[name],
+            results=count,
+            bytes=nbytes,
+        )
+
+    def _host_of(self, name: str) -> str:
+        """Return the address of the machine that it is connected from; "" where nobody says."""
+        stream: Any = self._scheduler.client_comms.get(name)
+        address = getattr(getattr(stream, "comm", None), "peer_address", None)
+        # Of one in the scheduler's own process the address names no machine.
+        if not address or address.startswith("inproc://"):
+            return ""
+        return str(get_address_host(address))
