@@ -118,7 +118,7 @@ def test_the_key_of_a_row_is_the_key_of_its_table(field: str) -> None:
 
 def test_a_cluster_s_row_has_what_its_beat_says_of_it() -> None:
     beat = full_beat()
-    now, table = 1_790_000_000.0, schema.cluster
+    now, table = beat.sent_at, schema.cluster
 
     made = cluster_row(beat, 7, "w", "token", now)
 
