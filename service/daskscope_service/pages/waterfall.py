@@ -60,7 +60,7 @@ class Row:
     ended: int
     sampled: int | None
     runs: tuple[Run, ...]
-    died: bool
+    died: bool = False
 
     @property
     def shown(self) -> str:
