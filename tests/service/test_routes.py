@@ -144,6 +144,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /clusters/<cluster_id>/shutdowns.csv": SESSIONS,
     "GET /clusters/<cluster_id>/decisions.csv": SESSIONS,
     "GET /clusters/<cluster_id>/computations/<computation_id>/task-groups.csv": SESSIONS,
+    "GET /clusters/<cluster_id>/computations/<computation_id>/workers.csv": SESSIONS,
     "GET /clusters/<cluster_id>/computations/<computation_id>/failures.csv": SESSIONS,
     "GET /clusters/<cluster_id>/report": SESSIONS,
     "GET /clusters/<cluster_id>/report.html": SESSIONS,

@@ -67,6 +67,10 @@ COMPUTATIONS = make_columns(
     without="states frames spans trace_id",
 )
 
+WORKERS = make_columns(
+    "worker task_runs=runs compute_seconds=seconds usual_seconds longest_run_seconds=longest"
+)
+
 TASK_GROUPS = make_columns(
     "name prefix",
     _TASKS,
@@ -211,6 +215,14 @@ def task_groups(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     """Answer with the task groups of a computation."""
     found = _computation(cluster_id, computation_id)
     return csv_table(TASK_GROUPS, found["task_groups"], "task-groups", cluster_id, computation_id)
+
+
+@blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/workers.csv")
+@signed_in
+def workers_of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
+    """Answer with what workers did for a computation."""
+    found = _computation(cluster_id, computation_id)
+    return csv_table(WORKERS, found["worker_shares"], "workers", cluster_id, computation_id)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/failures.csv")
