@@ -307,6 +307,20 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(
     assert "daskscope.spool" in warning
 
 
+def test_without_a_home_nothing_is_spooled_and_one_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert directory(None) is None
+    [warning] = _warnings(caplog)
+    assert "no data can be spooled" in warning
+    assert "daskscope.spool.directory" in warning
+
+
 @pytest.mark.parametrize("open_spool", ["Windows"], indirect=True)
 def test_what_was_delivered_and_cannot_be_removed_yet_goes_later(
     open_spool: Open, tmp_path: Path
