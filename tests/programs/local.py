@@ -258,6 +258,30 @@ print(client.submit(seen, pure=False).result())
 client.close(); cluster.close()
 print(trace.get_current_span().get_span_context().is_valid, seen())
 """,
+    "no home from the start": """
+import pwd
+from distributed import LocalCluster
+for name in ("HOME", "XDG_STATE_HOME"):
+    os.environ.pop(name, None)
+def getpwuid(number):
+    raise KeyError(number)
+pwd.getpwuid = getpwuid
+with LocalCluster(
+    processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=False
+) as cluster, Client(cluster) as client:
+    register(client)
+    print(client.submit(abs, -1).result())
+""",
+    "folders that no one can make, from the start": """
+from distributed import LocalCluster
+os.environ["HOME"] = os.environ["XDG_STATE_HOME"] = os.path.join(__file__, "state")
+with LocalCluster(
+    processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=False
+) as cluster, Client(cluster) as client:
+    os.chdir("/proc")
+    register(client)
+    print(client.submit(abs, -1).result())
+""",
     "an event loop with a handler for exceptions": """
 import asyncio
 from distributed import LocalCluster

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipapp
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.programs import preludes
@@ -100,6 +101,8 @@ class Start:
     options: tuple[str, ...] = ()
     how: str = "file"
     code: int = 1
+    #: A file descriptor that is closed from the start: the next file or socket gets its number.
+    closed: int | None = None
 
     def begin(self, folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start it in ``folder``, where its output goes."""
@@ -125,6 +128,7 @@ class Start:
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
+                preexec_fn=None if self.closed is None else partial(os.close, self.closed),
             )
         assert process.stdin is not None
         process.stdin.write(given)
@@ -141,6 +145,8 @@ STARTS = {
     "-c": Start(PROGRAM, how="-c"),
     "-m": Start(PROGRAM, how="module"),
     "from stdin": Start(PROGRAM, how="stdin"),
+    "no standard input": Start(PROGRAM, closed=0),
+    "no standard error": Start(PROGRAM, closed=2),
     "a zipapp": Start(PROGRAM, how="zipapp"),
     "processes by spawn": Start(f"METHOD = 'spawn'\n{_PROCESSES}", code=5),
     "processes by fork": Start(f"METHOD = 'fork'\n{_PROCESSES}", code=5),

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,8 @@ PROGRAMS = {
 }
 #: Those that run once more with a service that answers.
 ANSWERED = list(PROGRAMS)[::10]
+#: Those that run once more with one that hangs: not where its one warning is seen on stdout.
+HANGING = [name for name in ANSWERED if not name.startswith("local: ")][::3]
 
 # What differs from run to run.
 _VARYING = (
@@ -52,9 +56,12 @@ _VARYING = (
 # What Dask itself says at one run and not at another, and the one warning of each kind that is ours
 # to give: that the service, or the folder of the spool, cannot be had.
 _MAY_DIFFER = re.compile(
-    r"^(TIME - distributed\.|daskscope: cannot (reach the service|(read|write) the spool)"
+    r"^(TIME - distributed\."
+    r"|daskscope: cannot (reach the service|read the spool|write undelivered data)"
+    r"|daskscope: no data can be spooled"
     r"|Future exception was never|future: <|Task exception was never)"
 )
+_WARNING = re.compile(r"\w*Warning: ")
 # Dask's own complaint while no file can be opened, if it looks at its memory just then.
 _NO_FILES = re.compile(
     r"^TIME - tornado\.application - ERROR - Exception in callback functools\.partial\(<bound "
@@ -68,11 +75,11 @@ _OUR_FRAME = re.compile(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program has printed and warned of, and how it has ended."""
+    """What a program has printed and warned of, how often, and how it has ended."""
 
     code: int
     stdout: str
-    stderr: list[str]
+    stderr: list[tuple[str, int]]
 
 
 class Runner:
@@ -113,6 +120,13 @@ def runner() -> Iterator[Runner]:
 
 
 @pytest.fixture(scope="session")
+def hanging() -> Iterator[str]:
+    """The address of a service that takes connections, and then says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture(scope="session")
 def answering() -> Iterator[str]:
     """The address of a service that is."""
     with Recorder() as recorder:
@@ -130,8 +144,10 @@ def outcome(code: int, folder: Path) -> Outcome:
         texts.append(text)
     stdout, stderr = texts
     lines = _OUR_FRAME.sub("", _NO_FILES.sub("", stderr)).splitlines()
-    # In any order: several threads say something.
-    return Outcome(code, stdout, sorted({line for line in lines if not _MAY_DIFFER.match(line)}))
+    # In any order: several threads say something. A warning is given as often as without.
+    told = Counter(line for line in lines if not _MAY_DIFFER.match(line))
+    often = {line: told[line] if _WARNING.search(line) else 1 for line in told}
+    return Outcome(code, stdout, sorted(often.items()))
 
 
 def compare(runner: Runner, program: str, tmp_path: Path, endpoint: str) -> None:
@@ -172,3 +188,10 @@ def test_it_runs_as_without_daskscope_where_the_service_answers(
     runner: Runner, answering: str, program: str, tmp_path: Path
 ) -> None:
     compare(runner, program, tmp_path, answering)
+
+
+@pytest.mark.parametrize("program", HANGING)
+def test_it_runs_as_without_daskscope_where_the_service_hangs(
+    runner: Runner, hanging: str, program: str, tmp_path: Path
+) -> None:
+    compare(runner, program, tmp_path, hanging)

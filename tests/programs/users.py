@@ -238,6 +238,33 @@ except RecursionError as error:
     print(type(error).__name__)
 print(client.submit(abs, -1).result())
 """,
+    "a recursion that has nearly reached its limit": """
+import sys
+def f(n):
+    return f(n - 1) if n else client.submit(abs, -1, key="one")
+def depth(frame):
+    return 1 + depth(frame.f_back) if frame else 0
+try:
+    f(sys.getrecursionlimit() - depth(sys._getframe()) - 60)
+except RecursionError as error:
+    print(type(error).__name__)
+print(client.submit(abs, -2).result())
+""",
+    "a frozen module": """
+import sys, types
+from importlib.machinery import FrozenImporter, ModuleSpec
+mine = sys.modules["mine"] = types.ModuleType("mine")
+mine.__spec__ = ModuleSpec("mine", FrozenImporter, origin="frozen")
+mine.__loader__ = FrozenImporter
+text = "def f(client):\\n    return client.submit(g, -1).result()\\ndef g(x):\\n    return -x"
+exec(compile(text, "<frozen mine>", "exec"), mine.__dict__)
+print(mine.f(client), mine.g.__module__, hasattr(mine, "__file__"))
+""",
+    "a frozen program": """
+sys.frozen = True
+del __file__
+print(client.submit(abs, -1).result(), "__file__" in globals())
+""",
     "linecache broken": """
 import linecache
 def getlines(*_):
