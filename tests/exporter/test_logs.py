@@ -389,6 +389,27 @@ def test_a_failed_run_is_an_exception_and_no_record_without_content(
     assert [text for text in told if "Failed" in text] == []
 
 
+def test_the_records_of_a_computation_say_how_it_began_and_ended(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    wait(client.submit(fail, "argument"))
+    wait(client.map(str, range(3)))
+
+    def bodies() -> list[str]:
+        kinds = (names.LOG_COMPUTATION_STARTED, names.LOG_COMPUTATION_FINISHED)
+        found = [record for kind in kinds for record in recorder.log_records(kind.name)]
+        return sorted(record.body.string_value for record in found)
+
+    recorder.wait_for(lambda: len(bodies()) == 4, "both ends of both")
+    assert bodies() == [
+        "Computation of 1 task erred: 0 done, 1 raised",
+        "Computation of 1 task started",
+        "Computation of 3 tasks finished",
+        "Computation of 3 tasks started",
+    ]
+
+
 def _divide(text: str) -> float:
     return 1 / 0
 

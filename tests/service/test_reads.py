@@ -283,6 +283,12 @@ POSIX = "/home/ada/.venv/lib/python3.13/site-packages"
 WINDOWS = r"C:\Python313\Lib\site-packages"
 
 
+#: Libraries whose own code calls Dask, for a user whose code is not on the stack.
+CALL_FOR_USERS = (
+    "dask_ml", "lightgbm", "prefect", "prefect_dask", "sklearn", "xarray", "xgboost"
+)  # fmt: skip
+
+
 def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_title(
     shared_service: ServiceProcess,
 ) -> None:
@@ -295,6 +301,10 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
             # A library called Dask in a thread of its own.
             make_computation("joblib", frames=(CodeFrame(f"{POSIX}/joblib/_dask.py", 336),)),
             make_computation("job", frames=(CodeFrame(f"{POSIX}/acme_jobs/nightly.py", 7),)),
+            *(
+                make_computation(library, frames=(CodeFrame(f"{POSIX}/{library}/core.py", 3),))
+                for library in CALL_FOR_USERS
+            ),
             make_computation("windows", frames=(CodeFrame(f"{WINDOWS}\\joblib\\_dask.py", 336),)),
             make_computation("many", frames=()),
             make_computation("refused", frames=None),
@@ -309,6 +319,7 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
             make_task_group("refused", "load-1", prefix="load"),
             make_task_group("job", "load-1", prefix="load"),
             make_task_group("joblib", "square-batch-1", prefix="square-batch"),
+            *(make_task_group(library, "fit-1", prefix="fit") for library in CALL_FOR_USERS),
         ),
     )
     assert post(shared_service.url, token, beat).ok
@@ -321,6 +332,7 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
         "known": "run.py:12",
         "job": "nightly.py:7",  # it is installed, but the user's all the same
         "joblib": "tasks of square-batch",
+        **dict.fromkeys(CALL_FOR_USERS, "tasks of fit"),
         "windows": "_dask.py:336",  # its tasks have not come yet
         "many": "tasks of fit, load, save, …",
         "refused": "tasks of load",
