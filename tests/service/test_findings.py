@@ -53,9 +53,9 @@ def seconds_ago(begin: float, end: float) -> dict[str, Any]:
 class Reader:
     """Reads pages and answers of the workspace."""
 
-    def __init__(self, service: ServiceProcess) -> None:
+    def __init__(self, service: ServiceProcess, workspace: str = WORKSPACE) -> None:
         self.url = service.url
-        self.token = service.token(scopes=["ingest", "read"], workspace=WORKSPACE)
+        self.token = service.token(scopes=["ingest", "read"], workspace=workspace)
         self.session = requests.Session()
         self.session.post(f"{self.url}/sign-in", data={"token": self.token}, timeout=30)
 
@@ -81,6 +81,12 @@ class Reader:
         )
         assert answer.ok, answer.text
         return answer.json()
+
+
+@pytest.fixture
+def elsewhere(shared_service: ServiceProcess) -> Reader:
+    """Return the reader of a workspace beside that of which the findings are listed."""
+    return Reader(shared_service, f"{WORKSPACE}-beside")
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +169,7 @@ def test_a_cluster_names_what_happened_on_it(reader: Reader) -> None:
 
 
 def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_idle(
-    reader: Reader,
+    elsewhere: Reader,
 ) -> None:
     id, began = "Scheduler-went", NOW - 900
     cluster = make_cluster(
@@ -187,8 +193,8 @@ def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_id
         status=make_status(at=began + 49, idle_seconds=20.0, stopped_at=began + 49, **costs),
         **shown,
     )
-    assert post(reader.url, reader.token, stop).ok
-    assert reader.verdict(f"/clusters/{id}") == (
+    assert post(elsewhere.url, elsewhere.token, stop).ok
+    assert elsewhere.verdict(f"/clusters/{id}") == (
         "It stopped after 49.0 s, in which it ran 3 computations (1 failed, 1 cancelled), lost "
         "1 worker and cost 0.20 USD, 0.18 USD of it idle."
     )
@@ -200,8 +206,8 @@ def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_id
         **costs,
     )
     stop = make_beat(cluster, seq=3, phase="stop", status=idle, **shown)
-    assert post(reader.url, reader.token, stop).ok
-    assert reader.verdict(f"/clusters/{id}") == (
+    assert post(elsewhere.url, elsewhere.token, stop).ok
+    assert elsewhere.verdict(f"/clusters/{id}") == (
         "It stopped after 49.0 s, in which it ran 3 computations (1 failed, 1 cancelled) and lost "
         "1 worker: it was idle for 48.1 s of the 49.0 s that it was up (0.18 USD of 0.20 USD), "
         "with 1 client connected and 8 results held in memory."
@@ -209,7 +215,7 @@ def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_id
 
 
 @pytest.mark.parametrize("status", ["erred", "running"])
-def test_what_needs_a_failed_task_names_it_and_links_to_it(reader: Reader, status: str) -> None:
+def test_what_needs_a_failed_task_names_it_and_links_to_it(elsewhere: Reader, status: str) -> None:
     id = f"Scheduler-blamed-{status}"
     waits: dict[str, Any] = {"tasks": 201, "completed": 199, "erred": 0, "blamed": 2}
     states = {"erred": 2, "memory": 199}
@@ -242,23 +248,23 @@ def test_what_needs_a_failed_task_names_it_and_links_to_it(reader: Reader, statu
             make_failure(computation="last", fingerprint="1:f3", type="KeyError", last_at=NOW - 51),
         ),
     )
-    assert post(reader.url, reader.token, beat).ok
+    assert post(elsewhere.url, elsewhere.token, beat).ok
     page = f"/clusters/{id}/computations/waits"
     needs = "2 of 201 tasks need divide, which failed with ZeroDivisionError"
-    assert reader.verdict(page) == (
+    assert elsewhere.verdict(page) == (
         f"Running for 10.0 s, 199 of 201 tasks done: {needs}."
         if status == "running"
         else f"Not finished after 5.0 s: {needs}; 199 are done."
     )
-    shown = " ".join(reader.html(page).split())
+    shown = " ".join(elsewhere.html(page).split())
     link = f'<a href="/clusters/{id}/computations/first">divide</a>'
     assert f'<dd class="bad">2</dd> <dd class="faint"> need {link}' in shown
-    (listed,) = (one for one in reader.answer("computations", cluster=id)["items"]
+    (listed,) = (one for one in elsewhere.answer("computations", cluster=id)["items"]
                  if one["id"] == "waits")  # fmt: skip
     assert "2 of 201 tasks need" in listed["sentence"] or "2 tasks need" in listed["sentence"]
 
 
-def test_losses_are_of_the_computations_whose_runs_ended_with_them(reader: Reader) -> None:
+def test_losses_are_of_the_computations_whose_runs_ended_with_them(elsewhere: Reader) -> None:
     id = "Scheduler-joined"
     # Two with tasks of the same name, at the same time.
     counts: dict[str, Any] = {"tasks": 2, "completed": 0, "erred": 2, "states": {"erred": 2}}
@@ -290,18 +296,18 @@ def test_losses_are_of_the_computations_whose_runs_ended_with_them(reader: Reade
             ),
         ),
     )
-    assert post(reader.url, reader.token, beat).ok
+    assert post(elsewhere.url, elsewhere.token, beat).ok
     where = f"/clusters/{id}/computations"
-    assert "out of memory" in reader.verdict(f"{where}/hungry")
-    assert "KeyError" in reader.verdict(f"{where}/modest")
-    hungry, modest = reader.page(f"{where}/hungry"), reader.page(f"{where}/modest")
+    assert "out of memory" in elsewhere.verdict(f"{where}/hungry")
+    assert "KeyError" in elsewhere.verdict(f"{where}/modest")
+    hungry, modest = elsewhere.page(f"{where}/hungry"), elsewhere.page(f"{where}/modest")
     row = "worker-7 slurm.job.id 4711 out of memory 10.0 s 3 305 MiB of 286 MiB"
     assert "Workers it lost 1 Worker Why After Its runs Memory" in hungry
     assert row in hungry
     assert "out of memory, at 305 MiB of the 286 MiB" in hungry
     assert "One worker had 305 MiB of the 286 MiB that it may use when it ended" in hungry
     assert "Workers it lost" not in modest
-    shown = " ".join(reader.html(f"/clusters/{id}").split())
+    shown = " ".join(elsewhere.html(f"/clusters/{id}").split())
     assert re.search(rf'3 runs of</span> <a href="{where}/hungry"> ?\S', shown)
 
 

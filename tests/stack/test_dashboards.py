@@ -225,7 +225,7 @@ def test_percentiles_are_the_bounds_of_the_buckets_that_they_lie_in(two: Two) ->
     }
     # It sleeps for 20 ms.
     assert by_prefix["work"] >= 0.03 * (1 - 1e-9)
-    assert by_prefix["log"] < by_prefix["work"]
+    assert by_prefix["log"] <= by_prefix["work"]
 
 
 def test_values_are_put_into_queries_as_grafana_puts_them() -> None:
