@@ -176,7 +176,8 @@ def test_a_client_that_registers_again_has_its_source_looked_for_once_too(
 
 def submit_theirs(client: Client) -> None:
     # What is around a call of ours is told: this is not.
-    client.submit(lambda: "of another client").result()
+    # Not pure: what another client has asked for, and has not yet let go, would not run again.
+    client.submit(lambda: "of another client", pure=False).result()
 
 
 # Whoever has set it may look at it on Dask's dashboard, which keeps it on the cluster.
@@ -197,7 +198,7 @@ def test_no_code_is_told_of_clients_that_did_not_register_or_refuse_it(
         daskscope.register(refusing, token=TOKEN, computation__code__transmit=False)
         for one in (other, refusing):
             submit_theirs(one)
-    client.submit(str, "of the one that registered").result()
+    client.submit(str, "of the one that registered", pure=False).result()
 
     theirs, them, ours = recorder.wait_for(
         lambda: (rows := list(recorder.computations().values()))[2:] and rows, "all three"
