@@ -174,7 +174,7 @@ def check_stored_before(
 ) -> None:
     by_body = {encode(beat): beat for beat in (first, second)}
     with monkeypatch.context() as patch:
-        patch.setattr(heartbeat, "parse", lambda body, now: Corrected(by_body[body]))
+        patch.setattr(heartbeat, "parse", lambda body, now, **_: Corrected(by_body[body]))
         client = sent(app, first, second, bodies=bodies)
     assert broken(app, client) == []
 
