@@ -169,10 +169,23 @@ def clock() -> Clock:
 
 @pytest.fixture
 def idle(cluster: LocalCluster, clock: Clock) -> Idle:
+    _wait_for_dask(cluster)
+    assert cluster.scheduler is not None
+    return Idle(cluster.scheduler, clock)
+
+
+def _wait_for_dask(cluster: LocalCluster) -> None:
+    """Wait until Dask itself has seen that all has come to rest: by another clock than its own, no
+    time would pass for it.
+    """
     scheduler: Any = cluster.scheduler
-    # By a clock of its own, no time would pass for Dask to see that it has come to rest.
-    wait_until(lambda: scheduler.idle_since is not None, what="Dask's own idleness")
-    return Idle(scheduler, clock)
+    wait_until(
+        lambda: (
+            scheduler.idle_since is not None
+            and scheduler._idle_transition_counter == scheduler.transition_counter
+        ),
+        what="Dask's own idleness",
+    )
 
 
 def test_a_process_that_was_halted_was_not_idle_meanwhile(idle: Idle, clock: Clock) -> None:
@@ -198,6 +211,7 @@ def test_a_call_that_no_look_has_seen_begins_it_anew(
     actor: Any = client.submit(Actor, actor=True).result()
     scheduler: Any = cluster.scheduler
     scheduler.handlers["theirs"] = lambda: None
+    _wait_for_dask(cluster)
     idle.look()
     clock.passes(idle, 5)
     before = idle.calls_begun()
@@ -237,6 +251,7 @@ def test_what_nobody_asks_for_is_no_sign_of_work(
     assert begun_beside(cluster.scheduler, ()) >= before + 8
     # Connections have been closed, which the scheduler may hear a moment later.
     wait_until(lambda: idle.work() is None, what="the end of all")
+    _wait_for_dask(cluster)
     clock.passes(idle, 3)
     assert idle.seconds() == 8, idle.busy_by()
 

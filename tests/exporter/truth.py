@@ -125,7 +125,8 @@ class Truth(SchedulerPlugin):
                 self._left_out.discard(key)
             return
         task = self._scheduler.tasks[key]
-        if (start, finish) == ("memory", "erred"):
+        at_rest = start not in ("processing", "no-worker")
+        if finish == "erred" and at_rest and task.exception_blame is task:
             self.lost_actors += 1  # that is an exception without a run
         if (start, finish) == ("no-worker", "erred"):
             self.never_given += 1
@@ -284,8 +285,10 @@ class Truth(SchedulerPlugin):
             for row in rows:
                 seconds.update(row["seconds"])
             self._assert_seconds(what, seconds)
-        exceptions = self.count("raised") + self.never_given + self.lost_actors
-        assert _sum(failures, "count") == exceptions, "failures"
+        # An actor that is lost may be given to a worker once more before it fails: it depends on
+        # Dask's version.
+        exceptions, raised = _sum(failures, "count"), self.count("raised") + self.never_given
+        assert raised <= exceptions <= raised + self.lost_actors, ("failures", exceptions, raised)
         assert _sum(groups, "output_bytes") == self.output_bytes(), "bytes of results"
         largest = max((run.nbytes for run in self.runs), default=0)
         for rows in (computations, groups):

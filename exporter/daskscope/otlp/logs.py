@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -22,6 +23,7 @@ from daskscope.observe.messages.logs import LogRecord
 from daskscope.otlp import sdk_private
 from daskscope.otlp.environment import SCOPE
 from daskscope.otlp.exception_text import text_of
+from daskscope.otlp.limits import invalid_limits
 from daskscope.otlp.sdk_private import LoggerProvider, LogRecordProcessor, SeverityNumber
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
@@ -72,7 +74,9 @@ class Logs:
         span: Callable[[str], SpanContext | None],
         drops: Counter[str],
     ) -> None:
-        with sdk_private.without_invalid_limits():
+        # Older versions of the SDK look at them for each record.
+        self._hides = sdk_private.without_invalid_limits if invalid_limits() else nullcontext
+        with self._hides():
             self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
             self._provider.add_log_record_processor(queue)
             self._logger = self._provider.get_logger(SCOPE, __version__)
@@ -109,18 +113,18 @@ class Logs:
         context = Context()
         if span is not None:
             context = set_span_in_context(NonRecordingSpan(span), context)
-        self._logger.emit(
-            sdk_private.LogRecord(
-                timestamp=int(at * 1e9),
-                context=context,
-                severity_number=severity,
-                severity_text=severity.name,
-                body=body,
-                # The name is an attribute too: the collector's InfluxDB exporter drops the other.
-                attributes={names.EVENT_NAME: event.name, **attributes},
-                event_name=event.name,
-            )
+        record = sdk_private.LogRecord(
+            timestamp=int(at * 1e9),
+            context=context,
+            severity_number=severity,
+            severity_text=severity.name,
+            body=body,
+            # The name is an attribute too: the collector's InfluxDB exporter drops the other.
+            attributes={names.EVENT_NAME: event.name, **attributes},
+            event_name=event.name,
         )
+        with self._hides():
+            self._logger.emit(record)
 
     def shutdown(self) -> None:
         """Send what waits and end. Takes as long as the exporter's timeout."""
