@@ -192,7 +192,7 @@ class Saving(TypedDict):
 
 
 class Mute(TypedDict):
-    """``by`` wants nobody to be told of a finding until ``until_at``, for a ``reason``."""
+    """``by`` muted a finding until ``until_at``, for a ``reason``: nobody is notified of it."""
 
     id: str
     reason: str

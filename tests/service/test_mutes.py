@@ -1,4 +1,4 @@
-"""Muted findings: who mutes one says why and until when; then nobody is told of it."""
+"""Muted findings: a member says why and until when; then nobody is notified of it."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ finding = Table(
     ),
 )
 
-# Findings that people do not want to be told again until a time: queries/mutes.py.
+# Findings that someone has muted until a time: queries/mutes.py.
 mute = Table(
     "mute",
     metadata,

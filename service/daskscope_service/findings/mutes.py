@@ -30,7 +30,7 @@ class TooMany(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """To be told no more of findings of ``rule`` until a time, and why.
+    """A wish to see findings of ``rule`` folded until a time, and why.
 
     Those of the ``computation``, or with "" of the ``cluster`` and all computations on it.
     """

@@ -1,4 +1,4 @@
-"""``/api/v1/mutes``: findings that people do not want to be told again until a time."""
+"""``/api/v1/mutes``: findings that someone has muted until a time."""
 
 from __future__ import annotations
 

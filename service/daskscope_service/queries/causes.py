@@ -110,7 +110,7 @@ def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> li
         item = found.setdefault(rule, nothing)
         item["findings"] += count
         item["seconds"] += seconds
-        if currency is not None:
+        if currency is not None and cost > 0:  # else "0.00 USD" would stand beside it
             item["cost"][currency] = item["cost"].get(currency, 0.0) + cost
             item["sources"].add(source)
     return sorted(

@@ -1,4 +1,4 @@
-"""Mutes: findings that people know of, and do not want to be told again until a time.
+"""Mutes: findings that people know of, and that nobody is notified of until a time.
 
 A mute is of one rule and one computation, or of a cluster and all computations on it. It is looked
 up when findings are read, so that it counts at once, and no longer than it should.
@@ -16,7 +16,7 @@ from daskscope_service.db.schema import finding, mute
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Muted
 
-#: What is told of a mute beside a finding.
+#: What a finding shows of its mute.
 _TOLD = ("id", "reason", "until", "changed_at", "changed_by")
 
 

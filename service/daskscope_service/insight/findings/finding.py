@@ -54,7 +54,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Muted:
-    """Someone does not want to be told of it until a time. Times are seconds since the epoch."""
+    """Someone has muted it until a time. Times are seconds since the epoch."""
 
     id: str
     reason: str
@@ -71,7 +71,7 @@ class Finding:
     ``share`` is what they are of the computation's, ``cost`` what they cost in ``currency``, an
     estimate by the cluster's prices; ``price_source`` says whose those are: "cluster", "workspace",
     "list". ``version`` is the rule's, and grows when what it says changes. ``suppressed_by`` names
-    the finding that explains this one; ``muted`` says who does not want to be told of it.
+    the finding that explains this one; ``muted`` says who has muted it.
     """
 
     rule: str
