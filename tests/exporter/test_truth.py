@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, Event, wait, worker_client
+from distributed import Client, Event, LocalCluster, wait, worker_client
 from distributed.core import Status
 
 from daskscope import names
 from daskscope.observe.tasks.runs import actions_of
 from daskscope.observe.workers.workers import Workers
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
 from tests.patience import PATIENCE, wait_until
@@ -52,6 +52,15 @@ def hold(name: str) -> None:
 def with_others(seconds: float) -> int:
     with worker_client() as client:
         return int(client.submit(nap, 1, seconds, pure=False).result())
+
+
+def with_one_that_is_held(name: str) -> None:
+    with worker_client() as client:
+        client.submit(hold, name, pure=False).result()
+
+
+def heartbeats(action: str, dask_worker: Any) -> None:
+    getattr(dask_worker.periodic_callbacks["heartbeat"], action)()
 
 
 def layers(name: str) -> dict[Any, Any]:
@@ -129,6 +138,27 @@ def test_a_task_that_has_seceded_has_no_thread(
     register(interval="1h")
     assert client.submit(with_others, 2.0, pure=False).result() == 1
     wait_until(lambda: equals_truth.idle_seconds() > 3, what="three seconds of idle threads")
+
+
+def test_a_task_that_has_seceded_has_no_thread_though_its_worker_has_not_reported_its_end(
+    cluster: LocalCluster, client: Client, register: Register, equals_truth: Truth
+) -> None:
+    register(interval="1h")
+    assert cluster.scheduler is not None
+    (worker,) = cluster.scheduler.workers.values()
+    held = client.submit(with_one_that_is_held, "truth-seceded", pure=False)
+    wait_until(
+        lambda: [1 for task, took in tuple(worker.executing.items()) if took > 1.5],
+        what="the worker to report for how long the task has run",
+    )
+    client.run(heartbeats, "stop")
+    try:
+        Event("truth-seceded", client=client).set()
+        held.result()
+        wait_until(lambda: equals_truth.idle_seconds() > 4, what="four seconds of idle threads")
+        close_plugin(client)
+    finally:
+        client.run(heartbeats, "start")
 
 
 def test_points_have_the_time_of_what_they_say(

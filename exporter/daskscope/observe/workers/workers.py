@@ -67,6 +67,8 @@ class Workers:
         # Tasks that have seceded: where, and since when. What those that have ended took since
         # then, by Dask's own prefix.
         self._seceded: dict[TaskState, tuple[WorkerState, float]] = {}
+        # Those of them that have ended since their worker last reported what it executes.
+        self._seceded_till_now: dict[TaskState, tuple[WorkerState, float]] = {}
         self._took_apart: defaultdict[str, float] = defaultdict(float)
         # Whether threads may have become free on a worker that no hook names.
         self._unclear = False
@@ -171,7 +173,11 @@ class Workers:
         for task, (worker, since) in tuple(self._seceded.items()):
             if task.processing_on is not worker:
                 del self._seceded[task]
+                if worker.status is Status.closed:
+                    continue  # its worker was lost, and will not report its time
                 self._took_apart[task.prefix.name] += now - since
+                if task in worker.executing and len(self._seceded_till_now) < MAX_SECEDED:
+                    self._seceded_till_now[task] = worker, since
 
     def vanished(self, task: TaskState) -> None:
         """A task left its worker and reported no time: it was cancelled, or the worker was lost."""
@@ -260,6 +266,9 @@ class Workers:
                         if first:
                             self._took_before[task.prefix.name] += took
                         took = min(took, max(most - since, 0.0))
+                        if task in self._seceded_till_now:
+                            apart = at - since - self._seceded_till_now[task][1]
+                            took = max(took - max(apart, 0.0), 0.0)
                     seconds_of[task.group.prefix] += took
             metrics = worker.metrics
             managed += metrics.get("managed_bytes") or 0
@@ -282,6 +291,11 @@ class Workers:
             unmanaged += metrics.get("memory") or 0
             percent += metrics.get("cpu") or 0.0
         gpu = total_of(with_gpu)
+        self._seceded_till_now = {
+            task: (worker, since)
+            for task, (worker, since) in self._seceded_till_now.items()
+            if task in worker.executing
+        }
         self._running, self._looked_at = in_threads, monotonic()
         self._accrue(self._looked_at)
         computed = compute_seconds - self._compute_before
