@@ -16,8 +16,11 @@ from distributed import Client, LocalCluster, wait
 
 import daskscope
 from daskscope import names
+from daskscope.plugin import NAME
 from tests.demo_process import ONE_ROUND, DemoProcess
+from tests.exporter.truth import Truth
 from tests.patience import wait_until
+from tests.service.counted_rows import assert_service_equals
 from tests.service_process import ServiceProcess, free_port
 
 PATIENCE = 150.0
@@ -57,13 +60,21 @@ def gone(configured: ServiceProcess) -> str:
         ) as cluster,
         Client(cluster) as client,
     ):
+        assert cluster.scheduler is not None
+        truth = Truth(cluster.scheduler, NAME)
+        client.sync(truth.begin)
         registration = daskscope.register()
         da.ones((40, 40), chunks=(10, 10)).sum().compute()
         wait(client.map(fail, range(3)))
         client.log_event("mine", {"step": 1})
         wait_until(lambda: daskscope.list_events(registration.cluster_id))
+        client.sync(truth.end)
     assert registration.cluster_id is not None
-    return str(registration.cluster_id)
+    cluster_id = str(registration.cluster_id)
+    assert_service_equals(
+        truth, configured.url, dask.config.get("daskscope.token"), cluster_id, row=True
+    )
+    return cluster_id
 
 
 def test_the_functions_tell_what_happened_after_the_cluster_is_gone(gone: str) -> None:
@@ -171,6 +182,9 @@ def test_the_service_restarts_in_between_and_nothing_is_missing(
         ) as cluster,
         Client(cluster) as client,
     ):
+        assert cluster.scheduler is not None
+        truth = Truth(cluster.scheduler, NAME)
+        client.sync(truth.begin)
         identity = daskscope.register().cluster_id
         client.submit(sum, [1, 2]).result()
         wait_until(lambda: len(daskscope.list_computations(identity)) == 1)
@@ -178,6 +192,9 @@ def test_the_service_restarts_in_between_and_nothing_is_missing(
         client.submit(max, [1, 2]).result()
         service.start()
         wait_until(lambda: len(daskscope.list_computations(identity)) == 2)
+        client.sync(truth.end)
+    token = dask.config.get("daskscope.token")
+    assert_service_equals(truth, configured.url, token, str(identity))
 
 
 #: The demo with a tenth of its files, among them those that do not parse, and without its matrix:

@@ -234,9 +234,13 @@ def equals_truth(cluster: LocalCluster, client: Client, recorder: Recorder) -> I
     with _counted_beside(cluster, client, recorder) as truth:
         yield truth
     if truth.began_at:
-        last = max(recorder.beats, key=lambda beat: beat.seq).status
+        beat = max(recorder.beats, key=lambda beat: beat.seq)
+        last, prices = beat.status, beat.cluster.prices
         truth.assert_threads(last.worker_seconds, last.at)
         truth.assert_stretches(recorder.computations().values())
+        rows = recorder.activities()
+        truth.assert_activities(rows, last.at)
+        truth.assert_status(last, prices.per_hour if prices is not None else None)
 
 
 @pytest.fixture

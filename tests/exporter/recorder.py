@@ -214,6 +214,11 @@ class Recorder:
         rows = self._latest(lambda beat: beat.task_groups, lambda row: (row.computation, row.name))
         return {row.prefix: row for row in rows.values() if row.computation == computation}
 
+    def activities(self) -> dict[str, dict[str, float]]:
+        """What the threads did, by prefix and activity."""
+        rows = self._latest(lambda beat: beat.activities, lambda row: row.prefix)
+        return {prefix: row.seconds for prefix, row in rows.items()}
+
     def all_groups(self) -> list[protocol.TaskGroup]:
         """The groups of all computations."""
         rows = self._latest(lambda beat: beat.task_groups, lambda row: (row.computation, row.name))

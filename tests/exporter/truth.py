@@ -3,16 +3,22 @@
 A second scheduler plugin notes every transition, and reads off the scheduler a hundred times a
 second what its threads have to do. :meth:`Truth.assert_equals` compares with it what the plugin has
 sent, or what the service answers. Nothing of daskscope is imported here.
+
+What is not compared, as nothing but Dask's own sums knows it: the bytes that were spilled, read
+back and transferred, and which share of a CPU a task had.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.metrics import time as wall_clock
@@ -22,6 +28,8 @@ LOOK = 0.01
 #: How far thread-seconds may be off: a share, for looks come late on a busy machine, and thread-
 #: seconds, for the two plugins do not start and stop at the same moment.
 SHARE, SECONDS = 0.03, 0.6
+#: How far the memory of a process may be off, in bytes.
+PAGES = 4 << 20
 
 
 @dataclass
@@ -35,16 +43,37 @@ class Run:
     ended_at: float = 0.0
     outcome: str = ""
     nbytes: int = 0
+    prefix: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(NamedTuple):
     """Thread-seconds: of all threads, of those without a task, and of paused workers'."""
 
     threads: float = 0.0
     idle: float = 0.0
     paused: float = 0.0
+    #: Seconds of clusters, workers and GiB of their memory: what prices are for, beside threads.
+    cluster: float = 0.0
+    worker: float = 0.0
+    gib: float = 0.0
+    #: The same, as far as threads were idle: the share of the threads that were.
+    idle_cluster: float = 0.0
+    idle_worker: float = 0.0
+    idle_gib: float = 0.0
+
+    def plus(self, passed: float, had: Spent) -> Spent:
+        """Return this and what passed while there was so much."""
+        return Spent(*(x + passed * y for x, y in zip(self, had, strict=True)))
+
+    def cost(self, per_hour: Mapping[str, float]) -> float:
+        """Return what that costs by these prices. No GPUs: no test counts them."""
+        held = (self.cluster, self.worker, self.threads, self.gib)
+        return _priced(per_hour, held)
+
+    def idle_cost(self, per_hour: Mapping[str, float]) -> float:
+        """Return the part of it that is of idle threads."""
+        return _priced(per_hour, (self.idle_cluster, self.idle_worker, self.idle, self.idle_gib))
 
 
 class Truth(SchedulerPlugin):
@@ -78,6 +107,26 @@ class Truth(SchedulerPlugin):
         self.peak_workers = self.peak_threads = 0
         #: Actors that were lost with their worker, and tasks that failed as no worker came.
         self.lost_actors = self.never_given = 0
+        # Tasks that were asked for and have not ended, and those that have to run once more.
+        self._open: set[Any] = set()
+        self._again: set[Any] = set()
+        # Tasks that have failed and may be retried by hand.
+        self._failed: set[Any] = set()
+        #: Runs that failed and were repeated; tasks that were given up before they had run, and
+        #: those of which that had run before and were to run once more.
+        self.retried = self.cancelled = self.given_up_again = 0
+        # Of workers: how many threads each had, when the last two of its beats
+        # came, and in which process it is.
+        self._threads_of: dict[str, int] = {}
+        self._heard: dict[str, tuple[float, float]] = {}
+        self._processes: dict[str, int] = {}
+        # Prefixes of tasks that ran before this began, or in no thread that is counted.
+        self._unsure: set[str] = set()
+        # Runs that ended with each worker that was lost.
+        self._lost_with: Counter[str] = Counter()
+        #: The most memory that all workers together have reported, and any of them, and that any
+        #: process had.
+        self.peak_memory = self.peak_reported = self.peak_worker_memory = 0
 
     @property
     def is_counting(self) -> bool:
@@ -98,6 +147,12 @@ class Truth(SchedulerPlugin):
             self._looks.cancel()
             self._looks = None
             self._scheduler.remove_plugin(self.name)
+            self.look_at_processes()
+            # What has not ended has no end any more: the other plugin has closed.
+            self.cancelled += len(self._open)
+            self.given_up_again += len(self._again)
+            self._open.clear()
+            self._again.clear()
 
     # --- hooks of Dask's ---
 
@@ -105,6 +160,7 @@ class Truth(SchedulerPlugin):
         """Count the tasks that are to run: what is asked for, and what that needs, if it is not
         there and nobody else has asked for it.
         """
+        self._look()
         if not self._is_there():
             return
         waiting, seen = list(keys), set()
@@ -115,6 +171,10 @@ class Truth(SchedulerPlugin):
             seen.add(task.key)
             waiting += [needed.key for needed in task.dependencies]
         self._left_out -= seen
+        self.cancelled += len(self._open & seen)  # they were given up, and now others want them
+        self._open |= seen
+        self._again -= seen
+        self._failed -= seen
         self.tasks += len(seen)
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
@@ -125,15 +185,19 @@ class Truth(SchedulerPlugin):
                 self._left_out.discard(key)
             return
         task = self._scheduler.tasks[key]
+        self._note_end(key, start, finish)
         at_rest = start not in ("processing", "no-worker")
         if finish == "erred" and at_rest and task.exception_blame is task:
             self.lost_actors += 1  # that is an exception without a run
         if (start, finish) == ("no-worker", "erred"):
             self.never_given += 1
+            self._failed.add(key)
         if finish == "processing":
             on = task.processing_on
             address = "" if on is None else on.address
-            self._running[key] = Run(key, address, wall_clock(), task.retries)
+            self._running[key] = Run(
+                key, address, wall_clock(), task.retries, prefix=task.prefix.name
+            )
         elif start == "processing" and key in self._running:
             run = self._running.pop(key)
             run.ended_at = wall_clock()
@@ -151,6 +215,30 @@ class Truth(SchedulerPlugin):
                     run.seconds.clear()  # that was of one that was cancelled
                 run.seconds[name] = run.seconds.get(name, 0.0) + stop - start
             self.runs.append(run)
+            if run.outcome == "raised":
+                if finish == "erred":
+                    self._failed.add(key)
+                else:
+                    self.retried += 1
+            if run.outcome != "finished" and run.worker not in self._scheduler.workers:
+                self._lost_with[run.worker] += 1
+
+    def _note_end(self, key: Any, start: str, finish: str) -> None:
+        if finish in ("memory", "erred"):
+            self._open.discard(key)
+            self._again.discard(key)
+        elif finish == "forgotten":
+            self.cancelled += key in self._open
+            self.given_up_again += key in self._again
+            for keys in (self._open, self._again, self._failed):
+                keys.discard(key)
+        elif finish == "waiting" and key not in self._open:
+            if key in self._failed:
+                self._failed.discard(key)
+                self._open.add(key)
+                self.retried += 1
+            else:
+                self._again.add(key)
 
     def _outcome(
         self, key: Any, finish: str, run: Run, task: Any, details: Mapping[str, Any]
@@ -175,6 +263,7 @@ class Truth(SchedulerPlugin):
             self.began_at = wall_clock()
             self._seen_late = time.monotonic() - self._looked_at
             self._left_out = set(self._scheduler.tasks)
+            self._unsure |= {task.prefix.name for task in self._scheduler.tasks.values()}
         return bool(self.began_at)
 
     def _look(self) -> None:
@@ -185,24 +274,47 @@ class Truth(SchedulerPlugin):
         now = time.monotonic()
         passed, self._looked_at = now - self._looked_at, now
         before, had = self._spent, self._has
-        self._spent = Spent(
-            before.threads + passed * had.threads,
-            before.idle + passed * had.idle,
-            before.paused + passed * had.paused,
-        )
+        self._spent = before.plus(passed, had)
         self._history.append((wall_clock(), self._spent))
-        threads = free = paused = 0
+        threads = free = paused = memory = limit = 0
         for worker in self._scheduler.workers.values():
             threads += worker.nthreads
+            limit += worker.memory_limit or 0
+            memory += worker.metrics.get("memory") or 0
+            self.peak_reported = max(self.peak_reported, worker.metrics.get("memory") or 0)
+            self._threads_of[worker.address] = worker.nthreads
+            _, heard = self._heard.get(worker.address, (0.0, 0.0))
+            if worker.last_seen != heard:
+                self._heard[worker.address] = heard, worker.last_seen
+            self._processes[worker.address] = worker.pid
+            self._unsure |= {task.prefix.name for task in worker.long_running}
             # What has seceded is in a thread beyond those that are counted.
             at_work = len(worker.processing) - len(worker.long_running)
             if worker.status.name == "paused":
                 paused += max(worker.nthreads - len(worker.executing), 0)
             else:
                 free += max(worker.nthreads - at_work, 0)
-        self._has = Spent(threads, free, paused)
-        self.peak_workers = max(self.peak_workers, len(self._scheduler.workers))
+        workers = len(self._scheduler.workers)
+        held = (1, workers, limit / 2**30)
+        share = free / threads if threads else 0.0
+        self._has = Spent(threads, free, paused, *held, *(share * much for much in held))
+        if not self.began_at:
+            return
+        self.peak_memory = max(self.peak_memory, memory)
+        self.peak_workers = max(self.peak_workers, workers)
         self.peak_threads = max(self.peak_threads, threads)
+
+    def look_at_processes(self) -> None:
+        """Read how much memory the process of each worker has had at most, as Linux knows it."""
+        for process in self._processes.values():
+            try:
+                status = Path(f"/proc/{process}/status").read_text()
+            except OSError:  # it has ended, or is on no Linux
+                continue
+            for line in status.splitlines():
+                if line.startswith("VmHWM:"):
+                    peak = int(line.split()[1]) * 1024
+                    self.peak_worker_memory = max(self.peak_worker_memory, peak)
 
     # --- totals ---
 
@@ -247,12 +359,25 @@ class Truth(SchedulerPlugin):
 
     def spent(self, since: float, until: float) -> Spent:
         """Return what the threads did between two times of the scheduler's wall clock."""
-        before, after = (
-            next((spent for at, spent in reversed(self._history) if at <= time), Spent())
-            for time in (since, until)
-        )
-        return Spent(
-            after.threads - before.threads, after.idle - before.idle, after.paused - before.paused
+        return self._spent_at(until).plus(-1, self._spent_at(since))
+
+    def _spent_at(self, time: float) -> Spent:
+        place = bisect_right(self._history, time, key=itemgetter(0))
+        if not place:
+            return Spent()
+        at, before = self._history[place - 1]
+        if place == len(self._history):
+            return before
+        # Between two looks nothing has changed.
+        next_at, after = self._history[place]
+        share = (time - at) / (next_at - at) if next_at > at else 0.0
+        return before.plus(share, after.plus(-1, before))
+
+    def lost_runs(self) -> int:
+        """Return how many runs were in a thread of a worker that was lost."""
+        return sum(
+            min(count, self._threads_of.get(worker, count))
+            for worker, count in self._lost_with.items()
         )
 
     def assert_equals(
@@ -274,17 +399,24 @@ class Truth(SchedulerPlugin):
                 "tasks": _sum(rows, "tasks"),
                 "finished": _sum(rows, "completed"),
                 "raised": _sum(rows, "erred") + _sum(rows, "retried"),
+                "retried": _sum(rows, "retried"),
             }
             true = {
                 "tasks": self.tasks,
                 "finished": self.count("finished"),
                 "raised": self.count("raised") + self.never_given,
+                "retried": self.retried,
             }
             assert told == true, (what, told, true)
             seconds: Counter[str] = Counter()
             for row in rows:
                 seconds.update(row["seconds"])
             self._assert_seconds(what, seconds)
+        given_up = _sum((row for row in computations if row["tasks"]), "cancelled")
+        most = self.cancelled + self.given_up_again
+        assert self.cancelled <= given_up <= most, ("cancelled", given_up, self.cancelled, most)
+        lost = self.lost_runs()
+        assert _sum(computations, "lost_runs") == lost, ("lost with workers", lost)
         # An actor that is lost may be given to a worker once more before it fails: it depends on
         # Dask's version.
         exceptions, raised = _sum(failures, "count"), self.count("raised") + self.never_given
@@ -347,6 +479,68 @@ class Truth(SchedulerPlugin):
             told = worker_seconds.get(state, 0.0)
             may_differ = off(spent) + unseen
             assert abs(told - seconds) <= may_differ, (state, dict(worker_seconds), true)
+
+    def assert_activities(self, rows: Mapping[str, Mapping[str, float]], until: float) -> None:
+        """Compare the threads' time by prefix and activity, as of :meth:`assert_threads`.
+
+        It adds up to all their time. No prefix has more of it than its runs lasted, from when a
+        worker was given each, nor less than they computed by its worker's last beat. Between that
+        and the end of the time a worker reports nothing.
+        """
+        spent = self.spent(self.began_at, until)
+        may_differ = off(spent) + self._seen_late * self.peak_threads
+        whole = sum(sum(seconds.values()) for seconds in rows.values())
+        assert abs(whole - spent.threads) <= may_differ, ("all activities", whole, spent)
+        nobody = rows.get("", {})
+        assert abs(nobody.get("idle", 0.0) - spent.idle) <= may_differ, (nobody, spent)
+        assert abs(nobody.get("paused", 0.0) - spent.paused) <= may_differ, (nobody, spent)
+        least: Counter[str] = Counter()
+        most: Counter[str] = Counter()
+        for run in (*self.runs, *self._running.values()):
+            most[run.prefix] += (run.ended_at or until) - run.given_at  # type: ignore[assignment]
+            # The last beat was made after the one before it had come.
+            made_after, _ = self._heard.get(run.worker, (0.0, 0.0))
+            if run.ended_at and run.ended_at < made_after:
+                least[run.prefix] += run.seconds.get("compute", 0.0)  # type: ignore[assignment]
+        for prefix in (rows.keys() & most.keys()) - self._unsure:
+            # One that was cancelled may go on in its thread, and is no run then.
+            told = sum(took for what, took in rows[prefix].items() if what != "cancelled")
+            assert least[prefix] - may_differ <= told, (prefix, rows[prefix], least[prefix])
+            assert told <= most[prefix] + may_differ, (prefix, rows[prefix], most[prefix])
+        if not self._unsure:
+            told = whole - sum(nobody.values())
+            assert sum(least.values()) - may_differ <= told, ("in tasks", told, least)
+
+    def assert_status(self, status: Any, per_hour: Mapping[str, float] | None) -> None:
+        """Compare the peaks, and what was held and cost; ``per_hour`` are the prices, if any."""
+        status = _fields(status)
+        assert status["peak_workers"] <= self.peak_workers, "peak of workers"
+        assert status["peak_threads"] <= self.peak_threads, "peak of threads"
+        spent = self.spent(self.began_at, status["at"])
+        unseen = 0.5 + self._seen_late
+        held = (("gib_seconds", spent.gib, self._has.gib),)
+        for what, seconds, now in held:
+            may_differ = SHARE * seconds + unseen * now
+            assert abs(status[what] - seconds) <= may_differ, (what, status[what], seconds)
+        if per_hour is not None:
+            for what, cost in (
+                ("cost", spent.cost(per_hour)), ("idle_cost", spent.idle_cost(per_hour))
+            ):  # fmt: skip
+                may_differ = SHARE * spent.cost(per_hour) + self._has.cost(per_hour) * unseen
+                assert abs(status[what] - cost) <= may_differ, (what, status[what], cost)
+        if len(self._processes) > len(self._scheduler.workers):
+            return  # what one that is gone had can be read no more
+        assert status["peak_memory_used"] <= self.peak_memory, "memory of all workers together"
+        told = status["peak_worker_memory"]
+        if told is not None and self.peak_worker_memory:
+            # Linux itself counts a process's pages at each of its processors, and adds up later.
+            least, most = self.peak_reported - PAGES, self.peak_worker_memory + PAGES
+            assert least <= told <= most, ("peak of a worker", least, told, most)
+
+
+def _priced(per_hour: Mapping[str, float], held: tuple[float, float, float, float]) -> float:
+    seconds = dict(zip(("cluster", "worker", "thread", "gib"), held, strict=True))
+    return sum(per_hour.get(what, 0.0) * much for what, much in seconds.items()) / 3600
 
 
 def off(spent: Spent) -> float:

@@ -22,14 +22,29 @@ from tests.service_process import ServiceProcess
 #: As long as Jupyter waits for a kernel to end before it kills it, and for a cell.
 SHUTDOWN_SECONDS, CELL_SECONDS = 5.0, 120.0
 
+#: The kernel counts beside the plugin, and compares while its cluster lives: it ends at once.
+_ROOT = Path(__file__).parents[2]
 _NOTEBOOK = """
+import sys
 import dask.array
 import daskscope
+from daskscope.plugin import NAME
 from distributed import Client, LocalCluster, wait
 
-cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", name={name!r})
+sys.path.append({root!r})
+from tests.exporter.truth import Truth
+from tests.patience import wait_until
+from tests.service.counted_rows import assert_service_equals
+
+cluster = LocalCluster(
+    n_workers=2, threads_per_worker=1, dashboard_address=":0", name={name!r}
+)
 client = Client(cluster)
-daskscope.register(client, endpoint={url!r}, token={token!r}, interval="1s", name={name!r})
+truth = Truth(cluster.scheduler, NAME)
+client.sync(truth.begin)
+registered = daskscope.register(
+    client, endpoint={url!r}, token={token!r}, interval="1s", name={name!r}
+)
 
 def fetch(number):
     return number
@@ -42,6 +57,16 @@ rows = client.gather(futures)
 kept = dask.array.ones((4, 4), chunks=2).persist()
 failed = client.submit(fail)
 wait([kept, failed])
+client.sync(truth.end)
+
+def is_counted():
+    try:
+        assert_service_equals(truth, {url!r}, {token!r}, str(registered.cluster_id))
+    except Exception as error:  # its rows come with its next beats
+        return print(error)
+    return True
+
+wait_until(is_counted)
 """
 
 #: What became of the three computations of a notebook, with how many of their tasks were done.
@@ -77,7 +102,7 @@ def test_a_kernel_that_ends_takes_its_cluster_along_and_what_had_ended_stays_so(
         return lambda: cluster(name)["status"] == status and computations(name) == _AS_IT_WAS
 
     def code(name: str) -> str:
-        return _NOTEBOOK.format(name=name, url=service.url, token=token)
+        return _NOTEBOOK.format(name=name, url=service.url, token=token, root=str(_ROOT))
 
     # As nbconvert and papermill run it.
     cell = nbformat.v4.new_code_cell(code("executed"))  # type: ignore[no-untyped-call]

@@ -16,8 +16,11 @@ from distributed import Client, LocalCluster, wait
 import daskscope
 import daskscope.config  # its defaults must be there before one run's settings come and go
 from daskscope import names
+from daskscope.plugin import NAME
 from daskscope_service.telemetry.influx_rows import Own
+from tests.exporter.truth import Truth
 from tests.patience import wait_until
+from tests.service.counted_rows import assert_service_equals
 from tests.service_process import ServiceProcess
 from tests.stack.collector import Collector
 from tests.stack.influxdb import SPANS_DATABASE, InfluxDB
@@ -115,15 +118,20 @@ def run_on(collector: Collector, database: InfluxDB, service: ServiceProcess, fo
             ) as cluster,
             Client(cluster) as client,
         ):
+            truth = Truth(cluster.scheduler, NAME)
+            client.sync(truth.begin)
             registered = daskscope.register(client, name="run")
             assert registered.cluster_id is not None
             _work(client, folder, database)
             daskscope.close(registered.cluster_id)
             wait_until(lambda: cluster.scheduler.status.name == "closed")
+            cluster.sync(truth.end)
     wait_until(lambda: emitters() <= before)
     collector.drain()
     cluster_id = str(registered.cluster_id)
     assert _events(database, cluster_id) >= {names.LOG_CLUSTER_STOPPED.name}
+    token = settings["daskscope.token"]
+    assert_service_equals(truth, service.url, token, cluster_id, row=True)
     return Run(cluster_id, began, time.time(), collector, database, service)
 
 
