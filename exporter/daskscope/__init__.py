@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         list_events,
         list_exceptions,
         list_findings,
+        list_jobs,
         why,
     )
     from daskscope.errors import (
@@ -57,6 +58,7 @@ __all__ = [
     "list_events",
     "list_exceptions",
     "list_findings",
+    "list_jobs",
     "register",
     "why",
 ]

@@ -17,6 +17,7 @@ from daskscope.api_types import (
     Event,
     ExceptionGroup,
     Explanation,
+    Job,
     ListedFinding,
     ShutdownCommand,
 )
@@ -134,6 +135,23 @@ def list_findings(
     """
     filters = {"user": user, "cluster": cluster_id, "rule": rule, "severity": severity}
     return cast(list[ListedFinding], _items("findings", limit, since=since, **filters))
+
+
+def list_jobs(
+    since: Since = "30 days",
+    user: str | None = None,
+    *,
+    sort: str | None = None,
+    limit: int | None = None,
+) -> list[Job]:
+    """Return the jobs, the same work over time, of which a run began since then, newest first.
+
+    Each has ``id``, ``title``, ``level`` (what its runs have in common: name, code, shape),
+    ``runs``, ``duration`` of the usual run, ``cost`` of the last 30 days, ``change`` and ``url``:
+    :class:`daskscope.api_types.Job` has them all. ``sort`` is last, cost or change. Raises as
+    :func:`list_clusters`.
+    """
+    return cast(list[Job], _items("jobs", limit, since=since, user=user, sort=sort))
 
 
 def why(id: str) -> Explanation:

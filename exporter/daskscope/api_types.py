@@ -321,6 +321,7 @@ class _Computation(api_rows.Computation):
     call: str | None
     title: str
     cause: Cause | None
+    job: str | None
     url: str
 
 
@@ -336,10 +337,121 @@ class Computation(_Computation):
     first: None where it was refused. ``call`` is the statement that set it going, ``title``
     the same or, where no code of the user's is known, its file and line or the prefixes of its
     tasks. ``cause`` is the finding that is named first, None where nothing stands out.
-    ``trace_id`` is that of its trace. ``url`` is its page.
+    ``trace_id`` is that of its trace. ``job`` is the job that it is a run of, None while that is
+    not known. ``url`` is its page.
     """
 
     frames: list[CodeFrame] | None
+
+
+class JobChange(TypedDict):
+    """A change of a job: from this run on, runs take ``after`` seconds in place of ``before``.
+
+    Both are medians, of ``runs_before`` and ``runs_after`` passed runs. ``chance`` is how probable
+    such a difference is by chance, None where there are too few runs to say: then all of them since
+    differ from all before.
+    """
+
+    at: datetime
+    cluster: str
+    computation: str
+    before: float
+    after: float
+    runs_before: int
+    runs_after: int
+    chance: float | None
+
+
+class Job(TypedDict):
+    """The same work over time. ``level`` says what its runs have in common.
+
+    That is a name that users gave it, the code of the call, or the shape of the graph. ``name`` is
+    "" where they gave none; ``title`` is what pages call it. ``user`` and ``status`` are of the
+    newest run, ``last_computation`` on ``last_cluster``, which began ``last_at``; None if that was
+    removed just now. ``runs`` are counted up to 10,000. ``duration`` and ``task_seconds`` are of
+    the usual run: the medians of those that passed since the last ``change``; ``spread`` is how
+    far they are from it, as a share of it; None where none has passed. ``cost`` is an estimate for
+    all runs of the last 30 days, by prices of ``price_source``; None without prices.
+    """
+
+    id: str
+    level: Literal["name", "code", "shape"]
+    name: str
+    title: str
+    user: str | None
+    status: Literal["running", "finished", "erred", "cancelled", "lost"] | None
+    first_at: datetime
+    last_at: datetime
+    last_cluster: str
+    last_computation: str
+    runs: int
+    duration: float | None
+    spread: float | None
+    task_seconds: float | None
+    cost: float | None
+    currency: str | None
+    price_source: PriceSource | None
+    change: JobChange | None
+    url: str
+
+
+class JobRun(TypedDict):
+    """A run of a job: a computation. ``passed`` says that it finished and none of its tasks erred.
+
+    ``thread_seconds`` are all workers' threads times time meanwhile, ``task_seconds`` what its
+    tasks took. ``differs`` says what its versions and its code are that those of the run before
+    were not; ``changed`` that runs take another time since this one.
+    """
+
+    cluster: str
+    cluster_name: str
+    computation: str
+    user: str
+    status: Literal["running", "finished", "erred", "cancelled", "lost"]
+    started_at: datetime
+    duration: float
+    task_seconds: float
+    thread_seconds: float | None
+    cost: float | None
+    currency: str | None
+    price_source: PriceSource | None
+    tasks: int
+    workers: int | None
+    spilled_bytes: int | None
+    transferred_bytes: int | None
+    largest_output: int | None
+    passed: bool
+    differs: list[str]
+    changed: bool
+
+
+class UserOfJob(TypedDict):
+    """Whose runs they are, among those of a job that are shown."""
+
+    user: str
+    runs: int
+
+
+class FindingOfJob(TypedDict):
+    """In how many of a job's last runs a cause was found."""
+
+    rule: str
+    runs: int
+
+
+class JobDetail(Job):
+    """A job with its newest runs, oldest first, at most 200.
+
+    ``sentence`` says what they come to. ``passed`` counts those that passed; ``changes`` are oldest
+    first. ``findings`` are of the last 50 runs.
+    """
+
+    sentence: str
+    passed: int
+    changes: list[JobChange]
+    run_list: list[JobRun]
+    users: list[UserOfJob]
+    findings: list[FindingOfJob]
 
 
 class TaskGroup(api_rows.TaskGroup):

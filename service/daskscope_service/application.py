@@ -41,6 +41,10 @@ from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.quotas import SECONDS as QUOTA_SECONDS
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.jobs import api as jobs
+from daskscope_service.jobs import pages as jobs_page
+from daskscope_service.jobs.namer import ROUND_SECONDS as NAMING_SECONDS
+from daskscope_service.jobs.namer import Namer
 from daskscope_service.notifications import api as targets
 from daskscope_service.notifications import pages as notifications
 from daskscope_service.notifications.notifier import Notifier, prune
@@ -123,6 +127,7 @@ PROGRAMS = (
         reads,
         findings,
         mutes,
+        jobs,
         traces,
         commands,
         policies,
@@ -142,6 +147,7 @@ PAGES = (
     *(
         findings_page,
         mute_page,
+        jobs_page,
         profile,
         events_and_logs,
         report,
@@ -260,6 +266,7 @@ def _background(
         engine, sender, url=settings.url, silent_after=settings.silent_after, up_since=time.time()
     )
     evaluator = Evaluator(engine, series, settings.silent_after)
+    namer = Namer(engine, settings.silent_after)
     enforce = functools.partial(patrol, engine, settings.silent_after)
     ended = threading.Event()
     forget = functools.partial(prune, engine, ended)
@@ -270,6 +277,7 @@ def _background(
         PeriodicTask("forgetting", forget, _PRUNE_SECONDS, ended=ended),
         PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
         PeriodicTask("findings", evaluator.round, ROUND_SECONDS),
+        PeriodicTask("jobs", namer.round, NAMING_SECONDS),
         PeriodicTask("counting", quotas.round, QUOTA_SECONDS),
         removal(engine, interval=settings.retention_interval, instruments=instruments),
     )

@@ -149,7 +149,7 @@ def beat_of(cluster: Any, seq: int) -> Heartbeat:
 
 
 #: Columns that differ between two workspaces that got the same.
-_BY_THE_CLOCK = ("workspace", "first_seen_at", "last_seen_at", "token", "judge_at")
+_BY_THE_CLOCK = ("workspace", "first_seen_at", "last_seen_at", "token", "judge_at", "job_due_at")
 
 
 def stored(service: ServiceProcess, workspace: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -154,6 +155,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /api/v1/clusters/<cluster_id>/computations/<computation_id>/report": SESSIONS | READERS,
     "GET /exceptions": SESSIONS,
     "GET /findings": SESSIONS,
+    "GET /api/v1/jobs": SESSIONS | READERS,
+    "GET /api/v1/jobs/<job_id>": SESSIONS | READERS,
+    "GET /jobs": SESSIONS,
+    "GET /jobs.csv": SESSIONS,
+    "GET /jobs/<job_id>": SESSIONS,
     "GET /api/v1/mutes": SESSIONS | READERS,
     "POST /api/v1/mutes": ACTORS | ADMINS | MEMBERS_TOKENS,
     "DELETE /api/v1/mutes/<mute_id>": ACTORS | ADMINS | MEMBERS_TOKENS,
@@ -230,6 +236,18 @@ FOUND = {
 }
 
 
+#: A job as it is stored, but for where its newest run was.
+JOB: dict[str, Any] = {
+    "id": "0f3c9ab17c55d0e2",
+    "level": "name",
+    "name": TELLTALE,
+    "first_at": 1.7e9,
+    "last_at": 1.7e9,
+    "last_computation": "c1",
+    "runs": 1,
+}
+
+
 @dataclass(frozen=True)
 class World:
     """A service with one cluster in ``workspace``, named :data:`TELLTALE`."""
@@ -252,6 +270,7 @@ class World:
             ("<policy_id>", self.policy),
             ("<target_id>", "none"),
             ("<mute_id>", "none"),
+            ("<job_id>", JOB["id"]),
             ("<fingerprint>", "1:abc"),
             ("<id_hash>", "00" * 32),
             ("<token_id>", self.token_id),
@@ -279,6 +298,9 @@ def world(shared_service: ServiceProcess) -> World:
         command, _ = shutdowns.ask(change, cluster, Wish(reason=TELLTALE))
         kept = Policy("y1", TELLTALE, 3600.0, "notice")
         policies.add(change, kept)
+        connection.execute(
+            schema.job.insert().values(workspace=workspace, last_cluster=cluster, **JOB)
+        )
     return World(shared_service, workspace, cluster, command, kept.id, tokens.id_of(token))
 
 

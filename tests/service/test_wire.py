@@ -83,7 +83,7 @@ def test_a_row_has_the_values_of_its_fields_between_what_it_is_given() -> None:
 def test_each_field_of_a_row_of_a_heartbeat_is_stored_in_its_column(field: str) -> None:
     table, [sent, *_] = TABLES[field], getattr(full_beat(), field)
     given = {"workspace": "w", "cluster": "c", "seq": 1, "user": "u"}
-    given |= {"unused_since": None, "judge_at": 5.0}
+    given |= {"unused_since": None, "judge_at": 5.0, "job": None, "job_due_at": 5.0}
 
     [made] = RowMaker(table).rows([sent], given)
 

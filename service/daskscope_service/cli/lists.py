@@ -64,10 +64,21 @@ _FINDINGS: Columns = (
     ("FINDING", "sentence", 0),
 )
 
+_JOBS: Columns = (
+    ("RAN LAST", "last_at", 18),
+    ("TAKES", "duration", 18),
+    ("RUNS", "runs", 8),
+    ("BY", "level", 7),
+    ("STATUS", "status", 11),
+    ("USER", "user", 16),
+    ("ID", "id", 18),
+    ("JOB", "title", 0),
+)
+
 
 @click.group("list")
 def list_group() -> None:
-    """List clusters, computations, exceptions, events and findings, newest first.
+    """List clusters, computations, exceptions, events, findings and jobs, newest first.
 
     \b
     The commands query the service, so they work from anywhere, with a token of scope read:
@@ -84,6 +95,9 @@ def _options(*names: str) -> Callable[[F], F]:
         "user": click.option("--user", help="Only data of this user."),
         "finding": click.option(
             "--finding", metavar="RULE", help="Only what has this finding, such as tiny-tasks."
+        ),
+        "sort": click.option(
+            "--sort", type=click.Choice(["last", "cost", "change"]), help="Which come first."
         ),
         "since": click.option(
             "--since",
@@ -167,6 +181,18 @@ def findings(**options: Any) -> None:
       daskscope list findings --since "1 day" --json | jq -s 'sort_by(.seconds)[-3:]'
     """
     _list("list_findings", _FINDINGS, **options)
+
+
+@list_group.command("jobs")
+@_options("since", "user", "sort", "limit", "as_json")
+def jobs(**options: Any) -> None:
+    """List jobs, the same work over time: what its usual run takes, and how often it ran.
+
+    \b
+    For example, what became slower:
+      daskscope list jobs --sort change --json | jq 'select(.change != null)'
+    """
+    _list("list_jobs", _JOBS, **options)
 
 
 def _list(

@@ -313,7 +313,21 @@ computation = Table(
     *_of_a_beat(),
     *columns_of(protocol.Computation),
     Column("judge_at", Float),  # when its findings are to be made; None: they are
+    Column("job", String),  # whose run it is; None: not known yet, or of none
+    Column("job_due_at", Float),  # when to look at its job next; None: never
     Index("computation_by_id", "workspace", "id"),
+    Index(
+        "computation_by_job",
+        *("workspace", "job", "started_at", "id"),
+        sqlite_where=text("job IS NOT NULL"),
+        postgresql_where=text("job IS NOT NULL"),
+    ),
+    Index(
+        "computation_job_due",
+        *("workspace", "job_due_at"),
+        sqlite_where=text("job_due_at IS NOT NULL"),
+        postgresql_where=text("job_due_at IS NOT NULL"),
+    ),
     Index(
         "computation_due",
         *("workspace", "judge_at"),
@@ -323,6 +337,38 @@ computation = Table(
     Index("computation_by_start", "workspace", "started_at", "id"),
     Index("computation_by_cluster", "workspace", "cluster", "started_at", "id"),
     Index("computation_by_user", "workspace", "user", "started_at", "id"),
+)
+
+# The same work over time: ``insight/jobs``. All but its id, level and name is what its runs came to
+# when ``jobs/namer.py`` last summed them up.
+job = Table(
+    "job",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),  # keyed hash of what its runs have in common
+    Column("level", String, nullable=False),  # "name", "code" or "shape": what that is
+    Column("name", Text, nullable=False),  # that users gave it; "": of another level
+    Column("first_at", Float, nullable=False),  # when the first run began
+    Column("last_at", Float, nullable=False),  # when the newest run began
+    Column("last_cluster", String, nullable=False),
+    Column("last_computation", String, nullable=False),
+    Column("runs", BigInteger, nullable=False),
+    Column("duration", Float),  # of the usual run; None: none has passed
+    Column("spread", Float),  # of durations, as a share of it
+    Column("task_seconds", Float),  # of the usual run
+    Column("cost", Float),  # of the runs of a month
+    Column("currency", String),
+    Column("price_source", String),  # "cluster", "workspace" or "list": whose prices those are
+    Column("change", JSON(none_as_null=True)),  # the newest one
+    Column("change_at", Float),
+    Column("due_at", Float),  # when to sum it up anew; None: not before there is another run
+    Index("job_by_last_run", "workspace", "last_at", "id"),
+    Index(
+        "job_due",
+        *("workspace", "due_at"),
+        sqlite_where=text("due_at IS NOT NULL"),
+        postgresql_where=text("due_at IS NOT NULL"),
+    ),
 )
 
 #: What is true of a finding that is worth an alarm, and no effect of another. A query says it in

@@ -55,14 +55,16 @@ class Choice:
     until: float = float("inf")
 
 
+#: Columns that say what the service has yet to do.
+_OURS = frozenset({"seq", "unused_since", "judge_at", "job_due_at"})
+
+
 def columns(name: str) -> dict[str, Any]:
     """Return the columns of an export and their types."""
     if name == "series":
         series = {c.name: c.type for c in schema.series.c if c.name != "id"}
         return {**series, "at": schema.event.c.at.type, "value": schema.point.c.value.type}
-    return {
-        c.name: c.type for c in NAMES[name].c if c.name not in ("seq", "unused_since", "judge_at")
-    }
+    return {c.name: c.type for c in NAMES[name].c if c.name not in _OURS}
 
 
 def parts(engine: Engine, name: str, choice: Choice) -> Iterator[Rows]:

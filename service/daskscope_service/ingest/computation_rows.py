@@ -27,3 +27,12 @@ def is_due(old: Columns, new: Columns) -> ColumnElement[bool]:
     """Return the condition that a computation runs, and that its findings will be made anyway."""
     running = new["status"] == literal_column("'running'")
     return and_(running, old["judge_at"].is_not(None))
+
+
+def runs(old: Columns, new: Columns) -> ColumnElement[bool]:
+    """Return the condition that it runs: what its job is to know of it is there once it has ended.
+
+    When it began, its job was due already.
+    """
+    running: ColumnElement[bool] = new["status"] == literal_column("'running'")
+    return running

@@ -25,7 +25,7 @@ from daskscope_service.db.wire import RowMaker, to_json
 from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_by
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.code_wanted import CodeWanted
-from daskscope_service.ingest.computation_rows import END, has_ended, is_due
+from daskscope_service.ingest.computation_rows import END, has_ended, is_due, runs
 from daskscope_service.ingest.correction import MOST_OF_MISMATCHES, Corrected, correct, fit
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.senders import Senders
@@ -271,6 +271,8 @@ class BeatStore:
             "user": beat.cluster.user,
             "unused_since": None,
             "judge_at": delivery.now,
+            "job": None,
+            "job_due_at": delivery.now,
         }
         for field, (upsert, maker) in self._rows.items():
             if sent := getattr(beat, field):
@@ -355,8 +357,8 @@ def _upsert(engine: Engine, table: Table) -> Upsert:
     if table is schema.computation:
         return _latest(
             *(engine, table),
-            keep=("started_at", "user"),
-            settled=((END, has_ended), (("judge_at",), is_due)),
+            keep=("started_at", "user", "job"),
+            settled=((END, has_ended), (("judge_at",), is_due), (("job_due_at",), runs)),
         )
     return _latest(engine, table)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import tokenize
+from collections.abc import Mapping
+from typing import Any
 
 #: Characters of code beyond which a statement is looked for among fewer lines, and lines around it
 #: that these are, on each side. Python's tokenizer takes a second for some lines of 20,000.
@@ -31,6 +33,18 @@ def statement_at(lines: list[str], place: int) -> str:
             rows = _rows("\n".join(some), place - first + 1)
             return line if rows is None else _joined(some[rows[0] - 1 : rows[1]])
     return line
+
+
+def statement_in(source: Mapping[str, Any], line: int) -> str | None:
+    """Return the statement at a ``line`` of a file, of which ``source`` is stored code.
+
+    None where that code cannot be read, or does not reach that line.
+    """
+    if source["text"] is None:
+        return None
+    lines = source["text"].split("\n")
+    place = line - source["first_line"]
+    return statement_at(lines, place) if 0 <= place < len(lines) else None
 
 
 def _stands_alone(lines: list[str], place: int) -> bool:

@@ -65,6 +65,8 @@ COMPUTATIONS = make_columns(
     CAUSE,
     of=protocol.Computation,
     without="states frames spans trace_id",
+) | make_columns(
+    "job",
 )
 
 WORKERS = make_columns(

@@ -11,7 +11,7 @@ from sqlalchemy import Select, and_
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.progress import done_in, done_of
-from daskscope_service.insight.statement import statement_at
+from daskscope_service.insight.statement import statement_in
 from daskscope_service.insight.verdict import (
     OF_VERDICT,
     cluster_verdict,
@@ -108,6 +108,14 @@ def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, st
         computation.c.cluster == cluster_id, computation.c.id.in_(asked)
     )
     return {item["id"]: item["title"] for item in _completed(scope, scope.items(query))}
+
+
+def computations_by_key(
+    scope: Scope, keys: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], Item]:
+    """Return the computations of these clusters and ids, by both; those that are there."""
+    query = among(_with_cluster(scope), (computation.c.cluster, computation.c.id), keys)
+    return {(item["cluster"], item["id"]): item for item in _completed(scope, scope.items(query))}
 
 
 def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:
@@ -226,8 +234,5 @@ def _sources(scope: Scope, frames: list[Item]) -> dict[str, Item]:
 def _statement(frame: Item, sources: dict[str, Item]) -> str | None:
     """Return the statement that a frame was at, or None if its code was not sent."""
     source = sources.get(frame["code"])
-    if source is None or source["text"] is None:
-        return None
-    lines = source["text"].split("\n")
-    place = frame["line"] - source["first_line"]
-    return _cut(statement_at(lines, place), _MOST_CALL) if 0 <= place < len(lines) else None
+    statement = None if source is None else statement_in(source, frame["line"])
+    return None if statement is None else _cut(statement, _MOST_CALL)

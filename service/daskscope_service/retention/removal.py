@@ -19,6 +19,7 @@ from sqlalchemy import (
     exists,
     func,
     select,
+    update,
 )
 
 from daskscope_service.costs import usage_sums
@@ -166,6 +167,7 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         _delete(connection, _FINDINGS_OF, keys)
         notices = [(workspace, failure_notice(*of)) for workspace, *of in keys]
         _delete(connection, _NOTICE_OF, notices)
+        _sum_up_jobs(connection, keys)
     if table is schema.usage:
         days: dict[str, list[int]] = {}
         for workspace, day, _ in keys:
@@ -173,6 +175,24 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         for workspace, some in days.items():
             usage_sums.forget(connection, workspace, min(some), max(some))
     _delete(connection, list(table.primary_key), keys)
+
+
+def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
+    """Have the jobs of these computations summed up anew; those with no run left then go."""
+    if not keys:
+        return
+    names = ("of_workspace", "of_cluster", "of_id")
+    same = (
+        schema.computation.c[column] == bindparam(name)
+        for column, name in zip(("workspace", "cluster", "id"), names, strict=True)
+    )
+    of_it = select(schema.computation.c.job).where(*same).scalar_subquery()
+    connection.execute(
+        update(schema.job)
+        .where(schema.job.c.workspace == bindparam("of_workspace"), schema.job.c.id == of_it)
+        .values(due_at=0.0),
+        [dict(zip(names, key, strict=True)) for key in keys],
+    )
 
 
 def _delete(

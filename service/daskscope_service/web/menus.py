@@ -11,6 +11,7 @@ _MAIN = {
     "/": "Overview",
     "/clusters": "Clusters",
     "/computations": "Computations",
+    "/jobs": "Jobs",
     "/findings": "Findings",
     "/exceptions": "Exceptions",
     "/profile": "Profile",

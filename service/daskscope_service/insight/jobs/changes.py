@@ -1,0 +1,217 @@
+"""When a job changed: change points in what its runs took, oldest first.
+
+Below five runs there is no verdict. From five on, the last three count as a change where all of
+them are beyond what the runs before vary by. From thirteen on it is E-divisive with means (Matteson
+and James 2014), with Student's t-test in place of permutations, as in Hunter (Fleming et al. 2023)
+and Apache Otava: the same runs give the same answer each time. All of it looks at logarithms, for
+times of runs vary by shares of themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean, median, variance
+
+#: Runs from which on there is a verdict, and from which on it is by statistics alone.
+LEAST_RUNS, MANY_RUNS = 5, 13
+#: The last runs that must all have changed, of few.
+_LAST = 3
+#: Of many, the least on each side of a change.
+_SIDE = 4
+#: The least change, as a share of what was before, and of few runs in seconds, too.
+LEAST_SHARE, _LEAST_SECONDS = 0.10, 1.0
+#: How probable a difference may be by chance, for so many runs; fewer count as so many.
+MOST_CHANCE, _RUNS_OF_CHANCE = 0.0005, 20
+#: Places that may be changes are found with ten times that, then weighed against one another.
+_FIRST_CHANCE = 10 * MOST_CHANCE
+#: What makes a median absolute deviation a standard deviation, and how many of those are much.
+_NORMAL, _MUCH = 1.4826, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From run ``index`` on, runs take ``after`` where they took ``before``: medians.
+
+    ``chance`` is how probable that is without a change, None where too few runs say it.
+    """
+
+    index: int
+    before: float
+    after: float
+    runs_before: int
+    runs_after: int
+    chance: float | None
+
+    @property
+    def share(self) -> float:
+        """By how much it changed: 0.38 is 38 % more."""
+        return self.after / self.before - 1
+
+
+def changes(values: Sequence[float]) -> list[Change]:
+    """Return the change points of ``values``, seconds of runs in the order of their start.
+
+    Only runs that passed, all above zero. There are none where too few runs say it.
+    """
+    if len(values) < LEAST_RUNS:
+        return []
+    if len(values) < MANY_RUNS:
+        return _of_few(values)
+    logs = [math.log(value) for value in values]
+    points = _split(logs, 0, len(logs))
+    return _strongest(values, logs, points)
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return how far ``values`` are from their median, as a share of it: a standard deviation."""
+    middle = median(values)
+    return _NORMAL * median(abs(value - middle) for value in values) / middle
+
+
+def _of_few(values: Sequence[float]) -> list[Change]:
+    # From the earliest run on after which all were different: a change stays one.
+    for place in range(2, len(values) - _LAST + 1):
+        before, after = values[:place], values[place:]
+        usual, now = median(before), median(after)
+        # Both sides say how much runs vary, and how far apart those before are: they may be alike
+        # by chance where there are few.
+        strays = [abs(value - usual) for value in before] + [abs(value - now) for value in after]
+        least = LEAST_SHARE * (1 + 2 / place) * usual
+        margin = max(_MUCH * _NORMAL * median(strays), least, _LEAST_SECONDS)
+        apart = (max(before) - min(before)) * (1 + 4 / place)
+        slower = min(after) > max(usual + margin, max(before) + apart / 2)
+        faster = max(after) < min(usual - margin, min(before) - apart / 2)
+        if slower or faster:
+            return [Change(place, usual, now, len(before), len(after), None)]
+    return []
+
+
+def _split(logs: Sequence[float], first: int, end: int) -> list[int]:
+    """Return the places between ``first`` and ``end`` that may be changes, in order."""
+    place = _most_apart(logs, first, end)
+    if place is None:
+        return []
+    chance = _chance(logs[first:place], logs[place:end], end - first)
+    if chance > _FIRST_CHANCE:
+        return []
+    return [*_split(logs, first, place), place, *_split(logs, place, end)]
+
+
+def _most_apart(logs: Sequence[float], first: int, end: int) -> int | None:
+    """Return where the energy distance of both sides is largest, weighed by their sizes."""
+    part = logs[first:end]
+    count = len(part)
+    if count < 2 * _SIDE:
+        return None
+    # Sums of distances within the first n, and within the last: from them the sums between.
+    to_all = [sum(abs(one - other) for other in part) for one in part]
+    within = [0.0]
+    for place, one in enumerate(part):
+        within.append(within[-1] + sum(abs(one - other) for other in part[:place]))
+    whole, to_first = within[-1], [0.0, *accumulate(to_all)]
+    best, where = 0.0, None
+    for place in range(_SIDE, count - _SIDE + 1):
+        left, right = place, count - place
+        inside = within[place]
+        between = to_first[place] - 2 * inside
+        outside = whole - inside - between
+        energy = (
+            2 * between / (left * right)
+            - 2 * inside / (left * (left - 1))
+            - 2 * outside / (right * (right - 1))
+        )
+        weighed = energy * left * right / count
+        if weighed > best:
+            best, where = weighed, place
+    return None if where is None else first + where
+
+
+def _strongest(
+    values: Sequence[float], logs: Sequence[float], points: Sequence[int]
+) -> list[Change]:
+    """Return the changes at ``points``, less those that do not hold between their neighbours."""
+    points = list(points)
+    while points:
+        found = _weigh(values, logs, points)
+        weak = [
+            one for one in found if (one.chance or 0.0) > MOST_CHANCE or not _is_large(logs, one)
+        ]
+        if not weak:
+            return found
+        # The least sure one goes first: the runs on both of its sides are then one.
+        points.remove(max(weak, key=lambda one: one.chance or 0.0).index)
+    return []
+
+
+def _is_large(logs: Sequence[float], one: Change) -> bool:
+    """Return whether a change is large enough, however lucky the few runs were that show it."""
+    if max(one.after / one.before, one.before / one.after) < 1 + LEAST_SHARE:
+        return False
+    left = logs[one.index - one.runs_before : one.index]
+    right = logs[one.index : one.index + one.runs_after]
+    error = math.sqrt(variance(left) / len(left) + variance(right) / len(right))
+    surely = abs(fmean(left) - fmean(right)) - 2 * error
+    return surely > math.log1p(LEAST_SHARE / 2)
+
+
+def _weigh(values: Sequence[float], logs: Sequence[float], points: Sequence[int]) -> list[Change]:
+    bounds = [0, *points, len(values)]
+    found = []
+    for (first, place), (_, end) in pairwise(pairwise(bounds)):
+        before, after = values[first:place], values[place:end]
+        chance = _chance(logs[first:place], logs[place:end], end - first)
+        found.append(Change(place, median(before), median(after), len(before), len(after), chance))
+    return found
+
+
+def _chance(left: Sequence[float], right: Sequence[float], places: int) -> float:
+    """Return Student's p-value of the difference of two means.
+
+    The more ``places`` were looked at, the sooner one of them differs by chance.
+    """
+    n, m = len(left), len(right)
+    freedom = n + m - 2
+    mean_left, mean_right = fmean(left), fmean(right)
+    squares = sum((value - mean_left) ** 2 for value in left)
+    squares += sum((value - mean_right) ** 2 for value in right)
+    difference = abs(mean_left - mean_right)
+    if squares <= 1e-24:
+        return 0.0 if difference > 1e-12 else 1.0
+    t = difference / math.sqrt(squares / freedom * (1 / n + 1 / m))
+    return min(1.0, max(1.0, places / _RUNS_OF_CHANCE) * two_sided(t, freedom))
+
+
+def two_sided(t: float, freedom: int) -> float:
+    """Return how probable a ``t`` of at least this size is, on either side, by Student."""
+    return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """Return the regularised incomplete beta function, by its continued fraction (DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(1 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+        + a * math.log(x) + b * math.log1p(-x)
+    ) / a  # fmt: skip
+    tiny = 1e-300
+    fraction, c, d = 1.0, 1.0, 0.0
+    for step in range(500):
+        m = step // 2
+        if step == 0:
+            term = 1.0
+        elif step % 2 == 0:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        else:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1 / ((1 + term * d) or tiny)
+        c = (1 + term / c) or tiny
+        fraction *= c * d
+        if step and abs(c * d - 1) < 1e-12:
+            break
+    return front * (fraction - 1)

@@ -1,0 +1,100 @@
+"""What differs between two runs, beside how long they took: versions, settings, code, place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daskscope_service.insight.wording import size
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``what`` was ``before`` and is ``after``; None where there was, or is, none of it.
+
+    ``kind`` is "version", "setting", "place" or "code".
+    """
+
+    kind: str
+    what: str
+    before: str | None
+    after: str | None
+
+    @property
+    def words(self) -> str:
+        """It in short: ``pandas 2.2.3 → 2.3.0``."""
+        if self.kind == "code":
+            return f"code of {self.what}"
+        if self.before is None:
+            return f"{self.what} {self.after} (not there before)"
+        if self.after is None:
+            return f"{self.what} {self.before} (not there any more)"
+        return f"{self.what} {self.before} → {self.after}"
+
+
+def versions(before: Row, after: Row) -> list[Difference]:
+    """Return the packages, and Python, whose versions differ between two rows of clusters."""
+    one, other = before["environment"], after["environment"]
+    found = [
+        Difference("version", what, one.get(field), other.get(field))
+        for what, field in (("Python", "python"),)
+        if one.get(field) != other.get(field)
+    ]
+    return found + _of("version", one.get("packages") or {}, other.get("packages") or {})
+
+
+def settings(before: Row, after: Row) -> list[Difference]:
+    """Return the settings of daskscope that differ between two rows of clusters."""
+    return _of("setting", before["settings"] or {}, after["settings"] or {})
+
+
+def places(before: Row, after: Row) -> list[Difference]:
+    """Return how two clusters differ in where they run, and on what."""
+    found = [
+        Difference("place", what, _text(before[field]), _text(after[field]))
+        for what, field in (("scheduler's host", "host"), ("kind of cluster", "kind"))
+        if before[field] != after[field]
+    ]
+    for what, field in (("operating system", "operating_system"), ("processor", "architecture")):
+        one, other = before["environment"].get(field), after["environment"].get(field)
+        if one != other:
+            found.append(Difference("place", what, one, other))
+    return found
+
+
+def code_changed(before: Row, after: Row) -> bool:
+    """Return whether the code around the calls of two runs is known of both, and differs."""
+    one = [(frame["code"]) for frame in before["frames"] or []]
+    other = [(frame["code"]) for frame in after["frames"] or []]
+    return bool(one and other and None not in one + other and one != other)
+
+
+def of_runs(before: Row, after: Row) -> list[str]:
+    """Return in words what a run has that the one before had not: versions and code."""
+    found = [one.words for one in versions(before["on"], after["on"])]
+    if code_changed(before, after):
+        found.append("other code")
+    return found
+
+
+def memory(before: Row, after: Row) -> list[Difference]:
+    """Return how the memory of all workers differs, where it does by more than a tenth."""
+    one, other = before["memory_limit"], after["memory_limit"]
+    if not one or not other or abs(other / one - 1) < 0.1:
+        return []
+    return [Difference("place", "memory of all workers", size(one), size(other))]
+
+
+def _of(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> list[Difference]:
+    return [
+        Difference(kind, name, one.get(name), other.get(name))
+        for name in sorted({*one, *other})
+        if one.get(name) != other.get(name)
+    ]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,97 @@
+"""A job summed up: its usual run, when it changed, and the sentence for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from daskscope_service.insight.jobs.changes import LEAST_RUNS, Change, changes, spread
+from daskscope_service.insight.wording import duration, percent, plural
+
+Row = Mapping[str, Any]
+
+#: Shorter runs are not compared: what starts and ends them takes as long.
+_LEAST_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A change: the run that was the first of the new level, and what the change was."""
+
+    at: float
+    cluster: str
+    computation: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the newest runs of a job come to.
+
+    ``duration`` and ``task_seconds`` are medians of the passed runs since the last change,
+    ``spread`` how far those are from it as a share; None where none has passed. ``passed`` counts
+    those that have, of the runs that were looked at.
+    """
+
+    passed: int
+    changes: Sequence[Changed]
+    duration: float | None
+    spread: float | None
+    task_seconds: float | None
+    sentence: str
+
+
+def summed_up(runs: Sequence[Row]) -> Summary:
+    """Return what ``runs`` come to: rows of :mod:`~daskscope_service.queries.job_runs`.
+
+    They are oldest first.
+    """
+    passed = [run for run in runs if has_passed(run)]
+    if not passed:
+        return Summary(0, (), None, None, None, "No run of it has passed yet.")
+    durations = [run["duration"] for run in passed]
+    found = [
+        Changed(run["started_at"], run["cluster"], run["id"], change)
+        for change in changes(durations)
+        if (run := passed[change.index])
+    ]
+    since = found[-1].change.index if found else 0
+    usual = median(durations[since:])
+    tasks = median(run["task_seconds"] for run in passed[since:])
+    varies = spread(durations[since:])
+    return Summary(
+        len(passed), found, usual, varies, tasks, _sentence(len(passed), usual, varies, found)
+    )
+
+
+def has_passed(run: Row) -> bool:
+    """Return whether a run ended as it should, so that what it took says something."""
+    return bool(
+        run["status"] == "finished" and not run["erred"] and run["duration"] >= _LEAST_SECONDS
+    )
+
+
+def _sentence(passed: int, usual: float, varies: float, found: Sequence[Changed]) -> str:
+    if passed < LEAST_RUNS:
+        few = "Only one run has" if passed == 1 else f"Only {passed} runs have"
+        return f"It takes {duration(usual)}. {few} passed: too few to say whether it changed."
+    if not found:
+        within = f", give or take {percent(varies)}" if varies >= 0.005 else ""
+        return (
+            f"It usually takes {duration(usual)}{within}; "
+            f"nothing changed over the last {plural(passed, 'passed run')}."
+        )
+    last = found[-1].change
+    return (
+        f"It takes {longer(last.share)} before: {duration(last.after)} instead of "
+        f"{duration(last.before)}, for the last {plural(last.runs_after, 'passed run')}."
+    )
+
+
+def longer(share: float) -> str:
+    """Return by how much something takes longer, or less: ``38 % longer than``."""
+    if share >= 1:
+        return f"{1 + share:.1f} times as long as"
+    return f"{percent(abs(share))} {'longer' if share > 0 else 'less'} than"

@@ -1,0 +1,49 @@
+"""``/api/v1/jobs``: the same work over time."""
+
+from __future__ import annotations
+
+from flask import Blueprint, current_app, url_for
+
+from daskscope import api_types as types
+from daskscope_service.accounts.access import require
+from daskscope_service.db.scope import Item, reading
+from daskscope_service.jobs.sorting import SORT, asked_sort
+from daskscope_service.queries.jobs import list_jobs, one_job
+from daskscope_service.web.operation import answers
+from daskscope_service.web.parameters import OF_CLUSTER, selection
+from daskscope_service.web.representation import page_answer
+
+blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1")
+
+
+@blueprint.get("/jobs")
+@require("read")
+@answers(types.Page[types.Job], *OF_CLUSTER, SORT)
+def jobs() -> Item:
+    """Answer with jobs of which a run began in the time: the newest, or what ``sort`` says, first.
+
+    ``user`` are those whose newest run is that user's. The service finds the job of a computation,
+    and sums up its runs, some seconds after each end.
+    """
+    which, sort = selection(cluster="", beside=(SORT.name,)), asked_sort()
+    with reading() as scope:
+        page = list_jobs(scope, which, sort)
+    for item in page.items:
+        item["url"] = _url(item["id"])
+    return page_answer(page)
+
+
+@blueprint.get("/jobs/<job_id>")
+@require("read")
+@answers(types.JobDetail)
+def job(job_id: str) -> Item:
+    """Answer with one job: its newest runs, oldest first, and when it changed."""
+    with reading() as scope:
+        found = one_job(scope, job_id)
+    found["url"] = _url(job_id)
+    return found
+
+
+def _url(id: str) -> str:
+    address: str = current_app.config["SETTINGS"].url
+    return address + url_for("jobs_page.job", job_id=id)

@@ -1,0 +1,315 @@
+"""Finds which job each computation is a run of, and sums jobs up: in the background.
+
+A heartbeat names a computation before its code and its task groups have arrived, so its job is
+found a little later. ``job_due_at`` says when to look: a heartbeat sets it, once more at the end.
+Computations of earlier versions are due as well. Of all processes that share a database, one at a
+time looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sqlalchemy import Engine, Select, bindparam, delete, exists, select, update
+
+from daskscope_service.db.engine import writing
+from daskscope_service.db.key_register import hasher
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import cluster, code, computation, job, task_group, workspace
+from daskscope_service.db.scope import Item, Scope
+from daskscope_service.db.statements import Upsert
+from daskscope_service.insight.jobs.identity import (
+    Call,
+    Identity,
+    Traits,
+    identity_of,
+    needs_groups,
+)
+from daskscope_service.insight.jobs.summary import summed_up
+from daskscope_service.insight.statement import statement_in
+from daskscope_service.periodic import Lease, in_each
+from daskscope_service.queries.causes import among
+from daskscope_service.queries.job_runs import count_runs, first_run_at, newest_runs
+
+#: The work of the lease.
+WORK = "jobs"
+#: Seconds between two looks at what is due.
+ROUND_SECONDS = 5.0
+
+#: Computations of a workspace that are looked at together, jobs that are summed up in one round.
+_TOGETHER, _SUMMED = 200, 50
+#: Seconds of one round after which the rest waits for the next.
+_MOST_SECONDS = 4.0
+#: Seconds until code that was not there is looked for again, and for how long it may yet arrive.
+_AGAIN, _ARRIVES = 10.0, 60.0
+#: Seconds of a month, over which costs are summed up, and after which to do that anew.
+MONTH, _DAY = 30 * 86_400.0, 86_400.0
+#: Digits of an id: 64 bits, for the jobs of one workspace.
+_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A computation with what is known of it; ``waits_for_code``: some of it may yet arrive."""
+
+    row: Item
+    traits: Traits
+    waits_for_code: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Of which job a computation is a run, None for none yet, and when to look again."""
+
+    row: Item
+    identity: Identity | None
+    job: str | None
+    next_at: float | None
+
+
+class Namer:
+    """Does the work for all workspaces, a round at a time."""
+
+    def __init__(self, engine: Engine, silent_after: float) -> None:
+        self._engine = engine
+        self._silent_after = silent_after
+        self._lease = Lease(engine, WORK)
+        self._insert = Upsert(engine, job)
+        with engine.connect() as connection:
+            self._keyed = hasher(connection)
+
+    def round(self) -> int:
+        """Look at what is due, and return how much that was."""
+        now = time.time()
+        with self._engine.connect() as connection:
+            # By one statement: there may be hundreds of workspaces, and most have nothing due.
+            any_due = exists(_due(workspace.c.id, now)) | exists(_to_sum(workspace.c.id, now))
+            due = list(connection.execute(select(workspace.c.id).where(any_due)).scalars())
+        if not due or not self._lease.take():
+            return 0
+        try:
+            return in_each(due, lambda name: self._workspace(name, now))
+        finally:
+            self._lease.give_back(done=False)
+
+    def _workspace(self, name: str, now: float) -> int:
+        done, until = 0, time.monotonic() + _MOST_SECONDS
+        while named := self._named(name, now):
+            done += named
+            self._lease.renew()
+            if time.monotonic() > until:
+                break
+        return done + self._summed(name, now)
+
+    def _named(self, name: str, now: float) -> int:
+        """Find the jobs of some computations; return how many were looked at."""
+        with self._engine.connect() as connection:
+            scope = Scope(connection, name, now, self._silent_after)
+            # New ones before those of earlier versions, of which there may be a million.
+            query = _due(name, now).order_by(computation.c.job_due_at.desc())
+            found = [self._look(one, now) for one in _traits(scope, query.limit(_TOGETHER))]
+        if not found:
+            return 0
+        new = {
+            one.job: _new(name, one.job, one.identity, one.row, now)
+            for one in found
+            if one.job is not None and one.identity is not None
+        }
+        touched = sorted({one.job for one in found if one.job is not None})
+        changed = [
+            {
+                "of_cluster": one.row["cluster"],
+                "of_id": one.row["id"],
+                "of_status": one.row["status"],
+                "now_job": one.job,
+                "next_at": one.next_at,
+            }
+            for one in found
+        ]
+        with writing(self._engine) as connection:
+            self._insert.run(connection, [new[id] for id in sorted(new)])
+            connection.execute(
+                update(computation)
+                .where(computation.c.workspace == name)
+                .where(computation.c.cluster == bindparam("of_cluster"))
+                .where(computation.c.id == bindparam("of_id"))
+                # One that ended meanwhile is due.
+                .where(computation.c.status == bindparam("of_status"))
+                .values(job=bindparam("now_job"), job_due_at=bindparam("next_at")),
+                changed,
+            )
+            connection.execute(
+                update(job).where(job.c.workspace == name, job.c.id.in_(touched)).values(due_at=now)
+            )
+        return len(found)
+
+    def _look(self, one: _Known, now: float) -> _Found:
+        """Return which job a computation is a run of, and when to look again, if ever."""
+        row, traits = one.row, one.traits
+        ended = row["stopped_at"] is not None
+        if row["job"] is not None:
+            return _Found(row, None, row["job"], None)
+        since = row["stopped_at"] if ended else row["started_at"]
+        if one.waits_for_code and abs(now - since) < _ARRIVES:
+            return _Found(row, None, None, now + _AGAIN)
+        if not ended and (one.waits_for_code or needs_groups(traits)):
+            return _Found(row, None, None, None)  # its end makes it due
+        identity = identity_of(traits)
+        return _Found(row, identity, self._id(identity), None)
+
+    def _id(self, identity: Identity | None) -> str | None:
+        # A plain hash of code would let anyone who reads it test a guess.
+        return None if identity is None else self._keyed(identity.key)[:_DIGITS]
+
+    def _summed(self, name: str, now: float) -> int:
+        """Sum up the jobs that are due; return how many those were."""
+        with self._engine.connect() as connection:
+            scope = Scope(connection, name, now, self._silent_after)
+            query = _to_sum(name, now).order_by(job.c.due_at).limit(_SUMMED)
+            ids = list(connection.execute(query).scalars())
+            values = {id: _values(scope, id) for id in ids}
+        if not ids:
+            return 0
+        with writing(self._engine) as connection:
+            for id, new in values.items():
+                this = (job.c.workspace == name, job.c.id == id)
+                if new is None:
+                    connection.execute(delete(job).where(*this))
+                else:
+                    connection.execute(update(job).where(*this).values(new))
+        return len(ids)
+
+
+def _due(name: Any, now: float) -> Select[Any]:
+    columns = ("cluster", "id", "user", "status", "started_at", "stopped_at", "frames", "spans")
+    wanted = [computation.c[column] for column in (*columns, "annotations", "job")]
+    return select_in(name, computation, *wanted).where(computation.c.job_due_at <= now)
+
+
+def _to_sum(name: Any, now: float) -> Select[Any]:
+    return select_in(name, job, job.c.id).where(job.c.due_at <= now)
+
+
+def _new(name: str, id: str, identity: Identity, row: Item, now: float) -> tuple[Any, ...]:
+    """Return the row of a job that may be new, in the order of its columns."""
+    values = {
+        "workspace": name,
+        "id": id,
+        "level": identity.level,
+        "name": identity.name,
+        "first_at": row["started_at"],
+        "last_at": row["started_at"],
+        "last_cluster": row["cluster"],
+        "last_computation": row["id"],
+        "runs": 0,
+        "due_at": now,
+    }
+    return tuple(values.get(column.name) for column in job.columns)
+
+
+def _values(scope: Scope, id: str) -> Item | None:
+    """Return what the columns of a job are now, None where it has no run left."""
+    runs = newest_runs(scope, id)
+    if not runs:
+        return None
+    summary = summed_up(runs)
+    last, change = runs[-1], summary.changes[-1] if summary.changes else None
+    since = scope.now - MONTH
+    priced = [run for run in runs if run["started_at"] >= since and run["cost"] is not None]
+    cost = currency = source = None
+    if priced:
+        currency, source = priced[-1]["currency"], priced[-1]["price_source"]
+        same = [run["cost"] for run in priced if run["currency"] == currency]
+        # There may be more of them than were read.
+        of_month = sum(run["started_at"] >= since for run in runs)
+        cost = sum(same) * max(count_runs(scope, id, since) / of_month, 1.0)
+    return {
+        "first_at": first_run_at(scope, id) or last["started_at"],
+        "last_at": last["started_at"],
+        "last_cluster": last["cluster"],
+        "last_computation": last["id"],
+        "runs": count_runs(scope, id),
+        "duration": summary.duration,
+        "spread": summary.spread,
+        "task_seconds": summary.task_seconds,
+        "cost": cost,
+        "currency": currency,
+        "price_source": source,
+        "change": None
+        if change is None
+        else asdict(change.change) | {"cluster": change.cluster, "computation": change.computation},
+        "change_at": None if change is None else change.at,
+        # Its month goes on.
+        "due_at": None if cost is None else scope.now + _DAY,
+    }
+
+
+def _traits(scope: Scope, query: Select[Any]) -> list[_Known]:
+    """Return the computations of ``query`` with what is known of them."""
+    rows = scope.items(query)
+    ids = sorted({row["cluster"] for row in rows})
+    of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
+    tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
+    statements = _statements(scope, [frame for row in rows for frame in row["frames"] or []])
+    found = []
+    for row in rows:
+        calls = [
+            Call(frame["file"], statements.get((frame["code"], frame["line"])))
+            for frame in row["frames"] or []
+        ]
+        traits = Traits(
+            user=row["user"],
+            spans=row["spans"],
+            annotations=row["annotations"],
+            tags=tags.get(row["cluster"]),
+            calls=calls,
+        )
+        waits = any(
+            frame["code"] is not None and call.statement is None
+            for frame, call in zip(row["frames"] or [], calls, strict=True)
+        )
+        found.append(_Known(row, traits, waits))
+    shapes = _shapes(scope, [one for one in found if needs_groups(one.traits)])
+    return [_with_shape(one, shapes.get((one.row["cluster"], one.row["id"]), [])) for one in found]
+
+
+def _shapes(scope: Scope, some: Sequence[_Known]) -> dict[tuple[str, str], list[Item]]:
+    """Return the task groups of those that have ended, by cluster and id."""
+    pairs = [(one.row["cluster"], one.row["id"]) for one in some if one.row["stopped_at"]]
+    if not pairs:
+        return {}
+    key = (task_group.c.cluster, task_group.c.computation)
+    columns = [task_group.c[name] for name in ("name", "prefix", "dependencies")]
+    groups: dict[tuple[str, str], list[Item]] = {}
+    for group in scope.items(among(scope.select(task_group, *key, *columns), key, pairs)):
+        groups.setdefault((group["cluster"], group["computation"]), []).append(group)
+    return groups
+
+
+def _with_shape(one: _Known, groups: Sequence[Item]) -> _Known:
+    if not groups:
+        return one
+    traits = replace(
+        one.traits,
+        groups={group["name"]: group["prefix"] for group in groups},
+        edges=[(group["name"], other) for group in groups for other in group["dependencies"]],
+    )
+    return replace(one, traits=traits)
+
+
+def _statements(scope: Scope, frames: Sequence[Item]) -> dict[tuple[str, int], str]:
+    """Return the statements at frames of which the code is stored, by its hash and the line."""
+    places = {(frame["code"], frame["line"]) for frame in frames if frame["code"] is not None}
+    hashes = sorted({hash for hash, _ in places})
+    query = scope.select(code).where(code.c.hash.in_(hashes))
+    sources = {row["hash"]: row for row in scope.items(query)}
+    found = {}
+    for hash, line in places:
+        source = sources.get(hash)
+        statement = None if source is None else statement_in(source, line)
+        if statement is not None:
+            found[hash, line] = statement
+    return found

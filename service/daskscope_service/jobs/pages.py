@@ -1,0 +1,81 @@
+"""The pages of jobs: which there are, and one with its runs over time."""
+
+from __future__ import annotations
+
+import time
+
+from flask import Blueprint, redirect, render_template
+from flask.typing import ResponseReturnValue
+
+from daskscope_service.accounts.access import signed_in
+from daskscope_service.accounts.first_run import first_run, has_clusters
+from daskscope_service.db.scope import Page, Scope, Selection, reading
+from daskscope_service.jobs.dots import MEASURES, dots
+from daskscope_service.jobs.sorting import SORT, asked_sort
+from daskscope_service.queries.jobs import Sort, list_jobs, one_job
+from daskscope_service.web.downloads import csv_list, make_columns
+from daskscope_service.web.forms import tidied
+from daskscope_service.web.parameters import ROWS_SHOWN, one_of, refuse_unknown, selection
+
+blueprint = Blueprint("jobs_page", __name__)
+
+#: Runs that the table of a job shows, the newest.
+_MOST_SHOWN = 50
+
+_CSV = make_columns(
+    "id level name title user status first_at last_at last_cluster last_computation runs",
+    "usual_seconds=duration spread_share=spread usual_task_seconds=task_seconds",
+    "cost_of_30_days_estimate=cost currency price_source change",
+)
+
+
+@blueprint.get("/jobs")
+@signed_in
+def jobs() -> ResponseReturnValue:
+    """Show the jobs that fit, in the order that the address says."""
+    if tidy := tidied():
+        return redirect(tidy)
+    which, sort = _asked_for()
+    with reading() as scope:
+        if not has_clusters(scope):
+            return first_run()
+        page = list_jobs(scope, which, sort)
+    return render_template(
+        "jobs.html", now=time.time(), page=page, which=which, sort=sort, moving=False
+    )
+
+
+@blueprint.get("/jobs.csv")
+@signed_in
+def jobs_csv() -> ResponseReturnValue:
+    """Answer with the jobs that fit as CSV."""
+    which, sort = _asked_for()
+
+    def read(scope: Scope, some: Selection) -> Page:
+        return list_jobs(scope, some, sort)
+
+    return csv_list(_CSV, read, which, "jobs")
+
+
+@blueprint.get("/jobs/<job_id>")
+@signed_in
+def job(job_id: str) -> ResponseReturnValue:
+    """Show one job: its usual run, when it changed, and its runs over time."""
+    refuse_unknown("measure")
+    with reading() as scope:
+        found = one_job(scope, job_id)
+    measure = one_of("measure", tuple(MEASURES))
+    return render_template(
+        "job.html",
+        now=time.time(),
+        job=found,
+        runs=found["run_list"][: -_MOST_SHOWN - 1 : -1],
+        measure=measure,
+        measures=MEASURES,
+        drawn=dots(found, measure),
+        moving=False,
+    )
+
+
+def _asked_for() -> tuple[Selection, Sort]:
+    return selection(cluster="", beside=(SORT.name,), rows=ROWS_SHOWN), asked_sort()

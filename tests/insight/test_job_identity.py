@@ -1,0 +1,124 @@
+"""Which runs are one job."""
+
+from __future__ import annotations
+
+import pytest
+
+from daskscope_service.insight.jobs.identity import (
+    Call,
+    Identity,
+    Traits,
+    identity_of,
+    needs_groups,
+    normalised,
+)
+
+SCRIPT = "/home/ada/etl/run.py"
+GROUPS = {"sum-1": "sum", "inc-1": "inc"}
+EDGES = [("sum-1", "inc-1")]
+
+
+def run(statement: str | None = "total = df.x.sum().compute()", **others: object) -> Traits:
+    values: dict[str, object] = {
+        "user": "ada",
+        "calls": (Call(SCRIPT, "main()"), Call(SCRIPT, statement)),
+        "groups": GROUPS,
+        "edges": EDGES,
+    }
+    return Traits(**values | others)  # type: ignore[arg-type]
+
+
+def found(traits: Traits) -> Identity:
+    identity = identity_of(traits)
+    assert identity is not None
+    return identity
+
+
+def test_a_name_counts_before_code_and_code_before_shape() -> None:
+    assert found(run(spans=("etl", "load"))).level == "name"
+    assert found(run(spans=("etl", "load"))).name == "etl / load"
+    assert found(run(annotations={"job": "nightly"})).name == "nightly"
+    assert found(run(tags={"job": "nightly"}, spans=("load",))).name == "nightly / load"
+    assert found(run(spans=("default",))).level == "code"
+    assert found(run(statement=None)).level == "shape"
+    assert found(run(calls=())).level == "shape"
+    assert identity_of(run(calls=(), groups={}, edges=())) is None
+
+
+def test_a_named_job_is_the_same_whoever_runs_it_and_from_wherever() -> None:
+    one = run(spans=("etl",))
+    moved = Call("/builds/7/run.py", "total = df.x.sum().compute()")
+    assert found(one) == found(run(spans=("etl",), user="bob", calls=(moved,)))
+
+
+def test_two_calls_under_one_name_are_two_jobs() -> None:
+    assert found(run(spans=("etl",))) != found(run("df.to_parquet(out)", spans=("etl",)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        run(user="bob"),
+        run("total = df.y.sum().compute()"),
+        run(calls=(Call("/home/ada/etl/other.py", "total = df.x.sum().compute()"),)),
+        run(calls=(Call(SCRIPT, "again()"), Call(SCRIPT, "total = df.x.sum().compute()"))),
+    ],
+    ids=["another user", "another statement", "another file", "called from elsewhere"],
+)
+def test_another_call_is_another_job(other: Traits) -> None:
+    assert found(run()) != found(other)
+
+
+def test_more_data_and_other_arguments_leave_a_job_what_it_is() -> None:
+    more = {"sum-2": "sum", "sum-3": "sum", "inc-9": "inc"}
+    edges = [("sum-2", "sum-3"), ("sum-3", "inc-9")]
+    load = 'df = load("s3://a/2026-01-31", n=3).compute()  # daily'
+    same = "df = load('s3://b/2026-02-01',\n    n = 12).compute()"
+    assert found(run(load)) == found(run(same, groups=more, edges=edges))
+    assert found(run(calls=())) == found(run(calls=(), groups=more, edges=edges))
+
+
+def test_the_folder_of_a_checkout_does_not_matter_and_that_of_a_package_neither() -> None:
+    def at(file: str) -> Identity:
+        own = Call(file, "main()")
+        return found(run(calls=(own, Call(file, "x.compute()"))))
+
+    assert at("/builds/project-1234/run.py") == at("/builds/project-1235/run.py")
+    assert at("/tmp/checkout.0f3c9ab/run.py") == at("/tmp/checkout.77ab01c/run.py")  # noqa: S108
+    assert at("/home/ada/run.py") != at("/home/ada/walk.py")
+
+
+def test_code_that_was_typed_in_counts_with_its_shape() -> None:
+    def cell(file: str, groups: object = GROUPS, edges: object = EDGES) -> Traits:
+        call = Call(file, "result.compute()")
+        return run(calls=(call,), groups=groups, edges=edges)
+
+    first = cell("/tmp/ipykernel_311/11.py")  # noqa: S108
+    again = cell("/tmp/ipykernel_900/12.py")  # noqa: S108
+    assert found(first).level == "code"
+    assert found(first) == found(again) == found(cell("<ipython-input-3-ab>"))
+    assert found(first) != found(cell("<stdin>", groups={"inc-1": "inc"}, edges=()))
+    assert needs_groups(first)
+    assert not needs_groups(run())
+
+
+def test_a_call_that_a_library_makes_for_all_its_users_is_no_code_of_theirs() -> None:
+    library = Call("/env/lib/python3.12/site-packages/joblib/_dask.py", "client.submit(f)")
+    assert found(run(calls=(library,))).level == "shape"
+    assert found(run(calls=(Call(SCRIPT, "fit(x)"), library))).level == "code"
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ('x = f("a",  3)', "x=f('',0)"),
+        ("for x in  y :", "for x in y:"),
+        ("x = f(f'{a} {f\"{b}\"} c', b'd', y) # why", "x=f('','',y)"),
+        ("x = (", "x=("),
+        ("'open", "'open"),
+    ],
+)
+def test_statements_are_the_same_up_to_numbers_texts_and_spaces(
+    statement: str, expected: str
+) -> None:
+    assert normalised(statement) == expected

@@ -1,0 +1,308 @@
+"""Jobs: of which one a computation is a run, what its runs come to, and who may see that."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import Any
+
+import dask
+import pytest
+import requests
+from click.testing import CliRunner
+from sqlalchemy import select, update
+
+import daskscope
+from daskscope.protocol import CodeFrame, Prices
+from daskscope_service.cli.main import cli
+from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
+from daskscope_service.jobs.namer import Namer
+from daskscope_service.retention.removal import remove_keys
+from tests.patience import wait_until
+from tests.service.beats import (
+    ENVIRONMENT,
+    make_beat,
+    make_cluster,
+    make_code,
+    make_computation,
+    make_status,
+    make_task_group,
+    post,
+)
+from tests.service.pages import words
+from tests.service_process import ServiceProcess
+
+NOW = time.time()
+CODE = make_code("import dask\n\nresult = load('a').sum().compute()\n", "/home/ada/run.py")
+EDITED = make_code("import dask.array\n\nresult = load('b').sum().compute()\n", "/home/ada/run.py")
+#: The line of the call: the code begins with the eleventh.
+LINE = 13
+DOLLARS = Prices("USD", {"thread": 3600.0})
+
+
+class Place:
+    """A workspace with jobs, and how it is asked about them."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.service, self.workspace = service, f"jobs-{uuid.uuid4().hex[:8]}"
+        self.token = service.token(scopes=["ingest", "read"], workspace=self.workspace)
+        self.session = requests.Session()
+        self.session.post(f"{service.url}/sign-in", data={"token": self.token}, timeout=30)
+        self.sent = 0
+
+    def run(self, seconds: float, day: float, *, cluster: Any = None, **fields: Any) -> str:
+        """Send a run that took so many seconds, so many days ago; return its id."""
+        self.sent += 1
+        id = f"run-{self.sent}"
+        began = NOW - day * 86_400
+        code = fields.pop("code", CODE)
+        status = make_status(
+            at=began + seconds + 5,
+            worker_seconds={"busy": 2 * seconds, "idle": 2 * seconds, "paused": 0.0},
+            cost=4 * seconds,
+        )
+        values: dict[str, Any] = {
+            "status": "finished",
+            "started_at": began,
+            "stopped_at": began + seconds,
+            "erred": 0,
+            "completed": 100,
+            "states": {"memory": 100},
+            "seconds": {"compute": 2 * seconds},
+            "worker_seconds": {"busy": 2 * seconds, "idle": 2 * seconds},
+            "frames": (CodeFrame("/home/ada/run.py", LINE, code.hash),),
+            "spans": ("default",),
+        }
+        beat = make_beat(
+            make_cluster(
+                f"Scheduler-{self.workspace}-{self.sent}",
+                started_at=began - 5,
+                prices=DOLLARS,
+                **(cluster or {}),
+            ),
+            status=status,
+            computations=(make_computation(id, **(values | fields)),),
+            task_groups=(make_task_group(id, "sum-1", prefix="sum", dependencies=()),),
+            code=(code,),
+        )
+        assert post(self.service.url, self.token, beat).ok
+        return id
+
+    def jobs(self, *, runs: int, **parameters: str) -> list[Any]:
+        """Return the jobs once so many runs are counted in all."""
+        found: list[Any] = []
+
+        namer = Namer(self.service.engine, 60.0)
+
+        def counted() -> bool:
+            namer.round()
+            found[:] = self.answer("jobs", **parameters)["items"]
+            return sum(one["runs"] for one in found) == runs and self.summed()
+
+        assert wait_until(counted), found
+        return found
+
+    def summed(self) -> bool:
+        query = select(schema.job.c.id).where(
+            schema.job.c.workspace == self.workspace, schema.job.c.due_at <= time.time()
+        )
+        with self.service.engine.connect() as connection:
+            return connection.execute(query).first() is None
+
+    def answer(self, path: str, **parameters: str) -> Any:
+        answer = self.ask(path, **parameters)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    def ask(self, path: str, **parameters: str) -> requests.Response:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        url = f"{self.service.url}/api/v1/{path}"
+        return requests.get(url, params=parameters, headers=headers, timeout=30)
+
+    def page(self, path: str) -> str:
+        answer = self.session.get(self.service.url + path, timeout=30)
+        assert answer.ok, answer.text
+        return words(answer.text)
+
+
+@pytest.fixture
+def place(shared_service: ServiceProcess) -> Place:
+    return Place(shared_service)
+
+
+def test_runs_of_one_call_are_one_job_and_its_usual_run_is_their_median(place: Place) -> None:
+    ids = [place.run(seconds, 10 - day) for day, seconds in enumerate([10, 12, 11])]
+    [job] = place.jobs(runs=3)
+    assert (job["level"], job["title"]) == ("code", "result = load('a').sum().compute()")
+    assert job["duration"] == pytest.approx(11)
+    assert job["task_seconds"] == pytest.approx(22)
+    # 4 threads at a dollar a second.
+    assert (job["cost"], job["currency"]) == (pytest.approx(4 * 33), "USD")
+    assert job["user"] == "ada"
+    detail = place.answer(f"jobs/{job['id']}")
+    assert [run["computation"] for run in detail["run_list"]] == ids
+    assert "too few to say" in detail["sentence"]
+    assert detail["changes"] == []
+    page = place.page(f"/jobs/{job['id']}")
+    assert "Only 3 runs have passed" in page
+    assert "result = load(" in place.page("/jobs")
+    [run] = place.answer("computations", limit="1")["items"]
+    assert run["job"] == job["id"]
+    cluster = run["cluster"]
+    assert "its other runs" in place.page(f"/clusters/{cluster}/computations/{run['id']}")
+
+
+def test_a_change_is_found_and_what_differs_since_is_marked(place: Place) -> None:
+    newer = {
+        "environment": make_cluster(
+            environment=ENVIRONMENT.__class__(
+                python="3.12.1",
+                python_path="/usr/bin/python3",
+                operating_system="Linux",
+                architecture="x86_64",
+                packages={"dask": "2026.9.0", "distributed": "2026.8.0"},
+            )
+        ).environment
+    }
+    for day in range(12):
+        place.run(10 + day % 3 * 0.1, 20 - day)
+    first = place.run(20, 8, cluster=newer, code=EDITED)
+    for day in range(5):
+        place.run(20.5 + day % 3 * 0.1, 7 - day, cluster=newer, code=EDITED)
+    [job] = place.jobs(runs=18)
+    detail = place.answer(f"jobs/{job['id']}")
+    [change] = detail["changes"]
+    assert change["computation"] == first
+    assert change["before"] == pytest.approx(10.1, abs=0.1)
+    assert change["after"] == pytest.approx(20.5, abs=0.2)
+    assert change["chance"] < 0.001
+    assert detail["sentence"].startswith("It takes 2.0 times as long as before")
+    differ = {run["computation"]: run["differs"] for run in detail["run_list"] if run["differs"]}
+    assert differ == {first: ["dask 2026.8.0 → 2026.9.0", "other code"]}
+    assert [run["computation"] for run in detail["run_list"] if run["changed"]] == [first]
+    [listed] = place.answer("jobs", sort="change")["items"]
+    assert listed["change"]["computation"] == first
+    assert "2.0 × as long" in place.page("/jobs?sort=change")
+    page = place.page(f"/jobs/{job['id']}")
+    assert "dask 2026.8.0 → 2026.9.0; other code" in page
+
+
+def test_failed_runs_are_shown_and_say_nothing_about_the_usual_run(place: Place) -> None:
+    place.run(10, 3)
+    failed = {"erred": 1, "completed": 99, "states": {"memory": 99, "erred": 1}}
+    place.run(500, 2, status="erred", **failed)
+    [job] = place.jobs(runs=2)
+    assert job["duration"] == pytest.approx(10)
+    assert job["status"] == "erred"
+    detail = place.answer(f"jobs/{job['id']}")
+    assert [run["passed"] for run in detail["run_list"]] == [True, False]
+
+
+def test_a_name_makes_one_job_of_the_runs_of_many_people(place: Place) -> None:
+    for user in ("ada", "bob"):
+        place.run(5, 1, user=user, spans=("etl", "load"))
+    place.run(5, 1, user="bob")
+    named, other = sorted(place.jobs(runs=3), key=lambda one: -one["runs"])
+    assert (named["level"], named["name"], named["runs"]) == ("name", "etl / load", 2)
+    assert (other["level"], other["user"]) == ("code", "bob")
+    detail = place.answer(f"jobs/{named['id']}")
+    assert sorted(one["user"] for one in detail["users"]) == ["ada", "bob"]
+    assert [one["id"] for one in place.answer("jobs", user="bob")["items"]].count(other["id"]) == 1
+
+
+def test_without_code_the_shape_says_which_job_it_is(place: Place) -> None:
+    place.run(5, 2, frames=None)
+    place.run(5, 1, frames=())
+    [job] = place.jobs(runs=2)
+    assert (job["level"], job["title"]) == ("shape", "tasks of sum")
+
+
+def test_a_run_that_goes_on_gets_its_job_when_its_code_has_come(place: Place) -> None:
+    cluster = make_cluster(f"Scheduler-{place.workspace}")
+    running = make_computation("c1", frames=(CodeFrame("/home/ada/run.py", LINE, CODE.hash),))
+    assert post(place.service.url, place.token, make_beat(cluster, computations=(running,))).ok
+    assert post(place.service.url, place.token, make_beat(cluster, seq=2, code=(CODE,))).ok
+    [job] = place.jobs(runs=1)
+    assert (job["level"], job["status"], job["duration"]) == ("code", "running", None)
+
+
+def test_what_was_stored_before_there_were_jobs_gets_its_job_later(place: Place) -> None:
+    place.run(5, 40)
+    place.jobs(runs=1)
+    computation, job = schema.computation, schema.job
+    with writing(place.service.engine) as connection:
+        connection.execute(job.delete().where(job.c.workspace == place.workspace))
+        connection.execute(
+            update(computation)
+            .where(computation.c.workspace == place.workspace)
+            .values(job=None, job_due_at=0.0)
+        )
+    [found] = place.jobs(runs=1)
+    assert found["duration"] == pytest.approx(5)
+
+
+def test_a_job_goes_with_its_last_run(place: Place) -> None:
+    ids = [place.run(5, day) for day in (3, 2)]
+    place.jobs(runs=2)
+    table = schema.computation
+    query = select(*table.primary_key).where(table.c.workspace == place.workspace)
+    with place.service.engine.connect() as connection:
+        keys = connection.execute(query.order_by(table.c.started_at)).all()
+    assert len(keys) == len(ids)
+    remove_keys(place.service.engine, table, keys[:1])
+    [job] = place.jobs(runs=1)
+    remove_keys(place.service.engine, table, keys[1:])
+    assert place.jobs(runs=0) == []
+    assert place.ask(f"jobs/{job['id']}").status_code == 404
+
+
+def test_no_one_sees_the_jobs_of_another_workspace(place: Place, shared_service: Any) -> None:
+    place.run(5, 1)
+    [job] = place.jobs(runs=1)
+    other = Place(shared_service)
+    assert other.answer("jobs")["items"] == []
+    assert other.ask(f"jobs/{job['id']}").status_code == 404
+    assert other.session.get(f"{other.service.url}/jobs/{job['id']}", timeout=30).status_code == 404
+    # The same code in another workspace is another job.
+    other.run(5, 1)
+    [own] = other.jobs(runs=1)
+    assert own["runs"] == 1
+
+
+def test_lists_are_in_the_order_that_is_asked_for_and_go_on_where_they_ended(place: Place) -> None:
+    for seconds, day, span in ((3, 3, "a"), (9, 2, "b"), (6, 1, "c")):
+        place.run(seconds, day, spans=(span,))
+    place.jobs(runs=3)
+
+    def order(**parameters: str) -> list[str]:
+        names, cursor = [], None
+        while True:
+            more = {} if cursor is None else {"cursor": cursor}
+            page = place.answer("jobs", limit="2", **parameters, **more)
+            names += [one["name"] for one in page["items"]]
+            cursor = page["next"]
+            if cursor is None:
+                return names
+
+    assert order() == ["c", "b", "a"]
+    assert order(sort="cost") == ["b", "c", "a"]
+    assert place.ask("jobs", sort="colour").status_code == 400
+    since = str(NOW - 2.5 * 86_400)
+    assert order(since=since) == ["c", "b"]
+
+
+def test_python_and_the_command_line_list_jobs(place: Place) -> None:
+    place.run(5, 1)
+    [job] = place.jobs(runs=1)
+    with dask.config.set({"daskscope.endpoint": place.service.url, "daskscope.token": place.token}):
+        [found] = daskscope.list_jobs()
+        assert found["id"] == job["id"]
+        assert found["last_at"].timestamp() == pytest.approx(NOW - 86_400)
+        shown = CliRunner().invoke(cli, ["list", "jobs"], catch_exceptions=False)
+        assert "result = load('a').sum().compute()" in shown.output
+        as_json = CliRunner().invoke(
+            cli, ["list", "jobs", "--sort", "cost", "--json"], catch_exceptions=False
+        )
+        assert json.loads(as_json.output)["id"] == job["id"]
