@@ -24,12 +24,14 @@ WIDTHS = (360, 768, 1280, 2560)
 #: Widths at which axe-core looks, and of which there may be pictures.
 LOOKED_AT = (360, 1280)
 
-#: What is no page of this service: ways to another, files, and reports, which test_report.py opens.
+#: What is no page of this service: ways to another, files; and what others open: reports
+#: test_report.py, one job test_jobs.py.
 NOT_PAGES = frozenset(
     {
         *("openid.begin", "openid.connect", "openid.finish"),
         *("report.cluster_file", "report.computation_file"),
         *("charts.data", "pages.static"),
+        "jobs_page.job",
     }
 )
 
@@ -83,6 +85,8 @@ PAGES = (
     "report-cluster",
     "report-computation",
     "findings",
+    "jobs",
+    "jobs-empty",
     "exceptions",
     "exception",
     "profile",
@@ -162,6 +166,8 @@ def _path(site: Site, name: str) -> str:
             return f"/clusters/{cluster}{inside}/report"
         case "findings":
             return "/findings?within=month"
+        case "jobs":
+            return "/jobs?sort=cost" if which else "/jobs"
         case "exceptions":
             return "/exceptions"
         case "profile":
@@ -217,6 +223,7 @@ def test_page_shows_without_trouble(
         "prices-empty": site.empty_token,
         "profile-empty": site.empty_token,
         "events-empty": site.empty_token,
+        "jobs-empty": site.empty_token,
         "logs-empty": site.empty_token,
     }.get(name, site.token)
     with watched(

@@ -84,7 +84,7 @@ def test_the_folder_of_a_checkout_does_not_matter_and_that_of_a_package_neither(
         return found(run(calls=(own, Call(file, "x.compute()"))))
 
     assert at("/builds/project-1234/run.py") == at("/builds/project-1235/run.py")
-    assert at("/tmp/checkout.0f3c9ab/run.py") == at("/tmp/checkout.77ab01c/run.py")  # noqa: S108
+    assert at("/tmp/checkout.0f3c9ab/run.py") == at("/tmp/checkout.77ab01c/run.py")
     assert at("/home/ada/run.py") != at("/home/ada/walk.py")
 
 
@@ -93,8 +93,8 @@ def test_code_that_was_typed_in_counts_with_its_shape() -> None:
         call = Call(file, "result.compute()")
         return run(calls=(call,), groups=groups, edges=edges)
 
-    first = cell("/tmp/ipykernel_311/11.py")  # noqa: S108
-    again = cell("/tmp/ipykernel_900/12.py")  # noqa: S108
+    first = cell("/tmp/ipykernel_311/11.py")
+    again = cell("/tmp/ipykernel_900/12.py")
     assert found(first).level == "code"
     assert found(first) == found(again) == found(cell("<ipython-input-3-ab>"))
     assert found(first) != found(cell("<stdin>", groups={"inc-1": "inc"}, edges=()))

@@ -1,0 +1,86 @@
+"""The page of a job, with a history of weeks, at all widths, light and dark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser import axe
+from tests.browser.gallery import Gallery
+from tests.browser.test_pages import LOOKED_AT, WIDTHS
+from tests.browser.watch import Site, Watched, watched
+from tests.service.beats import ENVIRONMENT
+from tests.service.job_history import EDITED, Place
+
+#: What workers have since the change.
+NEWER = replace(ENVIRONMENT, packages={"dask": "2026.9.0", "distributed": "2026.8.0"})
+
+
+@pytest.fixture(scope="module")
+def place(site: Site) -> Place:
+    """A job that became slower, and one of a single run."""
+    place = Place(site.service)
+    chance = random.Random(5)
+    for day in range(24):
+        slow = day >= 17
+        place.run(
+            (190 if slow else 120) * chance.uniform(0.96, 1.04),
+            25 - day,
+            user="ada" if day % 3 else "bob",
+            spans=("nightly", "load"),
+            cluster={"environment": NEWER} if slow else None,
+            **({"code": EDITED} if slow else {}),
+            **({"status": "erred", "erred": 1} if day == 9 else {}),
+        )
+    place.run(4, 1)
+    place.jobs(runs=25)
+    return place
+
+
+@pytest.fixture(params=[True, False], ids=["script", "no-script"])
+def window(
+    browser: Browser, site: Site, place: Place, request: pytest.FixtureRequest
+) -> Iterator[Watched]:
+    url, token = site.service.url, place.token
+    with watched(browser, url, token=token, user=None, javascript=request.param) as window:
+        yield window
+
+
+def look(window: Watched, gallery: Gallery, name: str) -> None:
+    """Look at the page at all widths, light and dark."""
+    script = window.scripts
+    for width in WIDTHS:
+        window.resize(width)
+        assert window.overflow() == [], f"{width} pixels wide"
+        if width in LOOKED_AT and script:
+            gallery.add(window.page, f"{name}-{width}-light")
+            assert axe.serious(window.page) == [], f"{width} pixels wide"
+    if script:
+        window.page.emulate_media(color_scheme="dark")
+        for width in LOOKED_AT:
+            window.resize(width)
+            gallery.add(window.page, f"{name}-{width}-dark")
+        assert axe.low_contrast(window.page) == []
+    assert window.trouble == []
+
+
+def test_a_job_shows_its_runs_over_time_and_when_it_changed(
+    window: Watched, place: Place, gallery: Gallery
+) -> None:
+    page = window.page
+    page.goto("/jobs?sort=change")
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    look(window, gallery, "jobs-history")
+    page.emulate_media(color_scheme="light")
+    page.get_by_role("link", name="nightly / load").click()
+    expect(page.locator(".verdict")).to_contain_text("longer than before")
+    expect(page.locator(".dots circle")).to_have_count(24)
+    expect(page.locator(".dots circle.failed")).to_have_count(1)
+    expect(page.locator(".dots .level")).to_have_count(2)
+    look(window, gallery, "job")
+    page.get_by_role("link", name="Cost", exact=True).click()
+    expect(page.locator(".dots circle")).to_have_count(24)
