@@ -171,9 +171,10 @@ def test_lists_are_in_the_order_that_is_asked_for_and_go_on_where_they_ended(pla
     place.jobs(runs=3)
 
     def order(**parameters: str) -> list[str]:
-        names, cursor = [], None
+        names: list[str] = []
+        cursor = None
         while True:
-            more = {} if cursor is None else {"cursor": cursor}
+            more: dict[str, str] = {} if cursor is None else {"cursor": cursor}
             page = place.answer("jobs", limit="2", **parameters, **more)
             names += [one["name"] for one in page["items"]]
             cursor = page["next"]

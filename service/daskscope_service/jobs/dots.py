@@ -76,7 +76,8 @@ def dots(item: Item, measure: str) -> Dots | None:
     unit = MEASURES[measure][1]
 
     def x(at: float) -> float:
-        return round(_SIDE + (100 - 2 * _SIDE) * ((at - first) / (last - first or 1.0)), 2)
+        share: float = (at - first) / (last - first or 1.0)
+        return round(_SIDE + (100 - 2 * _SIDE) * share, 2)
 
     def y(value: float) -> float:
         return round(100 - 92 * value / top, 2) if top else 100.0

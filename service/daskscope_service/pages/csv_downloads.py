@@ -63,10 +63,9 @@ COMPUTATIONS = make_columns(
     _SECONDS,
     "graph_bytes annotations",
     CAUSE,
+    "job",
     of=protocol.Computation,
     without="states frames spans trace_id",
-) | make_columns(
-    "job",
 )
 
 WORKERS = make_columns(
