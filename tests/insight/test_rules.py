@@ -11,6 +11,7 @@ from daskscope_service.insight.findings.evidence import Evidence, Holder, Meanwh
 from daskscope_service.insight.findings.headline import in_words, saving_in_words
 from daskscope_service.insight.findings.rules import RULES, judge
 from daskscope_service.insight.findings.thresholds import DEFAULTS
+from tests.insight import paced
 from tests.insight.constructed import (
     GIB,
     MIB,
@@ -185,6 +186,7 @@ SICK: dict[str, Evidence] = {
         run={"completed": 140, "done": 100},
         losses=(loss(reason="process died", nanny_memory=None),),
     ),
+    **paced.SICK,
 }  # fmt: skip
 
 
@@ -248,6 +250,7 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
          "98\N{NO-BREAK SPACE}% of the memory lay idle (0.0178 USD)."),
         ("unused-gpu", "2 workers have GPUs, which were used for at most 0\N{NO-BREAK SPACE}% "
          "while tasks ran for 6 min 40 s."),
+        *paced.SAID,
     ],
 )  # fmt: skip
 def test_the_sentence_has_the_numbers(cause: str, said: str) -> None:
@@ -406,6 +409,7 @@ HEALTHY: dict[str, Evidence] = {
     "another computation's worker ran out of memory": evidence(
         losses=(loss(tasks={"other": 3}),),
     ),
+    **paced.HEALTHY,
 }  # fmt: skip
 
 
@@ -431,6 +435,43 @@ def test_a_rule_without_its_signal_says_so_and_finds_nothing(
     judgement = judge(without(sick, **fields))
     assert rule not in {finding.rule for finding in judgement.findings}
     assert judgement.not_measured[rule]
+
+
+@pytest.mark.parametrize(("rule", "part", "fields"), paced.LACKS)
+def test_a_rule_whose_signal_is_missing_says_so_and_finds_nothing(
+    rule: str, part: str, fields: dict[str, Any]
+) -> None:
+    judgement = judge(paced.changed(SICK[rule], part, **fields))
+    assert rule not in {finding.rule for finding in judgement.findings}
+    assert judgement.not_measured[rule]
+
+
+@pytest.mark.parametrize("rule", ["compute-loop", "worker-churn"])
+def test_what_nobody_looked_for_is_not_measured(rule: str) -> None:
+    judgement = judge(replace(SICK[rule], loops=None, coming=None))
+    assert rule not in {finding.rule for finding in judgement.findings}
+    assert judgement.not_measured[rule]
+
+
+def test_workers_that_died_have_in_common_what_they_ran() -> None:
+    assert sentence(paced.COMMON) == (
+        "3 workers that ran its tasks of decode died one after another."
+    )
+
+
+def test_an_exception_about_another_package_is_no_mismatch() -> None:
+    other = failure(type="AttributeError", message="'NoneType' object has no attribute 'x'")
+    assert first(paced.changed(paced.MISMATCH, "run", failures=(other,))) == "failed"
+    value = failure(type="ValueError", message="pandas cannot do that")
+    assert first(paced.changed(paced.MISMATCH, "run", failures=(value,))) == "failed"
+    graph = failure(type="TypeError", function="(graph)", message=None)
+    of_graph = paced.changed(
+        paced.changed(paced.MISMATCH, "run", failures=(graph,)), "cluster", mismatches=("dask",)
+    )
+    assert sentence(of_graph) == (
+        "Its graph could not be loaded on the scheduler (TypeError), and dask is there in another "
+        "version than elsewhere."
+    )
 
 
 def test_a_computation_that_says_what_was_spilled_and_sent_needs_no_series() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import func, or_
 
 from daskscope import names
@@ -29,8 +31,9 @@ from daskscope_service.insight.verdict import (
     computation_verdict,
 )
 from daskscope_service.insight.wording import file_name
-from daskscope_service.queries import meanwhile
+from daskscope_service.queries import meanwhile, sequences
 from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
+from daskscope_service.queries.logs import LEVELS
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.telemetry.store import SeriesStore
 
@@ -42,6 +45,11 @@ _MOST_OTHERS = 200
 _ALONE = 0.1
 #: Seconds after its end in which a loss may be noted.
 _NOTED_LATE = 5.0
+#: A scheduler of this kind has a process of its own.
+_ALONE_IN_PROCESS = "dask scheduler"
+#: Seconds around the start of a computation in which a warning is about its graph; how such a one
+#: begins, and records that are looked at.
+_LOGGED_AROUND, _COLLISION, _MOST_RECORDS = 2.0, "Detected different `run_spec`", 50
 
 
 def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -> Evidence | None:
@@ -57,9 +65,10 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
     alone = _alone(scope, run, cluster_id)
     found = meanwhile.around(store, scope, cluster_id, since, until, interval)
     profiled = _profiled(scope, run, cluster_id)
+    then = meanwhile.during(run, found, cluster, interval, alone, profiled)
     return Evidence(
         cluster=_state(cluster, scope, found),
-        meanwhile=meanwhile.during(run, found, cluster, interval, alone, profiled),
+        meanwhile=replace(then, collisions=_collisions(scope, run, cluster_id)),
         run=run,
         losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
         cause=_cause(scope, run, cluster_id),
@@ -82,7 +91,8 @@ def of_cluster(
     interval = float(cluster["interval"])
     prices = (cluster["prices"] or {}).get("per_hour", {})
     priced = prices.get("gib") and cluster["price_source"] != "list"
-    if briefly and cluster["stopped_at"] is None and not cluster["gpu"] and not priced:
+    brief = briefly and cluster["stopped_at"] is None
+    if brief and not cluster["gpu"] and not priced:
         found = meanwhile.Series()
     else:
         of_all = meanwhile.OF_CLUSTER
@@ -101,9 +111,12 @@ def of_cluster(
             busy_seconds=cluster["worker_seconds"].get("busy"),
             idle_longest=max(idle, default=None),
             most_clients=max(clients, default=None),
+            unmanaged=meanwhile.unmanaged(found, since, until),
         ),
         losses=_losses(scope, cluster_id, None, None),
         interval=interval,
+        loops=None if brief else sequences.loops(scope, cluster_id),
+        coming=None if brief else sequences.coming(scope, cluster_id),
     )
 
 
@@ -150,6 +163,7 @@ def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState
         idle_cost=cluster["idle_cost"],
         connected=[Holder(**holder) for holder in cluster["connected"]],
         last_held_by=cluster["last_held_by"],
+        in_client=False if cluster["kind"] == _ALONE_IN_PROCESS else None,
     )
 
 
@@ -187,7 +201,7 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
     table = schema.task_group
     columns = [table.c[name] for name in (
         "name", "prefix", "tasks", "completed", "erred", "seconds", "output_bytes", "durations",
-        "longest", "first_runs", "first_seconds",
+        "longest", "first_runs", "first_seconds", "stopped_at",
     )]  # fmt: skip
     query = scope.select(table, *columns).where(
         table.c.cluster == cluster, table.c.computation == computation
@@ -199,9 +213,11 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
 #: What a computation itself says of the time in which it ran.
 _OF_MEANWHILE = (
     *("worker_seconds", "spilled_bytes", "unspilled_bytes", "transferred_bytes"),
-    *("loop_interval", "host_load", "unrunnable_seconds", "asks"),
+    *("loop_interval", "host_load", "unrunnable_seconds", "asks", "largest_output"),
 )
-_OF_FAILURE = ("type", "function", "count", "retried", "fingerprint", "computation", "last_at")
+_OF_FAILURE = (
+    *("type", "function", "count", "retried", "fingerprint", "computation", "last_at", "message"),
+)
 
 
 def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
@@ -211,7 +227,30 @@ def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
         table.c.cluster == cluster, table.c.computation == computation
     )
     query = query.order_by(table.c.fingerprint).limit(MOST_FAILURES)
-    return [Failed(**row) for row in scope.items(query)]
+    return [_failed(row) for row in scope.items(query)]
+
+
+def _failed(row: Item) -> Failed:
+    row.pop("unreadable", None)  # a message that cannot be decrypted is None
+    return Failed(**row)
+
+
+def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
+    """Count what the scheduler logged of keys that two graphs use, as ``run`` began.
+
+    None where no record of that cluster is kept here: its logs may go elsewhere.
+    """
+    table = schema.log_record
+    of_it = scope.select(table, table.c.body).where(table.c.cluster == cluster_id)
+    if scope.connection.execute(of_it.limit(1)).first() is None:
+        return None
+    query = of_it.where(
+        table.c.at >= run.started_at - _LOGGED_AROUND,
+        table.c.at <= run.started_at + _LOGGED_AROUND,
+        table.c.severity >= LEVELS["warning"],
+    )
+    rows = scope.items(query.order_by(table.c.at).limit(_MOST_RECORDS))
+    return sum(_COLLISION in (row["body"] or "") for row in rows)
 
 
 def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
@@ -227,7 +266,7 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
         .order_by(table.c.last_at.desc(), table.c.fingerprint)
         .limit(MOST_FAILURES)
     )
-    found = [Failed(**row) for row in scope.items(query)]
+    found = [_failed(row) for row in scope.items(query)]
     # A computation may have failed in more than what was needed.
     return min(found, key=lambda one: run.blames.get(one.computation) != one.function, default=None)
 

@@ -12,12 +12,15 @@ from daskscope import names
 from daskscope.protocol import MAX_COUNT
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import Meanwhile, Run
+from daskscope_service.insight.findings.thresholds import DEFAULTS
 from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore, Unavailable
 
 #: What threads' time is measured in may be this much longer than the computation.
 _LONGER = 1.25
 #: Beats around a computation in which its numbers arrive.
 _BEATS = 3
+#: Seconds that are lately; points that a mean needs.
+_LATELY, _LEAST_POINTS = 60.0, 2
 
 _GAUGES = (
     names.WORKER_THREADS,
@@ -28,9 +31,10 @@ _GAUGES = (
     names.GPU_UTILIZATION,
     names.GPU_MEMORY_USED,
     names.GPU_MEMORY_LIMIT,
+    names.SCHEDULER_CPU,
 )
 _COUNTERS = (names.SPILL_IO, names.TRANSFER_IO, names.TASK_TIME)
-OF_CLUSTER = (names.CLUSTER_IDLE, names.CLIENT_COUNT, *_GAUGES)
+OF_CLUSTER = (names.CLUSTER_IDLE, names.CLIENT_COUNT, names.MEMORY_USED, *_GAUGES)
 
 #: What belongs to no task: it is of a time, and not of a computation.
 _OF_NO_TASK = ("idle", "paused", "unattributed")
@@ -124,17 +128,27 @@ def _between(line: Line, since: float, until: float) -> list[float]:
 
 def _most(lines: Iterable[Line], since: float, until: float, **state: str) -> float | None:
     """Return the most that ``lines`` came to together; of one ``state`` where it is given."""
-    at: defaultdict[int, float] = defaultdict(float)
+    return max(_together(lines, since, until, **state).values(), default=None)
+
+
+def _together(
+    lines: Iterable[Line], since: float, until: float, **state: str
+) -> dict[float, float]:
+    """Return what ``lines`` came to together, by time; of one ``state`` where it is given."""
+    at: defaultdict[float, float] = defaultdict(float)
     for line in lines:
-        if all(line.attributes.get(_attribute(key)) == value for key, value in state.items()):
+        if all(line.attributes.get(_ATTRIBUTES[key]) == value for key, value in state.items()):
             for time, value in zip(line.times, line.values, strict=True):
                 if since <= time / 1000 <= until:
-                    at[time] += value
-    return max(at.values(), default=None)
+                    at[time / 1000] += value
+    return dict(at)
 
 
-def _attribute(key: str) -> str:
-    return {"task": names.TASK_STATE, "worker": names.WORKER_STATE}[key]
+_ATTRIBUTES = {
+    "task": names.TASK_STATE,
+    "worker": names.WORKER_STATE,
+    "memory": names.MEMORY_KIND,
+}
 
 
 def during(
@@ -164,6 +178,9 @@ def during(
         _grown(found[metric.name], since, late) for metric in (names.SPILL_IO, names.TRANSFER_IO)
     )
     activities, whole = _activities(run, found, interval, measured, alone)
+    counts_of_workers = _together(found[names.WORKER_COUNT.name], since - interval, until)
+    first, gathered = _gathering(counts_of_workers, since)
+    lately = _most(found[names.WORKER_CPU.name], max(since, until - _LATELY), late)
     return Meanwhile(
         alone=alone,
         threads=threads or _never_changed(cluster, "threads"),
@@ -184,7 +201,47 @@ def during(
         gpu_memory_share=memory_share,
         gpu_points=points,
         busy_seconds=run.compute,
+        scheduler_cpu=_mean(
+            found[names.SCHEDULER_CPU.name], since + interval / 2, until + interval
+        ),
+        first_workers=first,
+        gathered=gathered,
+        worker_cpu_now=None if lately is None or not workers else lately / workers,
     )
+
+
+def _mean(lines: Iterable[Line], since: float, until: float) -> float | None:
+    """Return the mean of the points of ``lines``; None where there are too few to have one."""
+    points = [value for line in lines for value in _between(line, since, until)]
+    return sum(points) / len(points) if len(points) >= _LEAST_POINTS else None
+
+
+def _gathering(workers: Mapping[float, float], since: float) -> tuple[float | None, float | None]:
+    """Return how many workers there were at first, and how long it took until most had come."""
+    if not workers:
+        return None, None
+    before = [time for time in workers if time <= since]
+    first = workers[max(before) if before else min(workers)]
+    enough = DEFAULTS["slow-start.there"] * max(workers.values())
+    return first, max(min(time for time, count in workers.items() if count >= enough) - since, 0.0)
+
+
+def unmanaged(found: Series, since: float, until: float) -> list[float]:
+    """Return the least unmanaged memory of a worker, in bytes, in each of several equal parts of a
+    time; none where one of them has no point.
+    """
+    parts = int(DEFAULTS["growing.parts"])
+    length = (until - since) / parts
+    workers = _together(found[names.WORKER_COUNT.name], since, until)
+    memory = _together(found[names.MEMORY_USED.name], since, until, memory="unmanaged")
+    least: list[float | None] = [None] * parts
+    for time, value in memory.items():
+        if count := workers.get(time):
+            part = min(int((time - since) / length), parts - 1) if length > 0 else 0
+            before = least[part]
+            least[part] = value / count if before is None else min(before, value / count)
+    known = [value for value in least if value is not None]
+    return known if len(known) == parts else []
 
 
 def _never_changed(cluster: Item, what: str) -> float | None:

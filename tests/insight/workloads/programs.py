@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import random
@@ -23,95 +22,27 @@ from distributed import Client, LocalCluster, wait
 import daskscope
 from daskscope.plugin import NAME
 from tests.exporter.truth import Truth
+from tests.insight.workloads import on_clusters, on_collections
 from tests.insight.workloads.kinds import KINDS, RIGHT, UNCOUNTED, WRONG
+from tests.insight.workloads.steps import (
+    add_up,
+    array,
+    digest,
+    first_import,
+    flaky,
+    grow,
+    inc,
+    parse,
+    pause,
+    spin,
+    touch,
+    use,
+)
 from tests.patience import stretched
 from tests.service.counted_rows import assert_service_equals
 
 #: Seconds that a cluster stays after its work, so that its last measurements arrive.
 _STAYS = 2.5
-
-
-def inc(number: int) -> int:
-    """Do next to nothing."""
-    return number + 1
-
-
-def spin(seconds: float) -> float:
-    """Compute on a CPU, with the lock of Python, until that much CPU time is spent."""
-    end = time.thread_time() + seconds
-    total = 0.0
-    while time.thread_time() < end:
-        total += sum(n * 0.5 for n in range(1000))
-    return total
-
-
-def digest(size: int) -> str:
-    """Compute on a CPU without the lock of Python."""
-    found = hashlib.sha256()
-    block = bytes(1 << 20)
-    for _ in range(size):
-        found.update(block)
-    return found.hexdigest()
-
-
-def pause(seconds: float) -> float:
-    """Wait, as for an answer."""
-    time.sleep(seconds)
-    return seconds
-
-
-def array(megabytes: int, seed: int = 0) -> Any:
-    """Return so much data."""
-    return np.full(megabytes * 131_072, float(seed))
-
-
-def touch(*arrays: Any) -> float:
-    """Look at data."""
-    return float(sum(one[0] for one in arrays))
-
-
-def add_up(*arrays: Any) -> float:
-    """Compute on data for a while."""
-    return float(sum(np.sqrt(one).sum() for one in arrays)) + spin(0.2)
-
-
-def grow(megabytes: int) -> int:
-    """Take more and more memory."""
-    held = []
-    for _ in range(megabytes // 8):
-        held.append(np.ones(8 * 131_072))
-        time.sleep(0.02)
-    return len(held)
-
-
-def flaky(chance: float, key: int) -> int:
-    """Fail now and then, as a service does that is overloaded."""
-    time.sleep(0.05)
-    if random.random() < chance:
-        raise ConnectionError("the service is overloaded")
-    return key
-
-
-def parse(number: int) -> float:
-    """Fail at one of many inputs."""
-    time.sleep(0.02)
-    return 1 / (number - 71)
-
-
-def use(value: float) -> float:
-    """Need the result of another."""
-    return value
-
-
-_IMPORTED: list[int] = []
-
-
-def first_import(number: int) -> int:
-    """Be slow the first time on each worker, as an import is."""
-    if not _IMPORTED:
-        _IMPORTED.append(number)
-        time.sleep(1.0)
-    return number + int(spin(0.05) < 0)
 
 
 def tiny_tasks(client: Client) -> None:
@@ -347,7 +278,10 @@ def bag(_: Client) -> None:
 
 
 _WORK: dict[str, Callable[[Client], Any]] = {
-    name: value for name, value in globals().items() if callable(value)
+    name: value
+    for module in (sys.modules[__name__], on_clusters, on_collections)
+    for name, value in vars(module).items()
+    if callable(value)
 } | {
     "flaky": flaky_work,
     "idle_gone": idle,
@@ -387,11 +321,15 @@ def main(name: str, endpoint: str, service: str, token: str, interval: str) -> N
             **{f"daskscope.{key}": value for key, value in kind.settings.items()},
         }
     )
+    if name == "other_version":
+        on_clusters.with_other_version()
+        dask.config.set({"distributed.worker.preload": [on_clusters.OTHER_VERSION]})
     with (
         LocalCluster(
             n_workers=kind.workers,
             threads_per_worker=kind.threads,
             memory_limit=kind.memory,
+            processes=kind.processes,
             dashboard_address="127.0.0.1:0",
             name=name.replace("_", "-"),
         ) as cluster,

@@ -32,6 +32,7 @@ class Group:
     longest: float | None
     first_runs: int | None = None
     first_seconds: float | None = None
+    stopped_at: float | None = None
 
     @property
     def median(self) -> float | None:
@@ -70,7 +71,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Equal exceptions: ``computation`` is the one that raised them."""
+    """Equal exceptions: ``computation`` is the one that raised them.
+
+    ``message`` is that of the first one, None where it was refused.
+    """
 
     type: str
     function: str
@@ -79,6 +83,7 @@ class Failed:
     fingerprint: str
     computation: str
     last_at: float
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,7 @@ class Run:
     host_load: float | None = None
     unrunnable_seconds: float | None = None
     asks: Mapping[str, int] = field(default_factory=dict)
+    largest_output: int | None = None
 
     @property
     def ended_at(self) -> float:
@@ -166,6 +172,35 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """Computations that came one after another from one ``line`` of code, as ``file:line``.
+
+    ``seconds`` is the time from the first one's start to the last one's end, of which nothing ran
+    for ``between``; ``pause`` is the median of the times between two of them. ``thread_seconds``
+    are those of all workers in that time, of which ``busy`` had a task.
+    """
+
+    line: str
+    times: int
+    seconds: float
+    between: float
+    pause: float
+    thread_seconds: float
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Workers that were asked to leave before others came: how many, and for how long each was
+    there, as a median in seconds. ``seconds`` is the time in which they came and went.
+    """
+
+    workers: int
+    lifetime: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """The cluster, as of its last beat. ``memory_limit`` is the largest that it had.
 
@@ -197,6 +232,13 @@ class ClusterState:
     idle_cost: float | None = None
     connected: Sequence[Holder] = ()
     last_held_by: Mapping[str, int] = field(default_factory=dict)
+    in_client: bool | None = None
+
+    @property
+    def memory_of_one(self) -> float | None:
+        """What each worker may use, if all may use as much; None where no limit is known."""
+        most = max(self.workers, self.peak_workers)
+        return self.memory_limit / most if self.memory_limit and most else None
 
     @property
     def thread_seconds(self) -> float:
@@ -214,6 +256,13 @@ class Meanwhile:
     over the workers. ``line`` is the place in the code, as ``file:line``, where profiles saw
     threads most; ``waiting_lines`` how much of what they saw was in lines that wait rather than
     compute, 0 to 1. ``idle_longest`` is the longest that the cluster had no work.
+
+    ``scheduler_cpu`` is how many cores the scheduler's process used, on average. ``first_workers``
+    is how many workers there were at first, ``gathered`` the seconds until four fifths of the most
+    that there were had come, None for as long as that is not known. ``worker_cpu_now`` is how many
+    cores one worker used in the last minute at most. ``unmanaged`` is the memory of a worker that
+    Dask does not know of: the least in each of several equal parts of the time, in bytes.
+    ``collisions`` counts warnings of Dask's that two graphs gave one key to different tasks.
     """
 
     alone: bool | None = None
@@ -236,6 +285,12 @@ class Meanwhile:
     busy_seconds: float | None = None
     idle_longest: float | None = None
     most_clients: float | None = None
+    scheduler_cpu: float | None = None
+    first_workers: float | None = None
+    gathered: float | None = None
+    worker_cpu_now: float | None = None
+    unmanaged: Sequence[float] = ()
+    collisions: int | None = None
 
     @property
     def cpu_share(self) -> float | None:
@@ -250,7 +305,9 @@ class Evidence:
     """All that is known about one subject: a cluster or, with ``run``, a computation on it.
 
     ``losses`` are the workers that left; ``cause`` the failure in another computation for which
-    its tasks never ran. ``interval`` is the time between two beats.
+    its tasks never ran. ``interval`` is the time between two beats. Of a cluster, ``loops`` are
+    computations that came one after another, and ``coming`` workers that came and went: None where
+    nobody looked.
     """
 
     cluster: ClusterState
@@ -259,6 +316,8 @@ class Evidence:
     losses: Sequence[Loss] = ()
     cause: Failed | None = None
     interval: float = 10.0
+    loops: Sequence[Loop] | None = None
+    coming: Coming | None = None
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
 
     @property

@@ -78,16 +78,16 @@ def out_of_memory(evidence: Evidence) -> Outcome:
         for loss in evidence.losses
         if not loss.expected
         and (loss.reason == LOSS_OUT_OF_MEMORY or loss.nanny_memory is not None)
-        and (run is None or _is_of(loss, run))
+        and (run is None or is_of(loss, run))
     ]
     if not found:
         return None
     ends = [max(loss.nanny_memory or 0, loss.peak_memory or 0) for loss in found]
     seen = [end for end in ends if end]
     limits = [loss.memory_limit for loss in found if loss.memory_limit]
-    at = f", at {_between(min(seen), max(seen))}" if seen else ""
+    at = f", at {between(min(seen), max(seen))}" if seen else ""
     of = f" of the {size(max(limits))} that each may use" if seen and limits else ""
-    who = _common(found)
+    who = common_prefix(found)
     where = "h-losses" if run is None else "h-lost" if any(o.computations for o in found) else None
     subject = f"its tasks of {who} ran" if who else "its tasks ran"
     gave_up = run is not None and any(KILLED_WORKER in failed.type for failed in run.failures)
@@ -316,7 +316,7 @@ def recomputed(evidence: Evidence) -> Outcome:
     )
 
 
-def _is_of(loss: Loss, run: Run) -> bool:
+def is_of(loss: Loss, run: Run) -> bool:
     """Return whether runs of ``run`` ended with that worker: by their names with older plugins."""
     if loss.computations:
         return run.id in loss.computations
@@ -326,12 +326,13 @@ def _is_of(loss: Loss, run: Run) -> bool:
     return bool(prefixes & set(loss.tasks))
 
 
-def _common(losses: list[Loss]) -> str | None:
+def common_prefix(losses: list[Loss]) -> str | None:
     """Return the prefix of tasks that all of them had been given, if it is one."""
     seen = Counter(prefix for loss in losses for prefix in loss.tasks)
     common = [prefix for prefix, count in seen.items() if count == len(losses)]
     return common[0] if len(common) == 1 else None
 
 
-def _between(least: float, most: float) -> str:
+def between(least: float, most: float) -> str:
+    """Return two sizes as a range, or as one where they read the same."""
     return size(least) if size(least) == size(most) else f"{size(least)} to {size(most)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import (
     Action,
@@ -13,7 +15,7 @@ from daskscope_service.insight.findings.finding import (
 )
 from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
 from daskscope_service.insight.findings.savings import sooner
-from daskscope_service.insight.wording import money, percent, size
+from daskscope_service.insight.wording import duration, money, percent, size
 
 
 def spilling(evidence: Evidence) -> Outcome:
@@ -179,6 +181,152 @@ def over_provisioned(evidence: Evidence) -> Outcome:
         cost=cost,
         saving=Saving(
             0.0, saved, cluster.currency, "(memory - 1.25 × its peak) × time × price of a GiB"
+        ),
+        confidence="medium",
+    )
+
+
+def too_many_threads(evidence: Evidence) -> Outcome:
+    """A worker's threads share its memory, and their results do not fit into it at once.
+
+    Each thread holds the inputs and the result of its task: two or three chunks at a time.
+
+    How it is found: three times the largest result is more than the memory that a worker has for
+    each of its threads, fewer threads would have had room for it; and while the computation ran
+    alone, workers spilled and read back, or paused (see these), for lack of memory.
+
+    What to do: run fewer threads in each worker, and more workers only if there is memory for
+    them; or use smaller chunks.
+
+    Example: each of the 8 threads of a worker has 512 MiB of its memory, and the largest result
+    has 410 MiB: not two fit.
+    """
+    run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
+    if run is None or not has_performance(evidence):
+        return None
+    if run.largest_output is None:
+        return NotMeasured("the size of the largest result")
+    memory = evidence.cluster.memory_of_one
+    if not memory or not evidence.threads or not meanwhile.workers:
+        return NotMeasured("the memory and the threads of a worker")
+    threads = round(evidence.threads / meanwhile.workers)
+    wanted = limits["threads.results"] * run.largest_output
+    if threads < 2 or wanted <= memory / threads or wanted > memory:
+        return None
+    if not any(isinstance(rule(evidence), Finding) for rule in (spilling, paused)):
+        return None
+    fewer = max(int(memory // wanted), 1)
+    return Finding(
+        rule="too-many-threads",
+        severity="notice",
+        clause=f"each of the {threads} threads of a worker has {size(memory / threads)} of its "
+        f"memory, and the largest result has {size(run.largest_output)}: "
+        f"{'not one fits' if run.largest_output > memory / threads else 'not three fit'}",
+        evidence=(
+            Measure("memory of a worker", memory, "By", "h-memory"),
+            Measure("threads of a worker", threads, "{thread}"),
+            Measure("largest result", run.largest_output, "By", "h-groups"),
+        ),
+        actions=(
+            Action("Run fewer threads in each worker.", f"--nthreads {fewer}"),
+            Action("Or use smaller chunks.", f"at most {size(memory / threads / 3)}"),
+        ),
+        confidence="medium",
+    )
+
+
+def growing_memory(evidence: Evidence) -> Outcome:
+    """Memory that Dask does not know of grows on and on, whatever runs.
+
+    Objects that the tasks' code or a library keeps, or memory that the process does not give back.
+    Workers end when it reaches their limit.
+
+    How it is found: the cluster was up for half an hour or more. In each sixth of that time, the
+    first one excepted, the least unmanaged memory of a worker was higher than in the one before;
+    together it grew by 30 % of what a worker may use, and as fast in the end as before.
+
+    What to do: look for caches and global lists in the tasks' code; have the memory given back
+    (`MALLOC_TRIM_THRESHOLD_=0` in the workers' environment); or restart workers now and then
+    (`--lifetime`).
+
+    Example: memory that Dask does not know of grew on each worker from 1.2 GiB to 4.6 GiB of
+    8 GiB in 1 h 40 min: at that rate a worker is full in 1 h 10 min.
+    """
+    cluster, limits = evidence.cluster, evidence.thresholds
+    if evidence.run is not None or cluster.duration < limits["growing.seconds"]:
+        return None
+    least, memory = evidence.meanwhile.unmanaged, cluster.memory_of_one
+    if len(least) < limits["growing.parts"] or not memory:
+        return NotMeasured("the workers' unmanaged memory")
+    steady = least[1:]
+    steps = [later - earlier for earlier, later in itertools.pairwise(steady)]
+    grown = steady[-1] - steady[0]
+    mean = grown / len(steps)
+    if min(steps) <= 0 or grown < limits["growing.share"] * memory:
+        return None
+    if steps[-1] < limits["growing.goes-on"] * mean:
+        return None
+    took = cluster.duration * len(steps) / len(least)
+    left = max(memory - steady[-1], 0.0) / grown * took
+    return Finding(
+        rule="growing-memory",
+        severity="warning",
+        clause=f"memory that Dask does not know of grew on each worker from {size(steady[0])} to "
+        f"{size(steady[-1])} of {size(memory)} in {duration(took)}: at that rate a worker is full "
+        f"in {duration(left)}",
+        evidence=(
+            Measure("unmanaged memory of a worker at first", steady[0], "By"),
+            Measure("in the end", steady[-1], "By"),
+            Measure("memory of a worker", memory, "By"),
+        ),
+        actions=(
+            Action("Have memory given back.", "MALLOC_TRIM_THRESHOLD_=0"),
+            Action("Look for caches and global lists in the tasks' code."),
+            Action("Or restart workers before it is full.", f"--lifetime {_lifetime(left)}"),
+        ),
+        confidence="medium",
+    )
+
+
+def _lifetime(left: float) -> str:
+    return f"{max(int(left // 60), 1)}m"
+
+
+def nearly_out_of_memory(evidence: Evidence) -> Outcome:
+    """A worker came close to the memory at which its nanny ends it.
+
+    How it is found: the process of a worker had at least 90 % of the memory that each may use, and
+    none was ended for it. At 95 % a nanny ends its worker. It is not reported where workers differ.
+
+    What to do: give the workers a quarter more than that, use smaller chunks, or fewer threads.
+
+    Example: a worker used 7.4 GiB of its 8 GiB (93 %): at 95 % its nanny would have ended it.
+    """
+    cluster, limits = evidence.cluster, evidence.thresholds
+    if evidence.run is not None:
+        return None
+    most, memory = cluster.peak_worker_memory, cluster.memory_of_one
+    if not most or not memory:
+        return NotMeasured("the most memory that a worker had")
+    share = most / memory
+    # More than it may use: then the limits of workers differ, or the nanny does not look.
+    if not limits["near.share"] <= share <= 1 or any(not loss.expected for loss in evidence.losses):
+        return None
+    return Finding(
+        rule="nearly-out-of-memory",
+        severity="notice",
+        clause=f"a worker used {size(most)} of its {size(memory)} ({percent(share)}): at 95 % its "
+        "nanny would have ended it",
+        evidence=(
+            Measure("most memory of a worker", most, "By"),
+            Measure("memory of a worker", memory, "By"),
+        ),
+        actions=(
+            Action(
+                "Give each worker more memory.",
+                f"at least {size(most * limits['memory.headroom'])}",
+            ),
+            Action("Or use smaller chunks, or fewer threads in a worker."),
         ),
         confidence="medium",
     )

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from daskscope_service.insight.findings import (
+    deaths,
     failures,
     idle,
     memory,
+    pace,
+    shuffles,
     tasks,
     threads,
     unrunnable,
+    versions,
     workers,
 )
 from daskscope_service.insight.findings.evidence import Evidence
@@ -24,7 +28,7 @@ from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
-VERSION = 5
+VERSION = 6
 
 #: Findings that are shown; the others are effects, or less.
 MOST_SHOWN = 3
@@ -51,26 +55,48 @@ def _rules(*listed: tuple[str, Callable[[Evidence], Outcome], Iterable[str]]) ->
 _SLOW = (
     *("large-graph", "spilling", "paused", "transfer-bound", "tiny-tasks", "straggler"),
     *("too-few-tasks", "serial-chain", "gil-bound", "waiting", "slow-worker", "warm-up"),
-    "blocked-loop",
+    *("blocked-loop", "too-many-threads", "shuffle-bound", "scheduler-bound", "slow-start"),
 )
+_OF_DEATHS = ("failed", "recomputed", "retries", *_SLOW)
 
 RULES: tuple[Rule, ...] = _rules(
     ("silent", failures.silent, ("idle-cluster", "over-provisioned-memory")),
-    ("out-of-memory", failures.out_of_memory, ("failed", "recomputed", "retries", *_SLOW)),
+    ("out-of-memory", failures.out_of_memory, ("killed-workers", *_OF_DEATHS)),
+    ("killed-for-memory", deaths.killed_for_memory, ("killed-workers", *_OF_DEATHS)),
+    ("killed-workers", deaths.killed_workers, _OF_DEATHS),
+    ("version-mismatch", versions.version_mismatch, ("failed", "retries", *_SLOW)),
     ("failed", failures.failed, ("retries", *_SLOW)),
     ("upstream-failed", failures.upstream_failed, _SLOW),
     ("unrunnable", unrunnable.unrunnable, ("cancelled", "idle-cluster", *_SLOW)),
+    ("stuck", pace.stuck, _SLOW),
+    ("key-collision", versions.key_collision, ()),
     ("cancelled", failures.cancelled, _SLOW),
     ("retries", failures.retries, ("straggler", "waiting")),
     ("recomputed", failures.recomputed, ("transfer-bound",)),
+    ("slow-start", pace.slow_start, ("transfer-bound", "slow-worker")),
     ("large-graph", tasks.large_graph, ("too-few-tasks", "serial-chain", "transfer-bound")),
+    (
+        "too-many-threads",
+        memory.too_many_threads,
+        ("paused", "spilling", "transfer-bound", "straggler", "waiting"),
+    ),
     ("paused", memory.paused, ("straggler", "waiting", "gil-bound")),
     ("spilling", memory.spilling, ("paused", "transfer-bound", "straggler", "waiting")),
+    (
+        "shuffle-bound",
+        shuffles.shuffle_bound,
+        ("transfer-bound", "tiny-tasks", "straggler", "waiting", "serial-chain"),
+    ),
     ("transfer-bound", tasks.transfer_bound, ("straggler", "too-few-tasks", "waiting")),
     (
         "tiny-tasks",
         tasks.tiny_tasks,
-        ("gil-bound", "serial-chain", "waiting", "straggler", "slow-worker"),
+        ("gil-bound", "serial-chain", "waiting", "straggler", "slow-worker", "scheduler-bound"),
+    ),
+    (
+        "scheduler-bound",
+        pace.scheduler_bound,
+        ("gil-bound", "serial-chain", "straggler", "slow-worker"),
     ),
     ("slow-worker", workers.slow_worker, ("straggler", "waiting", "warm-up")),
     ("straggler", tasks.straggler, ("too-few-tasks", "serial-chain", "waiting")),
@@ -81,7 +107,11 @@ RULES: tuple[Rule, ...] = _rules(
     ("gil-bound", threads.gil_bound, ("waiting",)),
     ("unused-gpu", threads.unused_gpu, ()),
     ("waiting", threads.waiting, ()),
+    ("growing-memory", memory.growing_memory, ("nearly-out-of-memory",)),
+    ("worker-churn", pace.worker_churn, ()),
+    ("compute-loop", pace.compute_loop, ()),
     ("idle-cluster", idle.idle_cluster, ()),
+    ("nearly-out-of-memory", memory.nearly_out_of_memory, ()),
     ("over-provisioned-memory", memory.over_provisioned, ()),
 )
 

@@ -1,0 +1,148 @@
+"""Rules about workers that died, other than by their nannies for their memory."""
+
+from __future__ import annotations
+
+from daskscope.names import LOSS_DIED, LOSS_LOST_CONNECTION
+from daskscope_service.insight.findings.evidence import Evidence, Loss, Run
+from daskscope_service.insight.findings.failures import (
+    KILLED_WORKER,
+    between,
+    common_prefix,
+    is_of,
+)
+from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome
+from daskscope_service.insight.findings.savings import of_the_run
+from daskscope_service.insight.wording import plural, size
+
+#: Reasons of workers that ended without a word, as the scheduler knows of it.
+_WITHOUT_A_WORD = (LOSS_DIED, LOSS_LOST_CONNECTION)
+
+
+def killed_for_memory(evidence: Evidence) -> Outcome:
+    """Workers died without a word while their memory was almost full.
+
+    Their nannies did not end them. The kernel's out-of-memory killer and Kubernetes end a process
+    so, without a trace in Dask, when the machine or the container is short of memory; so do other
+    things, and nobody reports which it was.
+
+    How it is found: workers' processes ended, or fell silent, while they ran this computation's
+    tasks; and the most memory that they are known to have had is at least 80 % of what each may
+    use, of every one of them.
+
+    What to do: look into the kernel's log or the pod's last state for "OOM". Leave the machine or
+    the container a tenth more memory than its workers may use together, and split the input.
+
+    Example: 3 workers died without a word, at 7.1 GiB to 7.4 GiB of the 8 GiB that each may use:
+    the machine or the platform may have ended them for their memory.
+    """
+    run = evidence.run
+    found = _died(evidence)
+    ends = [max(loss.peak_memory or 0, loss.memory_used or 0) for loss in found]
+    least = evidence.thresholds["killed.memory"]
+    if not found or any(
+        not loss.memory_limit or end < least * loss.memory_limit
+        for loss, end in zip(found, ends, strict=True)
+    ):
+        return None
+    limits = [loss.memory_limit or 0 for loss in found]
+    where = "h-losses" if run is None else "h-lost"
+    return Finding(
+        rule="killed-for-memory",
+        severity="critical",
+        clause=f"{plural(len(found), 'worker')} died without a word, at "
+        f"{between(min(ends), max(ends))} of the {size(max(limits))} that each may use: the "
+        "machine or the platform may have ended them for their memory",
+        evidence=(
+            Measure("workers lost", len(found), "{worker}", where),
+            Measure("memory at the end", max(ends), "By", where),
+            Measure("memory limit", max(limits), "By"),
+        ),
+        actions=(
+            Action("Look for OOM in the log of the machine's kernel, or the pod's last state."),
+            Action(
+                "Leave the machine or container more memory than its workers may use.",
+                f"at least {size(1.1 * max(limits))} for each worker",
+            ),
+        ),
+        saving=of_the_run(evidence) if run is not None and run.status == "erred" else None,
+        confidence="medium",
+    )
+
+
+def killed_workers(evidence: Evidence) -> Outcome:
+    """Workers died one after another while they ran the same tasks.
+
+    Dask starts a task again on another worker when its worker dies. A task that ends the process
+    of each worker that runs it (a crash in compiled code, a call that exits) goes round so, until
+    Dask gives it up: after the fourth time, by default, with KilledWorker.
+
+    How it is found: the computation failed with KilledWorker. Or at least two workers died that
+    ran its tasks, tasks of one name were what all of them had in common, and these are less than
+    80 % of its tasks: else whatever died had to be running one.
+
+    What to do: run the function of that name alone, on one input in a process of its own, and look
+    at how that ends; the last lines of the lost workers' logs may say it.
+
+    Example: 4 workers that ran its tasks of decode died one after another; Dask gave up.
+    """
+    run = evidence.run
+    if run is None:
+        return None
+    found = _died(evidence)
+    given_up = next((one for one in run.failures if KILLED_WORKER in one.type), None)
+    if given_up is not None:
+        prefix: str | None = given_up.function
+        found = [loss for loss in found if given_up.function in loss.tasks]
+    else:
+        prefix = common_prefix(found)
+        if len(found) < 2 or prefix is None or _is_most(run, prefix, evidence):
+            return None
+    died = plural(len(found), "worker") if found else "workers"
+    ended = "; Dask gave up" if given_up is not None else ""
+    link = f"failure-{given_up.fingerprint}" if given_up is not None else "h-lost"
+    return Finding(
+        rule="killed-workers",
+        severity="critical",
+        clause=f"{died} that ran its tasks of {prefix} died one after another{ended}",
+        evidence=(
+            Measure("workers lost", len(found), "{worker}", "h-lost"),
+            *(
+                (Measure("tasks that were given up", given_up.count, "{task}", link),)
+                if given_up is not None
+                else ()
+            ),
+        ),
+        actions=(
+            Action(f"Run {prefix} alone in a process of its own, and look at how that ends."),
+            *(
+                (
+                    Action(
+                        "If the machines are at fault, let Dask try more often.",
+                        "distributed.scheduler.allowed-failures",
+                    ),
+                )
+                if given_up is not None
+                else ()
+            ),
+        ),
+        saving=of_the_run(evidence) if run.status == "erred" else None,
+        confidence="high" if given_up is not None and found else "medium",
+    )
+
+
+def _died(evidence: Evidence) -> list[Loss]:
+    """Return the losses without a word that ended runs of the computation, if it is of one."""
+    run = evidence.run
+    return [
+        loss
+        for loss in evidence.losses
+        if not loss.expected
+        and loss.reason in _WITHOUT_A_WORD
+        and loss.nanny_memory is None
+        and (run is None or (loss.processing and is_of(loss, run)))
+    ]
+
+
+def _is_most(run: Run, prefix: str, evidence: Evidence) -> bool:
+    of_it = sum(group.tasks for group in run.groups if group.prefix == prefix)
+    return of_it >= evidence.thresholds["killed.common"] * max(run.tasks, 1)

@@ -1,0 +1,92 @@
+"""What followed one another on a cluster: computations from one line of code, and workers."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+from statistics import median
+from typing import Any
+
+from daskscope.names import LOSS_CLOSED, LOSS_RETIRED
+from daskscope_service.db import schema
+from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.findings.evidence import Coming, Loop
+from daskscope_service.insight.wording import file_name
+
+#: Computations and workers that are looked at, the newest.
+_MOST_COMPUTATIONS, _MOST_WORKERS = 300, 1_000
+#: Seconds by which one may begin before the one before has ended, as it is known.
+_OVERLAP = 0.1
+
+
+def loops(scope: Scope, cluster_id: str) -> list[Loop]:
+    """Return where computations of one user came one after another from the same line of code."""
+    table = schema.computation
+    columns = ("frames", "user", "started_at", "stopped_at", "ended_at", "worker_seconds")
+    query = (
+        scope.select(table, *(table.c[name] for name in columns))
+        .where(table.c.cluster == cluster_id)
+        .order_by(table.c.started_at.desc())
+        .limit(_MOST_COMPUTATIONS)
+    )
+    rows = [row for row in reversed(scope.items(query)) if _end(row) is not None]
+    found = []
+    for (line, _), some in groupby(rows, lambda row: (_line(row), row["user"])):
+        if line is not None and (loop := _loop(line, [*some])) is not None:
+            found.append(loop)
+    return found
+
+
+def _loop(line: str, rows: list[Item]) -> Loop | None:
+    pauses = [then["started_at"] - _ended(before) for before, then in pairwise(rows)]
+    # Those that ran side by side were not one after another.
+    if not pauses or min(pauses) < -_OVERLAP:
+        return None
+    took = sum(max(_ended(row) - row["started_at"], 0.0) for row in rows)
+    threads = sum(sum(row["worker_seconds"].values()) for row in rows)
+    idle = sum(row["worker_seconds"].get("idle", 0.0) for row in rows)
+    seconds = _ended(rows[-1]) - rows[0]["started_at"]
+    if took <= 0 or not threads:
+        return None
+    return Loop(
+        line=line,
+        times=len(rows),
+        seconds=seconds,
+        between=sum(max(pause, 0.0) for pause in pauses),
+        pause=median(pauses),
+        thread_seconds=threads / took * seconds,
+        busy=threads - idle,
+    )
+
+
+def _line(row: Item) -> str | None:
+    """Return the line of the user's code that asked for it, as ``file:line``."""
+    frames = row["frames"] or []
+    return f"{file_name(frames[-1]['file'])}:{frames[-1]['line']}" if frames else None
+
+
+def _end(row: Item) -> Any:
+    return row["ended_at"] if row["ended_at"] is not None else row["stopped_at"]
+
+
+def _ended(row: Item) -> float:
+    return float(_end(row))
+
+
+def coming(scope: Scope, cluster_id: str) -> Coming:
+    """Return the workers that were asked to leave before the last one came."""
+    table = schema.worker_loss
+    query = (
+        scope.select(table, table.c.at, table.c.lifetime)
+        .where(table.c.cluster == cluster_id, table.c.expected.is_(True))
+        .where(table.c.reason.in_((LOSS_CLOSED, LOSS_RETIRED)))
+        .order_by(table.c.at.desc())
+        .limit(_MOST_WORKERS)
+    )
+    rows = scope.connection.execute(query).all()
+    last_came = max((at - lifetime for at, lifetime in rows), default=0.0)
+    # Those that left after it left with the cluster, or with the work.
+    left = [(at, lifetime) for at, lifetime in rows if at < last_came]
+    if not left:
+        return Coming(0, 0.0, 0.0)
+    began = min(at - lifetime for at, lifetime in left)
+    return Coming(len(left), median(lifetime for _, lifetime in left), last_came - began)
