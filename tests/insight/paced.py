@@ -147,7 +147,7 @@ SAID = [
     ("key-collision", "The scheduler warned 1 time that two graphs used one key for different "
      "tasks: results may be wrong, or never come."),
     ("shuffle-bound", "58\N{NO-BREAK SPACE}% of its tasks' time went into moving data between "
-     "chunks (rechunk-p2p, of 4 GiB): 41.2 s."),
+     "chunks (rechunk-p2p): 41.2 s."),
     ("too-many-threads", "Each of the 4 threads of a worker has 512 MiB of its memory, and the "
      "largest result has 200 MiB: not three fit."),
     ("growing-memory", "Memory that Dask does not know of grew on each worker from 1.2 GiB to "

@@ -459,6 +459,11 @@ def test_workers_that_died_have_in_common_what_they_ran() -> None:
     )
 
 
+def test_workers_that_ran_out_of_memory_were_not_killed_by_a_task() -> None:
+    assert "killed-workers" not in {finding.rule for finding in judge(OUT_OF_MEMORY).findings}
+    assert first(replace(paced.KILLED, losses=())) == "killed-workers"
+
+
 def test_an_exception_about_another_package_is_no_mismatch() -> None:
     other = failure(type="AttributeError", message="'NoneType' object has no attribute 'x'")
     assert first(paced.changed(paced.MISMATCH, "run", failures=(other,))) == "failed"

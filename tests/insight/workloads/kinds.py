@@ -92,7 +92,7 @@ KINDS: dict[str, Kind] = {
     "come_and_go": Kind("worker-churn", workers=0, subject="cluster", processes=False),
     "other_version": Kind("version-mismatch"),
     "same_key": Kind("key-collision", subject="last"),
-    "threads_that_share": Kind("too-many-threads", workers=1, threads=4, memory="600 MiB"),
+    "threads_that_share": Kind("too-many-threads", workers=1, threads=4, memory="900 MiB"),
     "nearly_full": Kind("nearly-out-of-memory", threads=1, memory="600 MiB", subject="cluster"),
     "busy_scheduler": Kind("scheduler-bound", threads=60),
     # --- healthy ---

@@ -41,10 +41,10 @@ def _die(number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _die_full(flag: str) -> int:
-    """Be ended at full memory, as by the kernel; not a second time."""
-    if Path(flag).exists():
-        return 1
+def _die_full(flag: str, number: int) -> str | int:
+    """Be ended at full memory, as by the kernel: the first, and not a second time."""
+    if number or Path(flag).exists():
+        return digest(60 + number)
     _hold(0.9, 2.0)
     Path(flag).touch()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -123,8 +123,7 @@ def poisoned(client: Client) -> None:
 def full_machine(client: Client) -> None:
     """Be ended by the machine for the memory."""
     with tempfile.TemporaryDirectory() as folder:
-        one = client.submit(_die_full, f"{folder}/flag")
-        wait([one, *client.map(digest, [60 + n for n in range(12)])])
+        wait(client.map(_die_full, [f"{folder}/flag"] * 20, range(20)))
 
 
 def late_workers(client: Client) -> None:
@@ -180,7 +179,7 @@ def _later(number: int, seconds: float) -> float:
 
 def threads_that_share(client: Client) -> None:
     """Have four threads in a worker whose memory holds the results of one."""
-    parts = [client.submit(array, 90, n, pure=False) for n in range(12)]
+    parts = [client.submit(array, 90, n, pure=False) for n in range(14)]
     wait([client.submit(touch, one, two) for one, two in zip(parts, reversed(parts), strict=True)])
 
 

@@ -38,9 +38,9 @@ def shuffling(_: Client) -> None:
 
 def rechunking(_: Client) -> None:
     """Turn an array from rows to columns, and back."""
-    x = da.random.default_rng(0).random((6000, 6000), chunks=(250, 6000))
-    for _turn in range(2):
-        x = (x + 1).rechunk((6000, 250)).rechunk((250, 6000))
+    x = da.random.default_rng(0).random((6000, 6000), chunks=(500, 6000))
+    for _turn in range(3):
+        x = (x + 1).rechunk((6000, 500)).rechunk((500, 6000))
     x.sum().compute()
 
 

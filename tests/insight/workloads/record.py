@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def record(name: str, interval: int) -> Run:
                 wait_for_beats(proxy, 2)
             tape = list(proxy.tape)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it left nothing behind
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             proxy.shutdown()
     return Run(tape, said)

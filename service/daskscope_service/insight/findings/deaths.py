@@ -93,6 +93,9 @@ def killed_workers(evidence: Evidence) -> Outcome:
     if given_up is not None:
         prefix: str | None = given_up.function
         found = [loss for loss in found if given_up.function in loss.tasks]
+        others = [loss for loss in evidence.losses if not loss.expected and is_of(loss, run)]
+        if others and not found:
+            return None  # they ended for another reason, which has a rule of its own
     else:
         prefix = common_prefix(found)
         if len(found) < 2 or prefix is None or _is_most(run, prefix, evidence):

@@ -9,7 +9,7 @@ from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome
 from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
 from daskscope_service.insight.findings.savings import sooner
-from daskscope_service.insight.wording import duration, percent, size
+from daskscope_service.insight.wording import duration, percent
 
 #: What tasks are called that bring data from one partitioning to another: of arrays, of tables.
 _RECHUNKS = re.compile(r"rechunk")
@@ -39,15 +39,10 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
         return None
     by_prefix: defaultdict[str, float] = defaultdict(float)
     other = 0.0
-    kinds: set[str] = set()
     for group in run.groups:
         seconds = sum(group.seconds.values())
-        if _RECHUNKS.search(group.prefix):
+        if _RECHUNKS.search(group.prefix) or _SHUFFLES.search(group.prefix):
             by_prefix[group.prefix] += seconds
-            kinds.add("chunks")
-        elif _SHUFFLES.search(group.prefix):
-            by_prefix[group.prefix] += seconds
-            kinds.add("partitions")
         else:
             other += seconds
     moving = sum(by_prefix.values())
@@ -60,20 +55,20 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
         return None
     worst = max(by_prefix, key=lambda prefix: by_prefix[prefix])
     lost = min(moving, evidence.capacity)
-    output = sum(group.output_bytes for group in run.groups if group.prefix == worst)
-    returned = f", of {size(output)}" if output else ""
+    # Barriers of P2P are called alike for both.
+    rechunks = any(_RECHUNKS.search(prefix) for prefix in by_prefix)
     return Finding(
         rule="shuffle-bound",
         severity=weighed(evidence, lost, evidence.capacity),
         clause=f"{percent(moving / whole)} of its tasks' time went into moving data between "
-        f"{' and '.join(sorted(kinds))} ({worst}{returned}): {duration(moving)}",
+        f"{'chunks' if rechunks else 'partitions'} ({worst}): {duration(moving)}",
         evidence=(
             Measure("tasks that move data", moving, "s", "h-groups"),
             Measure("all tasks", whole, "s", "h-groups"),
         ),
         actions=(
             Action("Choose chunks that fit what is computed when the data is read; rechunk once.")
-            if kinds == {"chunks"}
+            if rechunks
             else Action("Drop columns and filter rows before it, or keep its result for later."),
         ),
         seconds=lost,
