@@ -105,8 +105,10 @@ class Board:
 
 
 def variables(*, single: bool) -> list[Json]:
-    """Return the variables: sources, workspace, user, cluster, what is now, the service."""
+    """Return the variables: sources, workspace, user, cluster by its name and its id, what is now, the service."""
     of_workspace = f'"{names.SERVICE_NAMESPACE}" =~ /^$workspace$/'
+    of_user = f'"{names.USER_NAME}" =~ /^$user$/'
+    measured = f'"logs", "{names.WORKER_THREADS.name}"'
     return [
         _source("metrics", "Metrics and logs", "daskscope"),
         _source("spans", "Spans", "daskscope spans"),
@@ -127,11 +129,19 @@ def variables(*, single: bool) -> list[Json]:
         # Metrics know no user. Whoever chooses one sees the clusters that have reported that user;
         # for all users, ".*" holds for metrics too, so that no cluster needs to have logged.
         _chosen(
-            "cluster",
+            "cluster_name",
             "Cluster",
-            f'SHOW TAG VALUES FROM "logs", "{names.WORKER_THREADS.name}" '
-            f'WITH KEY = "{names.CLUSTER_ID}" WHERE {of_workspace} '
-            f'AND "{names.USER_NAME}" =~ /^$user$/ AND $timeFilter',
+            f'SHOW TAG VALUES FROM {measured} WITH KEY = "{names.CLUSTER_NAME}" '
+            f"WHERE {of_workspace} AND {of_user} AND $timeFilter",
+            all_value=".*",
+        ),
+        # Several clusters may have one name: each run of a script.
+        _chosen(
+            "cluster",
+            "Cluster id",
+            f'SHOW TAG VALUES FROM {measured} WITH KEY = "{names.CLUSTER_ID}" '
+            f"WHERE {of_workspace} AND {of_user} "
+            f'AND "{names.CLUSTER_NAME}" =~ /^$cluster_name$/ AND $timeFilter',
             single=single,
         ),
         {

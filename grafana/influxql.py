@@ -52,6 +52,12 @@ _COUNTED = "severity_number"
 #: step of a line: the last one has only begun, and half of the clusters have no point in it yet.
 NOW = "time > ${__to}ms - $fresh AND time <= ${__to}ms"
 
+#: The steps of lines. The last one ends with the time that is shown: as InfluxDB counts them by
+#: itself, it has only begun, and growth and sums over clusters are too low in it. One unit more, as
+#: the end belongs to the time. To leave the last step out by a condition on time does not do:
+#: InfluxDB holds the points within it to the same condition.
+STEPS = "time($__interval, ${__to}ms1u)"
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -91,9 +97,9 @@ def clusters(metric: Metric, condition: str = "", alias: str = "") -> Query:
 
     ``condition`` is on ``v``, the value: ``v = 0``.
     """
-    inner = _inner(metric, f'last("{_field(metric, "gauge")}")', ("time($__interval)",), "")
+    inner = _inner(metric, f'last("{_field(metric, "gauge")}")', (STEPS,), "")
     only = f"{condition} AND $timeFilter" if condition else "$timeFilter"
-    text = f'SELECT count("v") FROM ({inner}) WHERE {only} GROUP BY time($__interval) fill(none)'
+    text = f'SELECT count("v") FROM ({inner}) WHERE {only} GROUP BY {STEPS} fill(none)'
     return Query(text, alias)
 
 
@@ -209,9 +215,9 @@ def percentile(metric: Metric, share: float, *by: str, alias: str = "") -> Query
     grown = ", ".join(
         f'non_negative_difference(last("{field}")) AS "{name}"' for name, field in fields.items()
     )
-    inner = _inner(metric, grown, ("time($__interval)",), "", named=True)
+    inner = _inner(metric, grown, (STEPS,), "", named=True)
     summed = ", ".join(f'sum("{name}") AS "{name}"' for name in fields)
-    grouped = ", ".join(["time($__interval)", *(f'"{tag}"' for tag in by)])
+    grouped = ", ".join([STEPS, *(f'"{tag}"' for tag in by)])
     steps = f"SELECT {summed} FROM ({inner}) WHERE $timeFilter GROUP BY {grouped} fill(none)"
     widths = [
         f'{upper - lower:g} * ceil({share:g} - "b{number}" / "n")'
@@ -225,10 +231,10 @@ def percentile(metric: Metric, share: float, *by: str, alias: str = "") -> Query
 
 def level_rows(metric: Metric, *, title: str, where: str = "") -> Query:
     """Return the rows of a gauge over time, summed over clusters, in the column ``title``."""
-    inner = _inner(metric, f'last("{_field(metric, "gauge")}")', ("time($__interval)",), where)
+    inner = _inner(metric, f'last("{_field(metric, "gauge")}")', (STEPS,), where)
     text = (
         f'SELECT sum("v") AS "{title}" FROM ({inner}) '
-        "WHERE $timeFilter GROUP BY time($__interval) fill(none)"
+        f"WHERE $timeFilter GROUP BY {STEPS} fill(none)"
     )
     return Query(text, table=True)
 
@@ -249,7 +255,7 @@ def mean(metric: Metric, *by: str, title: str) -> Query:
 def events(event: LogEvent, *by: str, where: str = "", alias: str = "") -> Query:
     """Return the lines of how many such log records there were."""
     _check(by, LOG_TAGS, "logs")
-    grouped = ", ".join(["time($__interval)", *(f'"{tag}"' for tag in by)])
+    grouped = ", ".join([STEPS, *(f'"{tag}"' for tag in by)])
     text = (
         f'SELECT count("{_COUNTED}") FROM "logs" WHERE {_of(event, where)} '
         f"GROUP BY {grouped} fill(0)"
@@ -340,8 +346,8 @@ def _lines(
     metric: Metric, value: str, total: str, by: tuple[str, ...], where: str, alias: str
 ) -> Query:
     _check(by, metric.attributes + names.RESOURCE_ATTRIBUTES, metric.name)
-    inner = _inner(metric, value, ("time($__interval)",), where)
-    grouped = ", ".join(["time($__interval)", *(f'"{tag}"' for tag in by)])
+    inner = _inner(metric, value, (STEPS,), where)
+    grouped = ", ".join([STEPS, *(f'"{tag}"' for tag in by)])
     text = f'SELECT {total}("v") FROM ({inner}) WHERE $timeFilter GROUP BY {grouped} fill(none)'
     return Query(text, alias or " ".join(f"[[tag_{tag}]]" for tag in by))
 

@@ -133,7 +133,8 @@ def test_variables_come_before_those_that_ask_with_them(board: Board) -> None:
             used = set(re.findall(r"\$(\w+)", variable["query"]["query"])) - {"timeFilter"}
             assert used <= known, variable["name"]
         known.add(variable["name"])
-    everywhere = {"metrics", "spans", "workspace", "user", "cluster", "fresh", "service"}
+    everywhere = {"metrics", "spans", "workspace", "user", "fresh", "service"}
+    everywhere |= {"cluster_name", "cluster"}
     assert known - everywhere == (
         {"computation", "tempo", "jaeger"} if board.by_computation else set()
     )

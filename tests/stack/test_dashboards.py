@@ -88,9 +88,11 @@ def test_every_panel_is_held_to_the_chosen_cluster(board: Board, two: Two) -> No
 
 @every_board
 @pytest.mark.parametrize(
-    ("variable", "value"), [("workspace", WORKSPACE), ("user", PERSON)], ids=["workspace", "user"]
+    ("variable", "value"),
+    [("workspace", WORKSPACE), ("user", PERSON), ("cluster_name", "other")],
+    ids=["workspace", "user", "cluster's name"],
 )
-def test_a_workspace_and_a_user_leave_only_their_clusters(
+def test_a_workspace_a_user_and_a_name_leave_only_their_clusters(
     board: Board, two: Two, variable: str, value: str
 ) -> None:
     values, options = choose(two.database, board, two.shown(STEP), **{variable: (value,)})

@@ -83,6 +83,57 @@ def test_figures_of_now_are_right_at_every_second(
     assert wrong == {}
 
 
+#: What lines show of the three all along, however the sum over a panel's lines is made up.
+STEADY = {
+    ("daskscope-fleet", "Threads"): 6,
+    ("daskscope-fleet", "Tasks"): 33,
+    ("daskscope-cost", "Cost per hour, by cluster"): 3 * HOUR,
+}
+
+
+@pytest.mark.parametrize(
+    ("span", "step"), [(6 * HOUR, 30), (6 * HOUR, 120)], ids=["half a minute", "two minutes"]
+)
+def test_lines_do_not_fall_at_their_end(
+    database: InfluxDB, end: float, span: float, step: int
+) -> None:
+    asked, wrong = set(), {}
+    for second in _seconds(step):
+        shown = Shown(end - 60 + second - span, end - 60 + second + 0.4, step)
+        for board in BOARDS:
+            values, _ = choose(database, board, shown)
+            for panel in board.panels():
+                place = (board.uid, panel["title"])
+                if panel["type"] != "timeseries" or place not in STEADY:
+                    continue
+                asked.add(place)
+                sums = _sums(database, panel, shown, values)
+                # A counter's line begins with its second step.
+                steady = {time: value for time, value in sums.items() if time > end - 600 + step}
+                assert len(steady) > 1, (place, second)
+                wrong |= {
+                    (second, place, time - end): value
+                    for time, value in steady.items()
+                    if value != pytest.approx(STEADY[place])
+                }
+
+    assert asked == set(STEADY)
+    assert wrong == {}
+
+
+def _sums(
+    database: InfluxDB, panel: dict[str, Any], shown: Shown, values: dict[str, str]
+) -> dict[float, float]:
+    """Return the sum of a panel's lines at each of its times, in seconds."""
+    found: dict[float, float] = {}
+    for target in panel["targets"]:
+        for row in rows(ask_target(database, target, shown, values)):
+            (value,) = (row[name] for name in row if name in ("sum", "count", "max"))
+            time = row["time"] / 1e9
+            found[time] = found.get(time, 0.0) + value
+    return found
+
+
 def test_after_their_end_nothing_is_shown_as_of_now(database: InfluxDB, end: float) -> None:
     after = _shown(database, end + FRESH + 1, 6 * HOUR, 30)
 
