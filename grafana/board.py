@@ -105,7 +105,7 @@ class Board:
 
 
 def variables(*, single: bool) -> list[Json]:
-    """Return the variables: sources, workspace, user, cluster by its name and its id, what is now, the service."""
+    """Return the variables: sources, workspace, user, cluster by name and id, now, the service."""
     of_workspace = f'"{names.SERVICE_NAMESPACE}" =~ /^$workspace$/'
     of_user = f'"{names.USER_NAME}" =~ /^$user$/'
     measured = f'"logs", "{names.WORKER_THREADS.name}"'

@@ -233,8 +233,7 @@ def level_rows(metric: Metric, *, title: str, where: str = "") -> Query:
     """Return the rows of a gauge over time, summed over clusters, in the column ``title``."""
     inner = _inner(metric, f'last("{_field(metric, "gauge")}")', (STEPS,), where)
     text = (
-        f'SELECT sum("v") AS "{title}" FROM ({inner}) '
-        f"WHERE $timeFilter GROUP BY {STEPS} fill(none)"
+        f'SELECT sum("v") AS "{title}" FROM ({inner}) WHERE $timeFilter GROUP BY {STEPS} fill(none)'
     )
     return Query(text, table=True)
 
