@@ -238,7 +238,7 @@ def _start(
         series=series,
         spans=spans,
         read_logs=read_logs,
-        background=_background(settings, engine, series, quotas, sender, instruments),
+        background=_background(settings, engine, writer, series, quotas, sender, instruments),
     )
 
 
@@ -256,6 +256,7 @@ def _readers(settings: Settings, engine: Engine) -> tuple[SeriesStore, SpanReade
 def _background(
     settings: Settings,
     engine: Engine,
+    writer: Writer,
     series: SeriesStore,
     quotas: Quotas,
     sender: Sender,
@@ -265,7 +266,7 @@ def _background(
     notifier = Notifier(
         engine, sender, url=settings.url, silent_after=settings.silent_after, up_since=time.time()
     )
-    evaluator = Evaluator(engine, series, settings.silent_after)
+    evaluator = Evaluator(engine, series, settings.silent_after, writer.is_busy)
     namer = Namer(engine, settings.silent_after)
     enforce = functools.partial(patrol, engine, settings.silent_after)
     ended = threading.Event()

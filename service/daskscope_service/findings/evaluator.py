@@ -8,7 +8,7 @@ share a database, one at a time looks for them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -33,6 +33,9 @@ _CLUSTER_SECONDS = _RUNNING_SECONDS = 60.0
 
 #: Computations of a workspace that are judged in one round, and that are written together.
 _AT_ONCE, _TOGETHER = 200, 20
+#: While heartbeats are being written, each second of judging is followed by so many without, at
+#: most: both need the interpreter, and what is concluded can wait.
+_PAUSE, _LOOK_AGAIN = 3.0, 0.05
 #: When those that are made anew are due.
 _ANEW = 0.0
 #: Computations that are marked in one transaction.
@@ -49,12 +52,22 @@ _GONE = 86_400.0
 
 
 class Evaluator:
-    """Makes the findings of all workspaces, a round at a time."""
+    """Makes the findings of all workspaces, a round at a time.
 
-    def __init__(self, engine: Engine, store: SeriesStore, silent_after: float) -> None:
+    ``writer_is_busy`` returns whether requests wait for what they sent to be stored.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: SeriesStore,
+        silent_after: float,
+        writer_is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._engine = engine
         self._store = store
         self._silent_after = silent_after
+        self._writer_is_busy = writer_is_busy
         self._lease = Lease(engine, WORK)
         self._clusters_at = 0.0
 
@@ -96,6 +109,7 @@ class Evaluator:
             rows += connection.execute(anew).all()
         for first in range(0, len(rows), _TOGETHER):
             some = rows[first : first + _TOGETHER]
+            began = time.monotonic()
             with self._engine.connect() as connection:
                 scope = Scope(connection, name, now, self._silent_after)
                 judged = [self._judged(scope, row) for row in some]
@@ -111,6 +125,7 @@ class Evaluator:
                         .values(judge_at=next_at)
                     )
             self._lease.renew()
+            self._let_the_writer_go_first(time.monotonic() - began)
         return len(rows)
 
     def _judged(self, scope: Scope, row: Any) -> tuple[list[Item], float | None]:
@@ -165,6 +180,7 @@ class Evaluator:
             rows = connection.execute(query.where(recent)).all()
         for first in range(0, len(rows), _TOGETHER):
             some = rows[first : first + _TOGETHER]
+            began = time.monotonic()
             with self._engine.connect() as connection:
                 scope = Scope(connection, name, now, self._silent_after)
                 stored = _stored(connection, name, [row.id for row in some])
@@ -184,7 +200,14 @@ class Evaluator:
                     for id, items in changed:
                         _store(connection, name, id, "", items)
             self._lease.renew()
+            self._let_the_writer_go_first(time.monotonic() - began)
         return len(rows)
+
+    def _let_the_writer_go_first(self, seconds: float) -> None:
+        """Pause after so many ``seconds`` of judging, for as long as the writer has work."""
+        until = time.monotonic() + _PAUSE * seconds
+        while self._writer_is_busy() and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN)
 
 
 def _due(name: Any, now: float) -> Select[Any]:

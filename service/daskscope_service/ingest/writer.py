@@ -239,6 +239,10 @@ class Writer:
         """Whether it takes what comes in."""
         return not self._closed and self._thread.is_alive()
 
+    def is_busy(self) -> bool:
+        """Return whether requests wait for it."""
+        return self._held > 0
+
     @property
     def _held(self) -> int:
         return self._capacity - self._places.qsize()
