@@ -59,7 +59,7 @@ def mute(change: Change, wish: Wish) -> str:
     check(Name, wish.reason, "reason", "Write a reason of 1 to 80 characters.")
     now = time.time()
     if not now < wish.until <= now + _LONGEST:
-        raise Unfit("until", "The end must be in the future, and within a year.")
+        raise Unfit("until_at", "The end must be in the future, and within a year.")
     _find(change, wish)
     connection, mine = change.connection, table.c.workspace == change.workspace
     same = (table.c.rule == wish.rule) & (table.c.cluster == wish.cluster)

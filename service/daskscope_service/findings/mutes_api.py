@@ -13,6 +13,7 @@ from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.findings import mutes
 from daskscope_service.findings.mutes import Id, TooMany, Wish
+from daskscope_service.findings.rule_parameter import RULE_NAMES
 from daskscope_service.queries.mutes import list_mutes
 from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
@@ -27,7 +28,7 @@ class MuteRequest(msgspec.Struct, forbid_unknown_fields=True):
     All are those of the cluster and of each computation on it.
     """
 
-    rule: Name
+    rule: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(RULE_NAMES)})]
     cluster: Id
     reason: Name
     until_at: Annotated[datetime, msgspec.Meta(tz=True)]
