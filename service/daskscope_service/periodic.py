@@ -12,7 +12,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from sqlalchemy import Engine, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -65,9 +66,33 @@ def in_each(
     if failed:
         first, cause = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
-        text = getattr(cause, "orig", None) or f"{type(cause).__name__}: {cause}"
-        raise SomeFailed(f"workspace {first}{others}: {text}") from cause
+        raise SomeFailed(f"workspace {first}{others}: {_why(cause)}") from cause
     return done
+
+
+Row = TypeVar("Row")
+
+
+def together_or_alone(
+    rows: Sequence[Row], work: Callable[[Sequence[Row]], None], failed: Callable[[Row, str], None]
+) -> None:
+    """Do ``work`` for all ``rows`` together; where that fails for each alone, and call ``failed``
+    with those for which it does, and why: what one cluster sent keeps back nothing of another's.
+    """
+    try:
+        work(rows)
+    except Exception as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise  # the database is away
+        if len(rows) == 1:
+            failed(rows[0], _why(error))
+            return
+        for row in rows:
+            together_or_alone([row], work, failed)
+
+
+def _why(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or f"{type(error).__name__}: {error}")
 
 
 class Lease:

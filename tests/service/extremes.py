@@ -83,6 +83,8 @@ def _numbers(kind: type, bounds: tuple[Any, ...], wide: bool) -> st.SearchStrate
     else:
         assert isinstance(bound, Between)
         some = (bound.least, bound.most, min(bound.least + 1, bound.most))
+        if kind is float and bound.least <= 0.0:
+            some += (5e-324, 1e-300)  # what divides by them is beyond all bounds
         if wide:
             some = (-(2**63), 2**63 - 1, 1, 0) if kind is int else (-1e15, 1e15, 1.0, 0.0)
     return st.sampled_from([kind(number) for number in some])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, func, select
 
+from daskscope.protocol import encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.findings import evaluator
@@ -15,16 +19,25 @@ from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.queries import evidence
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from tests.patience import wait_until
-from tests.service.beats import encode, make_beat, make_computation
+from tests.service.beats import (
+    make_beat,
+    make_cluster,
+    make_computation,
+    make_status,
+    make_tiny_tasks,
+)
 
 pytestmark = pytest.mark.sqlite
 
 #: More than are judged together, twice.
 COMPUTATIONS = 60
+
+BUSY = make_status(threads=4, peak_threads=4, workers=2, peak_workers=2)
 
 
 def test_while_heartbeats_are_being_written_judging_pauses(
@@ -60,3 +73,104 @@ def test_while_heartbeats_are_being_written_judging_pauses(
         assert due() == 0
     finally:
         writer.close()
+
+
+class Place:
+    """A database with a workspace, into which beats come, and whose findings are made on call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._instruments = ServiceMetrics()
+        self.writer = Writer(engine, capacity=2, instruments=self._instruments)
+        quotas = Quotas(engine, Settings(), self._instruments)
+        self._store = BeatStore(engine, self.writer, quotas)
+        self.evaluator = Evaluator(engine, EmbeddedSeries(engine), 60.0, self.writer.is_busy)
+
+    def keep(self, workspace: str, **fields: Any) -> None:
+        token = tokens.id_of(tokens.create(self.engine, workspace=workspace, label="beats"))
+        self._store.keep(encode(make_beat(**fields)), workspace, time.time(), token)
+
+    def found(self, workspace: str) -> set[tuple[str, str, str]]:
+        table = schema.finding
+        query = select(table.c.cluster, table.c.computation, table.c.rule)
+        with self.engine.connect() as connection:
+            rows = connection.execute(query.where(table.c.workspace == workspace))
+            return {(row.cluster, row.computation, row.rule) for row in rows}
+
+
+@pytest.fixture
+def place(engine: Engine) -> Iterator[Place]:
+    found = Place(engine)
+    yield found
+    found.writer.close()
+
+
+def test_what_cannot_be_judged_keeps_back_nothing_else(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_computation, of_cluster = evidence.of_computation, evidence.of_cluster
+
+    def computation(scope: Any, series: Any, cluster: str, id: str) -> Any:
+        if id == "bad":
+            raise KeyError("as if a row were of a kind that nobody thought of")
+        return of_computation(scope, series, cluster, id)
+
+    def cluster(scope: Any, series: Any, id: str, *, briefly: bool = False) -> Any:
+        if id == "Scheduler-bad":
+            raise KeyError("likewise")
+        return of_cluster(scope, series, id, briefly=briefly)
+
+    monkeypatch.setattr(evidence, "of_computation", computation)
+    monkeypatch.setattr(evidence, "of_cluster", cluster)
+    idle, now = make_status(idle_seconds=7_200.0), time.time()
+    for workspace in ("mine", "theirs"):
+        rows = ("bad", "good") if workspace == "mine" else ("good",)
+        ones = ("Scheduler-bad", "Scheduler-good") if workspace == "mine" else ("Scheduler-good",)
+        for id in rows:
+            place.keep(workspace, status=BUSY, **make_tiny_tasks(id, now - 300, now - 283.6))
+        for one in ones:
+            made = make_cluster(one, started_at=now - 8_000)
+            place.keep(workspace, cluster=made, status=idle)
+    place.evaluator.round()
+    for workspace in ("mine", "theirs"):
+        found = place.found(workspace)
+        assert "good" in {computation for _, computation, _ in found}
+        assert ("Scheduler-good", "", "idle-cluster") in found
+    assert "of computation bad of cluster" in caplog.text
+    assert "of cluster Scheduler-bad in workspace mine" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {
+            "tasks": 2**53,
+            "completed": 10_000,
+            "seconds": {"compute": 1e-310},
+            "worker_seconds": {"busy": 1e-305},
+        },
+        {
+            "tasks": 10,
+            "completed": 10,
+            "retried": 10,
+            "seconds": {"compute": 1e12},
+            "worker_seconds": {"busy": 1e-300},
+        },
+    ],
+    ids=["tiny", "huge"],
+)
+def test_numbers_beyond_all_bounds_are_not_measured(
+    place: Place, odd: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    now = time.time()
+    times = {"started_at": now - 300, "stopped_at": now - 280}
+    computation = make_computation("odd", status="finished", **times, **({"retried": 0} | odd))
+    status = make_status(threads=4, peak_threads=8, workers=2, peak_workers=4)
+    place.keep("mine", status=status, computations=(computation,))
+    place.evaluator.round()
+    table = schema.finding
+    with place.engine.connect() as connection:
+        for saving, measures in connection.execute(select(table.c.saving, table.c.evidence)):
+            assert saving is None or isfinite(saving["high"])
+            assert all(isfinite(one["value"]) for one in measures)
+    assert "no findings can be made" not in caplog.text

@@ -7,22 +7,25 @@ share a database, one at a time looks for them.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Engine, Select, delete, exists, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, Engine, Select, exists, select, tuple_, update
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import cluster, computation, finding, price, workspace
+from daskscope_service.db.schema import computation, price, workspace
 from daskscope_service.db.scope import Item, Scope
-from daskscope_service.insight.findings.finding import Finding
+from daskscope_service.findings.cluster_passes import ClusterPasses
+from daskscope_service.findings.stored_findings import as_rows, store_findings
 from daskscope_service.insight.findings.rules import judge
-from daskscope_service.periodic import Lease, in_each
+from daskscope_service.periodic import Lease, SomeFailed, in_each, together_or_alone
 from daskscope_service.queries import evidence
 from daskscope_service.telemetry.store import SeriesStore
+
+logger = logging.getLogger(__name__)
 
 #: The work of the lease.
 WORK = "findings"
@@ -36,19 +39,16 @@ _AT_ONCE, _TOGETHER = 200, 20
 #: While heartbeats are being written, each second of judging is followed by so many without, at
 #: most: both need the interpreter, and what is concluded can wait.
 _PAUSE, _LOOK_AGAIN = 3.0, 0.05
+#: Seconds that a round takes for the computations of one workspace, about: others have some, too.
+_SECONDS = 2.0
+#: Seconds until a computation is looked at again of which no findings could be made.
+_FAILED_AGAIN = 600.0
 #: When those that are made anew are due.
 _ANEW = 0.0
 #: Computations that are marked in one transaction.
 _MARKED_TOGETHER = 1000
 #: Beats after the end of a computation until all of its measurements have arrived.
 _SETTLES = 3
-
-#: Seconds after which what is stored of a running cluster is renewed though only numbers changed.
-_RENEWED = 600.0
-#: Seconds by which a scheduler's clock may be behind.
-_CLOCKS = 600.0
-#: Clusters silent for longer than this are not looked at any more.
-_GONE = 86_400.0
 
 
 class Evaluator:
@@ -70,6 +70,9 @@ class Evaluator:
         self._writer_is_busy = writer_is_busy
         self._lease = Lease(engine, WORK)
         self._clusters_at = 0.0
+        # By workspace: when the prices changed by which its clusters are judged.
+        self._repricing: dict[str, float | None] = {}
+        self._passes = ClusterPasses(engine, store, silent_after, self._let_others_go_on)
 
     def round(self) -> int:
         """Judge what is due, and return how much that was."""
@@ -84,20 +87,38 @@ class Evaluator:
             )
         if not (due or of_clusters) or not self._lease.take():
             return 0
-        done = False
+        done, failed = False, None
         try:
-            judged = in_each(due, lambda name: self._computations(name, now))
+            try:
+                judged = in_each(due, lambda name: self._computations(name, now))
+            except SomeFailed as error:  # which keeps no cluster from being judged
+                judged, failed = 0, error
             if of_clusters:
-                repriced = self._repriced()
-                since = dict.fromkeys(names, self._lease.done_at() or 0.0)
-                since |= dict.fromkeys(repriced, 0.0)
-                judged += in_each(names, lambda name: self._clusters(name, now, since[name]))
-                self._priced(repriced)
+                judged += self._clusters(names, now)
                 self._clusters_at = now
                 done = True
         finally:
             self._lease.give_back(done=done)
+        if failed is not None:
+            raise failed
         return judged
+
+    def _clusters(self, names: list[str], now: float) -> int:
+        before = self._lease.done_at() or 0.0
+        repriced = self._repriced()
+
+        def judged(name: str) -> int:
+            changed_at = repriced.get(name)
+            if changed_at != self._repricing.get(name):
+                self._repricing[name] = changed_at
+                _mark(self._engine, name)
+                self._passes.begin_anew(name)
+            count, has_ended = self._passes.round(name, now, before)
+            if has_ended and changed_at is not None:
+                self._priced(name, changed_at)
+            return count
+
+        return in_each(names, judged)
 
     def _computations(self, name: str, now: float) -> int:
         with self._engine.connect() as connection:
@@ -107,26 +128,35 @@ class Evaluator:
             rows = [*connection.execute(fresh)]
             anew = by_time.where(computation.c.judge_at <= _ANEW).limit(_AT_ONCE - len(rows))
             rows += connection.execute(anew).all()
-        for first in range(0, len(rows), _TOGETHER):
-            some = rows[first : first + _TOGETHER]
+        judged, until = 0, time.monotonic() + _SECONDS
+        while judged < len(rows) and time.monotonic() < until:
+            some = rows[judged : judged + _TOGETHER]
             began = time.monotonic()
-            with self._engine.connect() as connection:
-                scope = Scope(connection, name, now, self._silent_after)
-                judged = [self._judged(scope, row) for row in some]
-            with writing(self._engine) as connection:
-                for row, (found, next_at) in zip(some, judged, strict=True):
-                    _store(connection, name, row.cluster, row.id, found)
-                    connection.execute(
-                        update(computation)
-                        .where(computation.c.workspace == name)
-                        .where(computation.c.cluster == row.cluster, computation.c.id == row.id)
-                        # One that came meanwhile is due.
-                        .where(computation.c.seq == row.seq)
-                        .values(judge_at=next_at)
-                    )
-            self._lease.renew()
-            self._let_the_writer_go_first(time.monotonic() - began)
-        return len(rows)
+            together_or_alone(
+                some,
+                lambda rows: self._judge(name, rows, now),
+                lambda row, error: self._failed(name, row, error, now),
+            )
+            judged += len(some)
+            self._let_others_go_on(time.monotonic() - began)
+        return judged
+
+    def _failed(self, name: str, row: Any, error: str, now: float) -> None:
+        logger.error(
+            "no findings can be made of computation %s of cluster %s in workspace %s: %s",
+            *(row.id, row.cluster, name, error),
+        )
+        with writing(self._engine) as connection:
+            _judged_at(connection, name, row, now + _FAILED_AGAIN)
+
+    def _judge(self, name: str, rows: Sequence[Any], now: float) -> None:
+        with self._engine.connect() as connection:
+            scope = Scope(connection, name, now, self._silent_after)
+            judged = [self._judged(scope, row) for row in rows]
+        with writing(self._engine) as connection:
+            for row, (found, next_at) in zip(rows, judged, strict=True):
+                store_findings(connection, name, row.cluster, row.id, found)
+                _judged_at(connection, name, row, next_at)
 
     def _judged(self, scope: Scope, row: Any) -> tuple[list[Item], float | None]:
         """Return the findings of a computation, and when to look at it again: None for never."""
@@ -145,69 +175,40 @@ class Evaluator:
             computation.c.cluster == row.cluster, computation.c.id == row.id
         )
         user = scope.connection.execute(whose).scalar() or ""
-        items = [
-            _row(one, place, user, run.started_at, scope.now)
-            for place, one in enumerate(judge(found).findings)
-        ]
-        return items, next_at
+        return as_rows(judge(found), user, run.started_at, scope.now), next_at
 
     def _repriced(self) -> dict[str, float]:
-        """Mark all computations of workspaces whose prices have changed; return those, and when."""
+        """Return the workspaces whose prices have changed, and when."""
         query = select(price.c.workspace, price.c.changed_at).where(price.c.findings_due)
         with self._engine.connect() as connection:
-            found = {row.workspace: row.changed_at for row in connection.execute(query)}
-        for name in found:
-            _mark(self._engine, name)
-        return found
+            return {row.workspace: row.changed_at for row in connection.execute(query)}
 
-    def _priced(self, repriced: dict[str, float]) -> None:
-        for name, changed_at in repriced.items():
-            with writing(self._engine) as connection:
-                connection.execute(
-                    update(price)
-                    .where(price.c.workspace == name, price.c.changed_at == changed_at)
-                    .values(findings_due=False)
-                )
-
-    def _clusters(self, name: str, now: float, since: float) -> int:
-        """Judge the clusters that are up, and those that stopped since then."""
-        with self._engine.connect() as connection:
-            recent = or_(
-                cluster.c.stopped_at.is_(None) & (cluster.c.last_seen_at > now - _GONE),
-                cluster.c.stopped_at >= since - _CLOCKS,
+    def _priced(self, name: str, changed_at: float) -> None:
+        """Note that all clusters of a workspace were judged by the prices that changed then."""
+        with writing(self._engine) as connection:
+            connection.execute(
+                update(price)
+                .where(price.c.workspace == name, price.c.changed_at == changed_at)
+                .values(findings_due=False)
             )
-            query = select_in(name, cluster, cluster.c.id, cluster.c.user, cluster.c.started_at)
-            rows = connection.execute(query.where(recent)).all()
-        for first in range(0, len(rows), _TOGETHER):
-            some = rows[first : first + _TOGETHER]
-            began = time.monotonic()
-            with self._engine.connect() as connection:
-                scope = Scope(connection, name, now, self._silent_after)
-                stored = _stored(connection, name, [row.id for row in some])
-                changed = []
-                for row in some:
-                    found = evidence.of_cluster(scope, self._store, row.id, briefly=True)
-                    if found is None:
-                        continue
-                    items = [
-                        _row(one, place, row.user, row.started_at, now)
-                        for place, one in enumerate(judge(found).findings)
-                    ]
-                    if _differs(items, stored.get(row.id, []), now, found.cluster.status):
-                        changed.append((row.id, items))
-            if changed:
-                with writing(self._engine) as connection:
-                    for id, items in changed:
-                        _store(connection, name, id, "", items)
-            self._lease.renew()
-            self._let_the_writer_go_first(time.monotonic() - began)
-        return len(rows)
 
-    def _let_the_writer_go_first(self, seconds: float) -> None:
+    def _let_others_go_on(self, seconds: float) -> None:
         """Pause after so many ``seconds`` of judging, for as long as the writer has work."""
+        self._lease.renew()
         until = time.monotonic() + _PAUSE * seconds
         while self._writer_is_busy() and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN)
+
+
+def _judged_at(connection: Connection, name: str, row: Any, next_at: float | None) -> None:
+    """Note when to look at a computation again, unless more of it came meanwhile: it is due."""
+    connection.execute(
+        update(computation)
+        .where(computation.c.workspace == name)
+        .where(computation.c.cluster == row.cluster, computation.c.id == row.id)
+        .where(computation.c.seq == row.seq)
+        .values(judge_at=next_at)
+    )
 
 
 def _due(name: Any, now: float) -> Select[Any]:
@@ -242,60 +243,3 @@ def _mark(engine: Engine, name: str) -> int:
         marked += len(rows)
         more = query.where(tuple_(*key) > last)
     return marked
-
-
-def _row(one: Finding, place: int, user: str, at: float, now: float) -> Item:
-    item = asdict(one)
-    del item["clause"], item["muted"]
-    return item | {
-        "sentence": one.sentence,
-        "position": place,
-        "user": user,
-        "at": at,
-        "found_at": now,
-    }
-
-
-def _stored(connection: Any, name: str, ids: Iterable[str]) -> dict[str, list[Any]]:
-    query = select_in(name, finding, *(finding.c[key] for key in ("cluster", *_SAME, "found_at")))
-    found: dict[str, list[Any]] = {}
-    for row in connection.execute(
-        query.where(finding.c.cluster.in_(ids), finding.c.computation == "")
-    ):
-        found.setdefault(row.cluster, []).append(row)
-    return found
-
-
-#: What a stored finding of a running cluster is compared by: its numbers change with each beat.
-_SAME = ("rule", "severity", "suppressed_by")
-
-
-def _differs(items: list[Item], stored: list[Any], now: float, status: str) -> bool:
-    new = sorted(tuple(item[key] or "" for key in _SAME) for item in items)
-    old = sorted(tuple(getattr(row, key) or "" for key in _SAME) for row in stored)
-    if new != old:
-        return True
-    renewed_at = min((row.found_at for row in stored), default=now)
-    return bool(items) and (status != "running" or now - renewed_at > _RENEWED)
-
-
-def _store(connection: Any, name: str, of_cluster: str, id: str, items: list[Item]) -> None:
-    connection.execute(
-        delete(finding)
-        .where(finding.c.workspace == name, finding.c.cluster == of_cluster)
-        .where(finding.c.computation == id)
-    )
-    if items:
-        connection.execute(
-            insert(finding),
-            [
-                item
-                | {
-                    "workspace": name,
-                    "cluster": of_cluster,
-                    "computation": id,
-                    "id": f"{id}:{item['rule']}",
-                }
-                for item in items
-            ],
-        )

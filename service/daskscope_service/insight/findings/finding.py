@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,6 +90,15 @@ class Finding:
     version: int = 1
     suppressed_by: str | None = None
     muted: Muted | None = None
+
+    def numbers(self) -> Iterator[float]:
+        """Yield each number that it shows."""
+        yield from (measure.value for measure in self.evidence)
+        yield from (one for one in (self.seconds, self.share, self.cost) if one is not None)
+        if self.saving is not None:
+            yield from (self.saving.low, self.saving.high)
+            if self.saving.money is not None:
+                yield from (self.saving.money.low, self.saving.money.high)
 
     @property
     def sentence(self) -> str:

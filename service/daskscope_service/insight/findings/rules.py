@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from daskscope_service.insight.findings import (
     deaths,
@@ -29,6 +30,8 @@ from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
 VERSION = 6
+
+_BEYOND = NotMeasured("numbers that are not beyond all bounds")
 
 #: Findings that are shown; the others are effects, or less.
 MOST_SHOWN = 3
@@ -151,7 +154,7 @@ def judge(evidence: Evidence) -> Judgement:
     found: dict[str, Finding] = {}
     not_measured: dict[str, str] = {}
     for rule in RULES:
-        outcome = rule.judge(evidence)
+        outcome = _outcome(rule, evidence)
         if isinstance(outcome, NotMeasured):
             not_measured[rule.name] = outcome.what
         elif outcome is not None:
@@ -162,8 +165,7 @@ def judge(evidence: Evidence) -> Judgement:
             for effect in rule.explains & found.keys():
                 explained.setdefault(effect, rule.name)
     findings = [
-        replace(_priced(finding, evidence), suppressed_by=explained.get(name))
-        for name, finding in found.items()
+        replace(finding, suppressed_by=explained.get(name)) for name, finding in found.items()
     ]
     nothing = None if findings else _nothing(evidence)
     # The first names the cause; after it, what cost more comes first.
@@ -171,6 +173,19 @@ def judge(evidence: Evidence) -> Judgement:
     rest = sorted(order[1:], key=lambda one: -(one.seconds or 0.0))
     effects = [finding for finding in findings if finding.suppressed_by is not None]
     return Judgement((*order[:1], *rest, *effects), not_measured, nothing)
+
+
+def _outcome(rule: Rule, evidence: Evidence) -> Outcome:
+    """Ask a rule. It had no numbers to look at where they make none that a finding could show."""
+    try:
+        outcome = rule.judge(evidence)
+        if isinstance(outcome, Finding):
+            outcome = _priced(outcome, evidence)
+    except (ArithmeticError, ValueError):  # a division by next to nothing, and what follows
+        return _BEYOND
+    if isinstance(outcome, Finding) and not all(map(isfinite, outcome.numbers())):
+        return _BEYOND
+    return outcome
 
 
 def _priced(finding: Finding, evidence: Evidence) -> Finding:

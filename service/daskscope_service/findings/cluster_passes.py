@@ -1,0 +1,147 @@
+"""Judges clusters: each workspace's in passes, of which a round makes a part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from sqlalchemy import Connection, Engine, or_
+
+from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import cluster, finding
+from daskscope_service.db.scope import Item, Scope
+from daskscope_service.findings.stored_findings import as_rows, store_findings
+from daskscope_service.insight.findings.rules import judge
+from daskscope_service.periodic import together_or_alone
+from daskscope_service.queries import evidence
+from daskscope_service.telemetry.store import SeriesStore
+
+logger = logging.getLogger(__name__)
+
+#: Clusters that are judged, and written, together.
+_TOGETHER = 20
+#: Seconds that a round takes for the clusters of one workspace, about: others have some, too.
+_SECONDS = 10.0
+#: Seconds after which what is stored of a running cluster is renewed though only numbers changed.
+_RENEWED = 600.0
+#: Seconds by which a scheduler's clock may be behind.
+_CLOCKS = 600.0
+#: Clusters silent for longer than this are not looked at any more.
+_GONE = 86_400.0
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One that goes on: when it began, since when clusters have stopped, the last one judged."""
+
+    began: float
+    since: float
+    reached: str = ""
+
+
+class ClusterPasses:
+    """``go_on`` is called after some have been judged, with the seconds that this took."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: SeriesStore,
+        silent_after: float,
+        go_on: Callable[[float], None],
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._silent_after = silent_after
+        self._go_on = go_on
+        # By workspace, of those whose last round was cut short; and when their last pass that has
+        # ended began.
+        self._passes: dict[str, _Pass] = {}
+        self._ended: dict[str, float] = {}
+
+    def begin_anew(self, name: str) -> None:
+        """Have all clusters of a workspace judged, those that stopped long ago, too."""
+        self._passes[name] = _Pass(0.0, 0.0)
+
+    def round(self, name: str, now: float, before: float) -> tuple[int, bool]:
+        """Judge clusters of a workspace for some seconds: those that are up, and those that stopped
+        since the last pass, or since ``before`` where this process has made none. Return how many
+        that were, and whether the pass has ended.
+        """
+        going = self._passes.get(name)
+        if going is None:
+            going = self._passes[name] = _Pass(now, self._ended.get(name, before))
+        going.began = going.began or now
+        rows = self._rows(name, now, going)
+        judged, until = 0, monotonic() + _SECONDS
+        while judged < len(rows) and monotonic() < until:
+            began = monotonic()
+            some = rows[judged : judged + _TOGETHER]
+            # Whatever becomes of them: others have their turn.
+            going.reached = some[-1].id
+            together_or_alone(
+                some,
+                lambda rows: self._judge(name, rows, now),
+                lambda row, error: logger.error(
+                    "no findings can be made of cluster %s in workspace %s: %s", row.id, name, error
+                ),
+            )
+            judged += len(some)
+            self._go_on(monotonic() - began)
+        if judged < len(rows):
+            return judged, False
+        self._ended[name] = self._passes.pop(name).began
+        return judged, True
+
+    def _rows(self, name: str, now: float, going: _Pass) -> list[Any]:
+        recent = or_(
+            cluster.c.stopped_at.is_(None) & (cluster.c.last_seen_at > now - _GONE),
+            cluster.c.stopped_at >= going.since - _CLOCKS,
+        )
+        query = select_in(name, cluster, cluster.c.id, cluster.c.user, cluster.c.started_at)
+        query = query.where(recent, cluster.c.id > going.reached).order_by(cluster.c.id)
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).all())
+
+    def _judge(self, name: str, rows: Sequence[Any], now: float) -> None:
+        with self._engine.connect() as connection:
+            scope = Scope(connection, name, now, self._silent_after)
+            before = _stored(connection, name, [row.id for row in rows])
+            changed = []
+            for row in rows:
+                found = evidence.of_cluster(scope, self._store, row.id, briefly=True)
+                if found is None:
+                    continue
+                items = as_rows(judge(found), row.user, row.started_at, now)
+                if _differs(items, before.get(row.id, []), now, found.cluster.status):
+                    changed.append((row.id, items))
+        if changed:
+            with writing(self._engine) as connection:
+                for id, items in changed:
+                    store_findings(connection, name, id, "", items)
+
+
+def _stored(connection: Connection, name: str, ids: Iterable[str]) -> dict[str, list[Any]]:
+    query = select_in(name, finding, *(finding.c[key] for key in ("cluster", *_SAME, "found_at")))
+    found: dict[str, list[Any]] = {}
+    for row in connection.execute(
+        query.where(finding.c.cluster.in_(ids), finding.c.computation == "")
+    ):
+        found.setdefault(row.cluster, []).append(row)
+    return found
+
+
+#: What a stored finding of a running cluster is compared by: its numbers change with each beat.
+_SAME = ("rule", "severity", "suppressed_by")
+
+
+def _differs(items: list[Item], stored: list[Any], now: float, status: str) -> bool:
+    new = sorted(tuple(item[key] or "" for key in _SAME) for item in items)
+    old = sorted(tuple(getattr(row, key) or "" for key in _SAME) for row in stored)
+    if new != old:
+        return True
+    renewed_at = min((row.found_at for row in stored), default=now)
+    return bool(items) and (status != "running" or now - renewed_at > _RENEWED)

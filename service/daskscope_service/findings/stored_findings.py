@@ -1,0 +1,54 @@
+"""The rows that findings are stored as."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from sqlalchemy import Connection, delete, insert
+
+from daskscope_service.db.schema import finding
+from daskscope_service.db.scope import Item
+from daskscope_service.insight.findings.finding import Finding
+from daskscope_service.insight.findings.rules import Judgement
+
+
+def as_rows(judgement: Judgement, user: str, at: float, now: float) -> list[Item]:
+    """Return the findings of ``user``'s cluster or computation, which began ``at``, as rows."""
+    return [_row(one, place, user, at, now) for place, one in enumerate(judgement.findings)]
+
+
+def _row(one: Finding, place: int, user: str, at: float, now: float) -> Item:
+    item = asdict(one)
+    del item["clause"], item["muted"]
+    return item | {
+        "sentence": one.sentence,
+        "position": place,
+        "user": user,
+        "at": at,
+        "found_at": now,
+    }
+
+
+def store_findings(
+    connection: Connection, name: str, of_cluster: str, id: str, items: list[Item]
+) -> None:
+    """Store findings in place of those that a cluster, or the computation ``id`` on it, had."""
+    connection.execute(
+        delete(finding)
+        .where(finding.c.workspace == name, finding.c.cluster == of_cluster)
+        .where(finding.c.computation == id)
+    )
+    if items:
+        connection.execute(
+            insert(finding),
+            [
+                item
+                | {
+                    "workspace": name,
+                    "cluster": of_cluster,
+                    "computation": id,
+                    "id": f"{id}:{item['rule']}",
+                }
+                for item in items
+            ],
+        )
