@@ -28,6 +28,7 @@ from daskscope_service.db.engine import upgrade_database, writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.ingest import heartbeat
 from daskscope_service.ingest.correction import Corrected
+from daskscope_service.queries.cluster_filter import SORTS
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from tests.patience import PATIENCE
@@ -200,6 +201,16 @@ def test_the_overview_compares_counts_of_any_size(app: Flask) -> None:
     beat = make_beat(cluster, status=make_status(held_by={"unrunnable": MAX_COUNT}))
     client = sent(app, beat, bodies={})
     assert client.get("/").status_code == 200
+
+
+def test_times_of_next_to_nothing_leave_each_order_of_the_clusters(app: Flask) -> None:
+    # PostgreSQL calls a product or a quotient that is too small, or too large, an error.
+    next_to_nothing = {"busy": 5e-324, "idle": 1e-300, "paused": 0.0}
+    for id, seconds in zip(CLUSTERS, (next_to_nothing, {"idle": 1e15}), strict=False):
+        status = make_status(worker_seconds=seconds, gib_seconds=5e-324)
+        client = sent(app, make_beat(make_cluster(id), status=status), bodies={})
+        for order in SORTS:
+            assert client.get(f"/clusters?sort={order}").status_code == 200, order
 
 
 @pytest.mark.parametrize(

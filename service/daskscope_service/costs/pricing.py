@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, func
+from sqlalchemy import ColumnElement, case, func
 
 from daskscope.protocol import NO_CURRENCY
 from daskscope_service.costs.prices import WorkspacePrices, prices_of
@@ -24,12 +24,19 @@ up = func.coalesce(cluster.c.stopped_at, cluster.c.status_at) - cluster.c.starte
 _SECONDS = {"thread": "thread_seconds", "gib": "gib_seconds", "gpu": "gpu_seconds"}
 
 
+def reckonable(seconds: ColumnElement[float]) -> ColumnElement[float]:
+    """Return ``seconds`` with nothing for less than a nanosecond: a product or a quotient that is
+    next to nothing, or beyond all bounds, is an error in PostgreSQL, of the whole list.
+    """
+    return case((seconds < 1e-9, 0.0), else_=seconds)
+
+
 def cost(prices: WorkspacePrices) -> ColumnElement[Any]:
     """Return what a cluster cost, in whatever currency: a column of a query of clusters."""
     if not prices.per_hour:
         return cluster.c.cost
     by_size = [
-        func.coalesce(cluster.c[column], 0.0) * (prices.per_hour[what] / _HOUR)
+        func.coalesce(reckonable(cluster.c[column]), 0.0) * (prices.per_hour[what] / _HOUR)
         for what, column in _SECONDS.items()
         if what in prices.per_hour
     ]

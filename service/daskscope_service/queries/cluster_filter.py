@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tuple_, union_all
 
 from daskscope_service.costs.prices import prices_of
-from daskscope_service.costs.pricing import cost, up
+from daskscope_service.costs.pricing import cost, reckonable, up
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Page, Scope, Selection, rows_in_order
 from daskscope_service.insight.verdict import MISSED_BEATS
@@ -26,7 +26,8 @@ SORTS: dict[str, ColumnElement[Any]] = {
     "workers": cluster.c.peak_workers,
     "memory": cluster.c.peak_memory_used,
     "cost": cluster.c.cost,
-    "idle": cluster.c.thread_idle_seconds / func.nullif(cluster.c.thread_seconds, 0.0),
+    "idle": reckonable(cluster.c.thread_idle_seconds)
+    / func.nullif(reckonable(cluster.c.thread_seconds), 0.0),
 }
 
 
