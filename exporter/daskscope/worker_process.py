@@ -43,6 +43,8 @@ OURS = "daskscope"
 #: Seconds after which a message that gets no further is given up: its receiver may be suspended.
 #: What a system has buffered of it, some MB, counts as gone all at once.
 STALLED = 60.0
+#: Bytes of the longest header that a connection waits for where nothing is on its way.
+LONGEST_HEADER = 8
 
 #: Seconds between two looks at processes, at least; and the most of the worker's time that looks
 #: may take, as a share: where there are thousands of processes, they are further apart.
@@ -126,6 +128,17 @@ class WorkerProcess(WorkerPlugin):
         return count + self._transfers.look(unused, time.monotonic())
 
 
+def _stream_of(connection: Any) -> Any:
+    """Return what bytes go through: of TCP and TLS, of a WebSocket that was accepted, of one that
+    was opened. AttributeError of other connections.
+    """
+    if hasattr(connection, "stream"):
+        return connection.stream
+    if hasattr(connection, "handler"):
+        return connection.handler.ws_connection.stream
+    return connection.sock.protocol.stream
+
+
 class Transfers:
     """Sees large messages that are on their way, in or out.
 
@@ -142,8 +155,8 @@ class Transfers:
         before, there, count = self._before, {}, 0
         for connection in connections:
             try:  # it is of Tornado's, which does not say how far it is
-                stream = connection.stream
-                reads = stream._user_read_buffer
+                stream = _stream_of(connection)
+                reads = stream._user_read_buffer or (stream._read_bytes or 0) > LONGEST_HEADER
                 if not (reads or stream._write_buffer):
                     continue
                 read = stream._read_buffer_size if reads else -1

@@ -72,6 +72,18 @@ def test_code_that_the_service_has_is_none_that_is_missing(monkeypatch: pytest.M
     assert [code.hash for code in waiting.beat(2.0).code] == ["4"]
 
 
+def test_code_that_was_sent_is_not_sent_again_because_the_answer_asks_for_it() -> None:
+    waiting = DeliveryQueue(1, Counter())
+    waiting.add(snapshot(code=_code("1", "2")))
+    waiting.acknowledge(waiting.beat(1.0), ["1"])
+    beat = waiting.beat(2.0)
+    assert [code.hash for code in beat.code] == ["1"]
+    # As a service, or what stands between, does that gives one answer to all.
+    waiting.acknowledge(beat, ["1"])
+    assert not waiting.beat(3.0).code
+    assert not waiting.rows_wait()
+
+
 def test_what_is_in_the_spool_alone_is_delivered_from_there_code_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

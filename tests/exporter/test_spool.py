@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -536,6 +537,29 @@ def test_an_outage_loses_no_row_not_even_those_that_memory_cannot_hold(
     told = {json.loads(event.message) for event in recorder.events()}
     assert told == {f"<{burst}.{number}>" for burst in range(12) for number in range(500)}
     _eventually(lambda: not _files(tmp_path), "the end of the spool")
+    assert not recorder.beats[-1].drops
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no file that is open")
+def test_what_is_removed_from_the_spool_is_written_there_again(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = tmp_path / "spool"
+    register(spool__directory=str(folder), otlp__enabled=False, events__allow=["mine"])
+    recorder.misbehave = lambda path: 503
+    client.log_event("mine", "<first>")
+    _eventually(partial(_is_spooled, folder, "<first>"), "the event in the spool")
+    shutil.rmtree(folder)
+    client.log_event("mine", "<second>")
+    for event in ("<first>", "<second>"):
+        _eventually(partial(_is_spooled, folder, event), f"{event} in the spool")
+    assert [text for text in _warnings(caplog) if "removed by another program" in text]
+    recorder.misbehave = lambda path: None
+    recorder.wait_for(lambda: len(recorder.events()) == 2, "both events")
     assert not recorder.beats[-1].drops
 
 

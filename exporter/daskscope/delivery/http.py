@@ -25,6 +25,8 @@ from requests.utils import get_environ_proxies, select_proxy
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from daskscope.unobserved import attach_unobserved, detach
+
 #: The longest answer that is read, in bytes. A service's answers are far shorter.
 MAX_ANSWER = 4 << 20
 
@@ -75,6 +77,7 @@ class Session(requests.Session):
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a request and take in its answer, no more of it than ``max_answer``."""
         self._began, self._ended = time.monotonic(), False
+        unobserved = attach_unobserved()
         try:
             # What is sent, and the token with it, is for this address and no other.
             response = super().send(request, **{**kwargs, "stream": True, "allow_redirects": False})
@@ -96,6 +99,7 @@ class Session(requests.Session):
             raise
         finally:
             self._began = None
+            detach(unobserved)
         return response
 
     def merge_environment_settings(

@@ -237,7 +237,10 @@ class DeliveryQueue:
             for frame in computation.frames or ():
                 # It has that code, or asks for it now.
                 self._code.settle(frame.code)
+        just_sent = {code.hash for code in beat.code}
         for hash in code_wanted:
+            if hash in just_sent:
+                continue  # it has come: a service that asks for it again would do so for ever
             code = self._code.get(hash)
             if code is not None:
                 self._wanted.put(code)

@@ -196,6 +196,21 @@ class Spool:
             return False
         return True
 
+    def forget_removed(self) -> int:
+        """Forget files of its own that someone has removed, as a cleaner of old files does; return
+        how many beats were in them.
+        """
+        removed = [file for file in self._own if os.fstat(file.descriptor).st_nlink == 0]
+        for file in removed:
+            self._own.remove(file)
+            file.release()
+        if removed:
+            self._warn(
+                f"undelivered data in {self._folder} was removed by another program; what memory "
+                "still holds is written there again"
+            )
+        return sum(file.records for file in removed)
+
     def discard(self) -> None:
         """Remove what was appended: it has been delivered."""
         for file in self._own:

@@ -44,6 +44,7 @@ class SpoolWorker:
         self, spool: Spool, pending: DeliveryQueue, lock: threading.Lock, drops: Counter[str]
     ) -> None:
         self._spool = spool
+        self._drops = drops
         self._process = os.getpid()
         self._pending = pending
         self._lock = lock
@@ -152,7 +153,13 @@ class SpoolWorker:
 
     def _write(self) -> None:
         now = time.monotonic()
+        self._at_disk_since = now
+        removed = self._spool.forget_removed()
         with self._lock:
+            if removed:
+                if self._pending.overflowed:  # else memory still holds all of it
+                    self._drops["spooled beat"] += removed
+                self._pending.spool_is_gone()
             if (
                 self._pending.all_spooled()
                 and not self._pending.ended

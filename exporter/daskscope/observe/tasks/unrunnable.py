@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from distributed.metrics import monotonic
@@ -53,9 +53,17 @@ class Unrunnable:
 
 def asked_for(task: TaskState) -> str:
     """Return in words what a worker must have or be for ``task``."""
-    asked = [f"{name}={amount:g}" for name, amount in (task.resource_restrictions or {}).items()]
-    asked += sorted(f"worker {address}" for address in task.worker_restrictions or ())
-    asked += sorted(f"host {host}" for host in task.host_restrictions or ())
+    resources = islice((task.resource_restrictions or {}).items(), MAX_RESTRICTIONS + 1)
+    asked = [f"{name}={amount:g}" for name, amount in resources]
+    asked += _one_of("worker", task.worker_restrictions or ())
+    asked += _one_of("host", task.host_restrictions or ())
     if len(asked) > MAX_RESTRICTIONS:
         asked[MAX_RESTRICTIONS:] = [f"{len(asked) - MAX_RESTRICTIONS} more"]
     return ", ".join(asked)[:MAX_NAME] or "any worker"
+
+
+def _one_of(kind: str, names: Collection[str]) -> list[str]:
+    # There may be thousands, of each of very many tasks: then nobody reads them either.
+    if len(names) > MAX_RESTRICTIONS:
+        return [f"one of {len(names):,} {kind}s"]
+    return sorted(f"{kind} {name}" for name in names)
