@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 #: The most characters of each: ``daskscope.protocol.MAX_NAME``, which workers may lack.
 MAX_VALUE = 300
@@ -83,6 +84,9 @@ def deployment_of(
     if job := found["lsf.job.name"]:
         # Where nobody named it, LSF has the whole command line, with its arguments.
         found["lsf.job.name"] = job.split()[0] if job.split() else None
+    with suppress(ValueError, OverflowError, OSError):
+        ends = datetime.fromtimestamp(int(variables.get("SLURM_JOB_END_TIME", "")), UTC)
+        found["slurm.job.end"] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
     if in_kubernetes and found["k8s.namespace.name"] is None:
         found["k8s.namespace.name"] = namespace
     numbers = dict(_CONDOR_ID.findall(condor_job or ""))

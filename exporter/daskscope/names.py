@@ -33,10 +33,12 @@ FEW_DURATION_BOUNDS: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0)
 #: Stands for all values of an attribute beyond the number that is kept apart.
 OTHER = "other"
 
-#: Why a worker left. Asked to: closed; retired, its results moved away; or restarted.
+#: Why a worker left. Asked to: closed; retired, its results moved away; restarted; or terminated by
+#: a signal, as a batch system and Kubernetes end jobs and pods.
 LOSS_CLOSED = "closed"
 LOSS_RETIRED = "retired"
 LOSS_RESTARTED = "restarted"
+LOSS_TERMINATED = "terminated"
 #: Ended by its nanny for its memory; its process ended on its own; no word from it any more, but no
 #: sign of its end; no beat for longer than Dask waits; given up after an error inside of Dask.
 LOSS_OUT_OF_MEMORY = "out of memory"

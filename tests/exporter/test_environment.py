@@ -58,6 +58,8 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "dask-scheduler-0"}
             {"k8s.pod.name": "scheduler", "k8s.namespace.name": "team", "k8s.node.name": "n1"},
         ),
         ({"OAR_JOB_ID": "12"}, {"oar.job.id": "12"}),
+        ({"SLURM_JOB_END_TIME": "1795900000"}, {"slurm.job.end": "2026-11-28T21:06:40Z"}),
+        ({"SLURM_JOB_END_TIME": "soon"}, {}),
         ({"JUPYTERHUB_USER": "ada"}, {"jupyterhub.user.name": "ada"}),
     ],
 )

@@ -40,8 +40,9 @@ from daskscope.scrubbing import SCRUBBED
 from daskscope.size import size_of
 from daskscope.worker_process import METRIC
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
+from tests.exporter.dask_process import worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import PATIENCE, wait_until
+from tests.patience import PATIENCE, stretched, wait_until
 
 MARKER = "mark" + "er7"
 
@@ -614,3 +615,60 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
     assert row.tasks[names.OTHER] == 600 - sum(
         count for name, count in row.tasks.items() if name != names.OTHER
     )
+
+
+@pytest.fixture
+def empty_cluster(recorder: Recorder) -> Iterator[tuple[Client, str]]:
+    """A cluster that workers of a test's own join: a client, and its address."""
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        yield client, cluster.scheduler_address
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [True, False], ids=["with a task", "without"])
+def test_a_worker_that_ends_at_its_lifetime_was_retired(
+    empty_cluster: tuple[Client, str], recorder: Recorder, busy: bool
+) -> None:
+    client, address = empty_cluster
+    lifetime = f"{stretched(4.0):.0f}s"
+    with worker_process(address, "--lifetime", lifetime, nanny=True):
+        if busy:
+            held = client.submit(sleep_until_the_end, f"lifetime {lifetime}", 1, retries=0)
+            Event(f"lifetime {lifetime}", client=client).wait(timeout=PATIENCE)
+        else:
+            client.wait_for_workers(1, timeout=PATIENCE)
+        found = loss(recorder)
+        events = [event for _, event in client.get_events("all")]
+    # What Dask expects it does not hold against the task.
+    (expected,) = (e["expected"] for e in events if e.get("action") == "remove-worker")
+    assert (found.reason, found.expected) == (names.LOSS_RETIRED, expected or not busy)
+    assert found.processing == busy
+    if busy:
+        assert list(found.tasks.values()) == [1]
+        lost = recorder.wait_for(
+            lambda: [row for row in recorder.computations().values() if row.lost_runs], "the run"
+        )
+        assert [row.lost_runs for row in lost] == [1]
+        held.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [True, False], ids=["with a task", "without"])
+def test_a_worker_whose_nanny_gets_sigterm_was_terminated(
+    empty_cluster: tuple[Client, str], recorder: Recorder, busy: bool
+) -> None:
+    client, address = empty_cluster
+    # As a pod's first process, or that of a job, is asked to end.
+    with worker_process(address, nanny=True) as nanny:
+        if busy:
+            held = client.submit(sleep_until_the_end, "terminated", 1)
+            Event("terminated", client=client).wait(timeout=PATIENCE)
+        else:
+            client.wait_for_workers(1, timeout=PATIENCE)
+        nanny.send_signal(signal.SIGTERM)
+        found = loss(recorder)
+    assert (found.reason, found.expected) == (names.LOSS_TERMINATED, not busy)
+    assert found.processing == busy
+    if busy:
+        held.cancel()

@@ -130,7 +130,7 @@ def run_on(collector: Collector, database: InfluxDB, service: ServiceProcess, fo
     collector.drain()
     cluster_id = str(registered.cluster_id)
     assert _events(database, cluster_id) >= {names.LOG_CLUSTER_STOPPED.name}
-    token = settings["daskscope.token"]
+    token = str(settings["daskscope.token"])
     assert_service_equals(truth, service.url, token, cluster_id, row=True)
     return Run(cluster_id, began, time.time(), collector, database, service)
 

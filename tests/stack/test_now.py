@@ -97,7 +97,8 @@ STEADY = {
 def test_lines_do_not_fall_at_their_end(
     database: InfluxDB, end: float, span: float, step: int
 ) -> None:
-    asked, wrong = set(), {}
+    asked: set[tuple[str, str]] = set()
+    wrong: dict[tuple[int, tuple[str, str], float], float] = {}
     for second in _seconds(step):
         shown = Shown(end - 60 + second - span, end - 60 + second + 0.4, step)
         for board in BOARDS:

@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
-from daskscope.names import LOSS_CLOSED, LOSS_RETIRED
+from daskscope.names import LOSS_CLOSED, LOSS_RETIRED, LOSS_TERMINATED
 from daskscope_service.db import schema
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import Coming, Loop
@@ -78,7 +78,7 @@ def coming(scope: Scope, cluster_id: str) -> Coming:
     query = (
         scope.select(table, table.c.at, table.c.lifetime)
         .where(table.c.cluster == cluster_id, table.c.expected.is_(True))
-        .where(table.c.reason.in_((LOSS_CLOSED, LOSS_RETIRED)))
+        .where(table.c.reason.in_((LOSS_CLOSED, LOSS_RETIRED, LOSS_TERMINATED)))
         .order_by(table.c.at.desc())
         .limit(_MOST_WORKERS)
     )

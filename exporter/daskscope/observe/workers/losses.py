@@ -48,10 +48,15 @@ _SPOKEN = (
     ("retire-workers", names.LOSS_RETIRED),
     ("worker-close-gracefully", names.LOSS_RETIRED),
     ("worker-lifetime-reached", names.LOSS_RETIRED),
+    ("signal-", names.LOSS_TERMINATED),
 )
 _PRIORITY = attrgetter("priority")
 
-_EXPECTED = frozenset({names.LOSS_CLOSED, names.LOSS_RETIRED, names.LOSS_RESTARTED})
+_EXPECTED = frozenset(
+    {names.LOSS_CLOSED, names.LOSS_RETIRED, names.LOSS_RESTARTED, names.LOSS_TERMINATED}
+)
+#: As expected only where no task was lost: the end of its lifetime, or of its job or pod.
+_UNLESS_AT_WORK = frozenset({names.LOSS_RETIRED, names.LOSS_TERMINATED})
 
 
 def spoken(text: str) -> str:
@@ -233,9 +238,9 @@ class Losses:
             reason = spoken(stimulus)
         keys = message.get("processing-tasks") or ()
         expected = reason in _EXPECTED
-        if reason == names.LOSS_RETIRED and keys and not message.get("expected"):
-            # Its lifetime ended while it had tasks. Dask counts that against them, and gives up
-            # those that it happens to too often.
+        if reason in _UNLESS_AT_WORK and keys and not message.get("expected"):
+            # Its time ended while it had tasks. Dask counts that against them, and gives up those
+            # that it happens to too often.
             expected = False
         self._lost += 1
         loss = protocol.WorkerLoss(
