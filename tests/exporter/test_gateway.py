@@ -15,6 +15,7 @@ import pytest
 import requests
 from dask.utils_test import inc
 
+import daskscope
 from tests.exporter.recorder import Recorder
 from tests.needed import needed
 from tests.patience import START_PATIENCE, wait_until
@@ -96,6 +97,32 @@ def test_clusters_of_a_gateway_report_with_the_lines_of_the_docs(
     assert stopped.cluster.name == f"{stopped.cluster.user} on {stopped.cluster.host}"
     assert stopped.cluster.deployment["gateway.cluster.name"] == name
     assert [row.status for row in recorder.computations().values()] == ["finished"]
+
+
+@pytest.mark.slow
+def test_a_cluster_of_a_gateway_that_is_shut_down_is_gone_for_the_gateway_and_its_user_named(
+    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
+    with gateway_server(tmp_path, recorder.url) as address:
+        with dask_gateway.Gateway(address, auth=dask_gateway.BasicAuth("ada")) as gateway:
+            cluster = gateway.new_cluster(shutdown_on_close=False)
+            cluster.scale(1)
+            with cluster.get_client() as client:
+                # Without settings of its own: the scheduler has a plugin, and gets to know whose
+                # client that is.
+                daskscope.register(client, endpoint=recorder.url, token=TOKEN)
+                assert client.submit(inc, 1).result(START_PATIENCE) == 2
+            (row,) = recorder.wait_for(lambda: [*recorder.computations().values()], "a row")
+            recorder.commands = [
+                {"id": "c1", "action": "shutdown", "requested_by": "bob", "reason": "", "grace": 0}
+            ]
+            stopped = recorder.wait_for(lambda: _last(recorder, "stop"), "the goodbye")
+            recorder.commands = []
+            wait_until(lambda: not gateway.list_clusters(), what="the gateway to see its end")
+            cluster.close(shutdown=False)
+    assert row.user == "ada"
+    assert stopped.cluster.kind == "Dask Gateway"
 
 
 def _last(recorder: Recorder, phase: str) -> Any:

@@ -71,6 +71,11 @@ def test_the_pages_say_the_same_idle_cost_and_share(
         assert share in page, path
         assert cost in page, path
     assert f"of it {cost} idle" in _page(run, browser, "/")
+    # What idle holds beside idle threads, and nothing measures.
+    only = (
+        "Only tasks are measured. Work of <code>client.run</code>, of actors, of other schedulers,"
+    )
+    assert only in _page(run, browser, f"/clusters/{run.cluster}")
 
 
 def test_metrics_and_dashboards_say_the_same_idle_cost_and_time(
