@@ -134,6 +134,22 @@ def test_a_tasks_log_record_arrives_with_its_computation_and_prefix(
     assert MARKER.encode() not in recorder.bytes
 
 
+def raise_an_error() -> None:
+    raise ValueError("reported as an exception")
+
+
+def test_that_a_run_has_failed_is_no_record_of_its_own(
+    client: Client, boarded: Callable[..., None], recorder: Recorder
+) -> None:
+    boarded()
+    wait(client.submit(raise_an_error, pure=False))
+    client.submit(warn, "what the worker logs after it", pure=False).result()
+    records(recorder, of("mine"))
+    found = [record.body.string_value for record in recorder.log_records("dask.log")]
+    assert not [text for text in found if "Compute Failed" in text]
+    assert [failure.type for failure in recorder.failures()] == ["ValueError"]
+
+
 def test_what_scheduler_and_workers_log_outside_of_tasks_arrives(
     client: Client, boarded: Callable[..., None], recorder: Recorder
 ) -> None:
