@@ -16,6 +16,7 @@ from daskscope.version import __version__
 if TYPE_CHECKING:
     from daskscope.api import (
         close,
+        compare,
         list_clusters,
         list_computations,
         list_events,
@@ -51,6 +52,7 @@ __all__ = [
     "ServiceUnreachable",
     "__version__",
     "close",
+    "compare",
     "dask_setup",
     "explain",
     "list_clusters",
@@ -69,7 +71,7 @@ _HOMES = {
     "Explanation": "daskscope.explanation.report",
     "explain": "daskscope.inspection",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
-    **dict.fromkeys(("close", "why"), "daskscope.api"),
+    **dict.fromkeys(("close", "compare", "why"), "daskscope.api"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
 }
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from daskscope.api_types import (
     Cluster,
+    Comparison,
     Computation,
     Event,
     ExceptionGroup,
@@ -152,6 +153,23 @@ def list_jobs(
     :func:`list_clusters`.
     """
     return cast(list[Job], _items("jobs", limit, since=since, user=user, sort=sort))
+
+
+def compare(a: str, b: str) -> Comparison:
+    """Return how the computation ``b`` differs from the computation ``a``, by their ids.
+
+    ``sentence`` says it in short; ``parts`` add up to the difference in time, and ``candidates``
+    are what else differs: :class:`daskscope.api_types.Comparison` has it all. Raises as
+    :func:`list_clusters`, and NotFound where there is no such computation.
+    """
+    _check_text("a", a)
+    _check_text("b", b)
+    with service_client() as service:
+        answer = service.answer("GET", "comparisons", params={"a": a, "b": b})
+        if not isinstance(answer.get("parts"), list):
+            raise service.no_service()
+        sides = {side: service.with_datetimes(answer[side]) for side in ("a", "b")}
+        return cast(Comparison, answer | sides)
 
 
 def why(id: str) -> Explanation:

@@ -349,12 +349,13 @@ class JobChange(TypedDict):
 
     Both are medians, of ``runs_before`` and ``runs_after`` passed runs. ``chance`` is how probable
     such a difference is by chance, None where there are too few runs to say: then all of them since
-    differ from all before.
+    differ from all before. ``run_before`` is the computation of the last passed run before it.
     """
 
     at: datetime
     cluster: str
     computation: str
+    run_before: str
     before: float
     after: float
     runs_before: int
@@ -452,6 +453,111 @@ class JobDetail(Job):
     run_list: list[JobRun]
     users: list[UserOfJob]
     findings: list[FindingOfJob]
+
+
+class ComparedRun(TypedDict):
+    """One of two runs that are compared: a computation. ``job`` is whose run it is, None for none.
+
+    ``cost`` is an estimate of all threads' while it ran; ``task_seconds`` what its tasks took.
+    """
+
+    cluster: str
+    cluster_name: str
+    computation: str
+    title: str
+    user: str
+    status: Literal["running", "finished", "erred", "cancelled", "lost"]
+    started_at: datetime
+    duration: float
+    task_seconds: float
+    thread_seconds: float | None
+    cost: float | None
+    currency: str | None
+    price_source: PriceSource | None
+    tasks: int
+    workers: int | None
+    job: str | None
+
+
+class WaterfallPart(TypedDict):
+    """By how many ``seconds`` the second run took longer for this; negative: less long.
+
+    ``prefix`` says whose tasks they are, for what is of one prefix; ``change`` what was and is.
+    """
+
+    kind: Literal[
+        "start",
+        "tasks",
+        "repeated",
+        "each",
+        "computing",
+        "transfer",
+        "disk",
+        "waiting",
+        "idle",
+        "paused",
+        "threads",
+        "rest",
+    ]
+    seconds: float
+    words: str
+    change: str
+    prefix: str | None
+
+
+class Candidate(TypedDict):
+    """What differs between two runs beside their time; None of what one of them does not have.
+
+    It changed at the same time: nothing says that it is the cause.
+    """
+
+    kind: Literal["version", "code", "workers", "data", "setting", "place", "shape"]
+    what: str
+    before: str | None
+    after: str | None
+    words: str
+
+
+class CodeDifference(TypedDict):
+    """A unified diff of the code around a call; ``cut``: it has more lines than were kept."""
+
+    file: str
+    diff: str
+    cut: bool
+
+
+class GroupPair(TypedDict):
+    """Task groups of one prefix in the first and the second run; None where there are none.
+
+    ``runs`` are task runs, ``mean`` and ``longest`` seconds of one, ``seconds`` of all.
+    """
+
+    prefix: str
+    runs: list[int | None]
+    mean: list[float | None]
+    longest: list[float | None]
+    seconds: list[float | None]
+    output_bytes: list[int | None]
+
+
+class Comparison(TypedDict):
+    """How the run ``b`` differs from the run ``a``.
+
+    ``parts`` add up to ``seconds``, by which ``b`` took longer; the largest come first.
+    ``differs`` says whether that is more than runs vary by. ``candidates`` differ as well.
+    """
+
+    sentence: str
+    a: ComparedRun
+    b: ComparedRun
+    same_job: bool
+    seconds: float
+    differs: bool
+    parts: list[WaterfallPart]
+    candidates: list[Candidate]
+    code: list[CodeDifference]
+    groups: list[GroupPair]
+    url: str
 
 
 class TaskGroup(api_rows.TaskGroup):

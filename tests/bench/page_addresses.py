@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 
 from flask import Flask
+from sqlalchemy import insert, select, update
 
 from daskscope_service.accounts import members
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.change import Change
 from daskscope_service.application import PAGES
 from daskscope_service.db.engine import writing
+from daskscope_service.db.schema import computation, job
 from daskscope_service.policies import idle_policies as policies
 from daskscope_service.policies.decision import Policy
 from tests.bench.questions import Addresses, Places
@@ -23,6 +25,8 @@ from tests.service_process import ServiceProcess
 _LEFT_OUT = re.compile(r"/static/|/sign-in/openid|/account/openid")
 
 _POLICY = "nights"
+#: The job of all computations of the cluster that lives long: there are more than a page shows.
+_JOB = "0f3c9ab17c55d0e2"
 
 
 def rules() -> list[str]:
@@ -55,6 +59,17 @@ def prepare(service: ServiceProcess, workspace: str) -> str:
     with writing(service.engine) as connection:
         policy = Policy(_POLICY, _POLICY, 1800.0, "notice")
         policies.add(Change(connection, workspace, "owner"), policy)
+        runs = (computation.c.workspace == workspace, computation.c.cluster == cluster_id(0))
+        connection.execute(update(computation).where(*runs).values(job=_JOB))
+        last = connection.execute(select(computation.c.id, computation.c.started_at).where(*runs))
+        id, started_at = last.first() or ("", 0.0)
+        values = {"first_at": started_at, "last_at": started_at, "runs": 1}
+        connection.execute(
+            insert(job).values(
+                workspace=workspace, id=_JOB, level="code", name="", last_cluster=cluster_id(0),
+                last_computation=id, **values,
+            )
+        )  # fmt: skip
     _, code = members.invite(service.engine, who, f"li-{time.time_ns()}@example.org", "member")
     return code
 
@@ -68,11 +83,15 @@ def _plain(rule: str, at: Places, invitation: str) -> Callable[[], str]:
             "computation_id": computation,
             "fingerprint": at.bug(),
             "policy_id": _POLICY,
+            "job_id": _JOB,
         }
         unknown = set(re.findall(r"<(?:\w+:)?(\w+)>", rule)) - values.keys()
         if unknown:
             raise LookupError(f"say in {__name__} what stands for {unknown} of {rule}")
         found = re.sub(r"<(?:\w+:)?(\w+)>", lambda part: values[part[1]], rule)
+        if rule == "/comparisons":
+            other = at.computation().partition("/computations/")[2]
+            return f"{found}?a={computation}&b={other}"
         return f"{found}?code={invitation}" if rule == "/invitation" else found
 
     return address

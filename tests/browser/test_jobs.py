@@ -84,3 +84,18 @@ def test_a_job_shows_its_runs_over_time_and_when_it_changed(
     look(window, gallery, "job")
     page.get_by_role("link", name="Cost", exact=True).click()
     expect(page.locator(".dots circle")).to_have_count(24)
+
+
+def test_two_runs_are_compared_from_the_page_of_their_job(
+    window: Watched, place: Place, gallery: Gallery
+) -> None:
+    page = window.page
+    page.goto("/jobs?sort=change")
+    page.get_by_role("link", name="nightly / load").click()
+    page.get_by_role("link", name="compare with the run before").click()
+    expect(page.locator(".verdict")).to_contain_text("longer than the first")
+    expect(page.locator(".steps tbody tr").first).to_contain_text("the first run")
+    expect(page.locator(".diff .added").first).to_be_visible()
+    look(window, gallery, "comparison")
+    page.get_by_role("link", name="The other way round").click()
+    expect(page.locator(".verdict")).to_contain_text("less than the first")

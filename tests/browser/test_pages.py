@@ -25,13 +25,13 @@ WIDTHS = (360, 768, 1280, 2560)
 LOOKED_AT = (360, 1280)
 
 #: What is no page of this service: ways to another, files; and what others open: reports
-#: test_report.py, one job test_jobs.py.
+#: test_report.py, one job, and two of its runs, test_jobs.py.
 NOT_PAGES = frozenset(
     {
         *("openid.begin", "openid.connect", "openid.finish"),
         *("report.cluster_file", "report.computation_file"),
         *("charts.data", "pages.static"),
-        "jobs_page.job",
+        *("jobs_page.comparison", "jobs_page.job"),
     }
 )
 

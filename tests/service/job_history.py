@@ -75,7 +75,16 @@ class Place:
             ),
             status=status,
             computations=(make_computation(id, **(values | fields)),),
-            task_groups=(make_task_group(id, "sum-1", prefix="sum", dependencies=()),),
+            task_groups=(
+                make_task_group(
+                    id,
+                    "sum-1",
+                    prefix="sum",
+                    completed=100,
+                    seconds={"compute": 2 * seconds},
+                    dependencies=(),
+                ),
+            ),
             code=(code,),
         )
         assert post(self.service.url, self.token, beat).ok

@@ -157,6 +157,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /findings": SESSIONS,
     "GET /api/v1/jobs": SESSIONS | READERS,
     "GET /api/v1/jobs/<job_id>": SESSIONS | READERS,
+    "GET /api/v1/comparisons": SESSIONS | READERS,
+    "GET /comparisons": SESSIONS,
     "GET /jobs": SESSIONS,
     "GET /jobs.csv": SESSIONS,
     "GET /jobs/<job_id>": SESSIONS,
@@ -283,6 +285,8 @@ class World:
         assert "<" not in route, f"say here what stands for the parameter of {route}"
         if route == "/api/v1/series":
             route += f"?cluster={self.cluster}&metric=dask.worker.count"
+        if route.endswith("/comparisons"):
+            route += "?a=c1&b=c1"
         return self.service.url + route
 
 

@@ -1,4 +1,4 @@
-"""``/api/v1/jobs``: the same work over time."""
+"""``/api/v1/jobs`` and ``/api/v1/comparisons``: the same work over time, and two of its runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.jobs.sorting import SORT, asked_sort
+from daskscope_service.jobs.two_runs import RUNS, asked_runs
+from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import list_jobs, one_job
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import OF_CLUSTER, selection
@@ -41,6 +43,19 @@ def job(job_id: str) -> Item:
     with reading() as scope:
         found = one_job(scope, job_id)
     found["url"] = _url(job_id)
+    return found
+
+
+@blueprint.get("/comparisons")
+@require("read")
+@answers(types.Comparison, *RUNS)
+def comparison() -> Item:
+    """Answer with how one computation differs from another: why it took longer, and what else."""
+    a, b = asked_runs()
+    with reading() as scope:
+        found = compare_runs(scope, a, b)
+    address: str = current_app.config["SETTINGS"].url
+    found["url"] = address + url_for("jobs_page.comparison", a=a, b=b)
     return found
 
 

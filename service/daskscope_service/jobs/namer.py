@@ -240,7 +240,12 @@ def _values(scope: Scope, id: str) -> Item | None:
         "price_source": source,
         "change": None
         if change is None
-        else asdict(change.change) | {"cluster": change.cluster, "computation": change.computation},
+        else asdict(change.change)
+        | {
+            "cluster": change.cluster,
+            "computation": change.computation,
+            "run_before": change.run_before,
+        },
         "change_at": None if change is None else change.at,
         # Its month goes on.
         "due_at": None if cost is None else scope.now + _DAY,

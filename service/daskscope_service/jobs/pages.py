@@ -12,6 +12,9 @@ from daskscope_service.accounts.first_run import first_run, has_clusters
 from daskscope_service.db.scope import Page, Scope, Selection, reading
 from daskscope_service.jobs.dots import MEASURES, dots
 from daskscope_service.jobs.sorting import SORT, asked_sort
+from daskscope_service.jobs.steps import fall
+from daskscope_service.jobs.two_runs import asked_runs
+from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import Sort, list_jobs, one_job
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.forms import tidied
@@ -74,6 +77,18 @@ def job(job_id: str) -> ResponseReturnValue:
         measures=MEASURES,
         drawn=dots(found, measure),
         moving=False,
+    )
+
+
+@blueprint.get("/comparisons")
+@signed_in
+def comparison() -> ResponseReturnValue:
+    """Show how one run differs from another."""
+    a, b = asked_runs()
+    with reading() as scope:
+        found = compare_runs(scope, a, b)
+    return render_template(
+        "comparison.html", now=time.time(), c=found, fall=fall(found), moving=False
     )
 
 

@@ -82,6 +82,7 @@ def one_job(scope: Scope, id: str) -> Item:
             "runs_before": one.change.runs_before,
             "runs_after": one.change.runs_after,
             "chance": one.change.chance,
+            "run_before": one.run_before,
         }
         for one in summary.changes
     ]

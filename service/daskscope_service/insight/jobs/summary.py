@@ -18,12 +18,16 @@ _LEAST_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A change: the run that was the first of the new level, and what the change was."""
+    """A change: the run that was the first of the new level, and what the change was.
+
+    ``run_before`` is the id of the last passed run before it.
+    """
 
     at: float
     cluster: str
     computation: str
     change: Change
+    run_before: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,9 @@ def summed_up(runs: Sequence[Row]) -> Summary:
         return Summary(0, (), None, None, None, "No run of it has passed yet.")
     durations = [run["duration"] for run in passed]
     found = [
-        Changed(run["started_at"], run["cluster"], run["id"], change)
+        Changed(
+            run["started_at"], run["cluster"], run["id"], change, passed[change.index - 1]["id"]
+        )
         for change in changes(durations)
         if (run := passed[change.index])
     ]

@@ -1,0 +1,65 @@
+"""``daskscope compare``: how one run differs from another."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from datetime import datetime
+
+import click
+
+from daskscope.errors import DaskscopeError
+from daskscope.one_line import one_line
+from daskscope_service.insight.jobs.comparison import as_markdown
+
+_WIDTH = 88
+#: Parts that are printed; the rest is one line.
+_MOST_PARTS = 8
+
+
+@click.command("compare")
+@click.argument("a")
+@click.argument("b")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with all that is compared.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a comment on a change.")
+def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
+    """Say how the computation B differs from the computation A, by their ids.
+
+    \b
+    Prints by how much it took longer, in parts that add up, and what else differs. It queries the
+    service, with a token of scope read. For example:
+      daskscope compare 0f5c4f2e6d7c4d2a9a51e3b7f4f8a0c1 77ab01c5c55d4e2a9a51e3b7f4f8a0c1
+    """
+    import daskscope.api
+
+    try:
+        found = daskscope.api.compare(a, b)
+    except DaskscopeError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(found, default=datetime.isoformat))
+        return
+    if markdown:
+        click.echo(as_markdown(found))
+        return
+    _say(found["sentence"])
+    click.echo()
+    shown = found["parts"][:_MOST_PARTS]
+    for part in shown:
+        change = f" ({part['change']})" if part["change"] else ""
+        click.echo(f"  {part['seconds']:+10.2f} s  {one_line(part['words'] + change)}")
+    if rest := found["parts"][_MOST_PARTS:]:
+        click.echo(f"  {sum(part['seconds'] for part in rest):+10.2f} s  all else")
+    click.echo(f"  {found['seconds']:+10.2f} s  in all")
+    if found["candidates"]:
+        click.echo()
+        _say("What else differs, at the same time:")
+    for one in found["candidates"]:
+        _say(f"- {one['words']}", indent="  ")
+    click.echo()
+    click.echo(f"  {found['url']}")
+
+
+def _say(text: str, indent: str = "") -> None:
+    text = one_line(text)
+    click.echo(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent or ""))

@@ -1,0 +1,343 @@
+"""Two runs side by side: one sentence, why one took longer, and what else differs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from daskscope_service.insight.jobs import differences
+from daskscope_service.insight.jobs.differences import Difference
+from daskscope_service.insight.jobs.summary import has_passed, longer
+from daskscope_service.insight.jobs.waterfall import Part, Spent, Work, parts
+from daskscope_service.insight.wording import duration, file_name, number, plural, size
+
+Row = Mapping[str, Any]
+
+#: What two runs may differ by and say nothing: a share of the first, seconds, and so many times
+#: what the runs of their job usually vary by.
+_LEAST_SHARE, _LEAST_SECONDS, _TIMES_USUAL = 0.10, 0.3, 3.0
+#: A part that is named in the sentence is at least this share of the difference; so many are.
+_NAMED_SHARE, _MOST_NAMED = 0.30, 2
+#: What differs beside, of which the sentence names so much at most.
+_MOST_CANDIDATES = 4
+#: Results that are so much larger, or smaller, are said to be so.
+_LEAST_DATA = 0.1
+#: Lines of a difference between codes.
+_MOST_LINES = 200
+
+#: What the sentence says a part is.
+_SAYS = {
+    "start": "before the first task began",
+    "transfer": "in transfers between workers",
+    "disk": "in writing to disk and reading back",
+    "waiting": "in waiting with a task assigned",
+    "computing": "in computing outside of the task groups that are known",
+    "idle": "from threads that had no task",
+    "paused": "from workers that were paused for lack of memory",
+    "threads": "from the number of threads",
+    "rest": "not measured in parts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run to compare: its row, of :mod:`~daskscope_service.queries.job_runs`, and its groups.
+
+    ``code`` are the texts of its frames by their files, None of which is not stored.
+    """
+
+    row: Row
+    groups: Sequence[Row]
+    code: Sequence[tuple[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPair:
+    """The task groups of one prefix in both runs; None of what one of them does not have.
+
+    ``seconds`` are what its runs computed in all, ``output_bytes`` the sizes of their results.
+    """
+
+    prefix: str
+    runs: tuple[int | None, int | None]
+    mean: tuple[float | None, float | None]
+    longest: tuple[float | None, float | None]
+    seconds: tuple[float | None, float | None]
+    output_bytes: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeDifference:
+    """Unified diff of the code around a call; ``cut``: it has more lines."""
+
+    file: str
+    diff: str
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What ``b`` has that ``a`` had not. ``parts`` add up to ``seconds``, the difference in time.
+
+    ``differs`` says whether that is more than runs vary by. ``candidates`` changed at the same
+    time: nothing says that they are the cause.
+    """
+
+    sentence: str
+    seconds: float
+    differs: bool
+    parts: Sequence[Part]
+    candidates: Sequence[Difference]
+    code: Sequence[CodeDifference]
+    groups: Sequence[GroupPair]
+
+
+def compare(a: Run, b: Run, usual_spread: float | None = None) -> Comparison:
+    """Compare two runs. ``usual_spread``: what runs of their job vary by, as a share."""
+    seconds = b.row["duration"] - a.row["duration"]
+    shares = [_LEAST_SHARE, _TIMES_USUAL * (usual_spread or 0.0)]
+    margin = max(max(shares) * a.row["duration"], _LEAST_SECONDS)
+    found = sorted(parts(_spent(a), _spent(b)), key=lambda part: -abs(part.seconds))
+    groups = _groups(a.groups, b.groups)
+    candidates = _candidates(a, b, groups)
+    differs = abs(seconds) > margin
+    return Comparison(
+        sentence=_sentence(a, b, found, candidates, differs=differs),
+        seconds=seconds,
+        differs=differs,
+        parts=found,
+        candidates=candidates,
+        code=_code(a.code, b.code),
+        groups=groups,
+    )
+
+
+def _spent(run: Run) -> Spent:
+    row, work = run.row, dict[str, Work]()
+    for group in run.groups:
+        one = work.get(group["prefix"], Work(0, 0, 0.0))
+        work[group["prefix"]] = Work(
+            one.tasks + group["tasks"],
+            one.runs + group["completed"],
+            one.seconds + group["seconds"].get("compute", 0.0),
+        )
+    began = row["began_at"]
+    of_all = row["worker_seconds"]
+    return Spent(
+        duration=row["duration"],
+        start=0.0 if began is None else max(began - row["started_at"], 0.0),
+        compute=row["seconds"].get("compute", 0.0),
+        transfer=row["seconds"].get("transfer", 0.0),
+        disk=row["seconds"].get("disk-read", 0.0) + row["seconds"].get("disk-write", 0.0),
+        work=work,
+        thread_seconds=row["thread_seconds"],
+        idle=of_all.get("idle", 0.0),
+        paused=of_all.get("paused", 0.0),
+    )
+
+
+# --- the sentence ---------------------------------------------------------------------------------
+
+
+def _sentence(
+    a: Run, b: Run, found: Sequence[Part], candidates: Sequence[Difference], *, differs: bool
+) -> str:
+    before, after = a.row["duration"], b.row["duration"]
+    for which, run in (("first", a), ("second", b)):
+        if not has_passed(run.row):
+            status = run.row["status"]
+            why = "had task runs that erred" if status == "finished" else _ENDED[status]
+            return (
+                f"The {which} run {why}, so what it took says little: {duration(before)} and "
+                f"{duration(after)}."
+            )
+    if not differs:
+        return (
+            f"The second run took about as long as the first: {duration(after)} and "
+            f"{duration(before)}. That is within what runs vary by."
+        )
+    text = (
+        f"The second run took {longer(after / before - 1)} the first: {duration(after)} instead "
+        f"of {duration(before)}."
+    )
+    seconds = after - before
+    named = [part for part in found if part.seconds / seconds >= _NAMED_SHARE][:_MOST_NAMED]
+    if named:
+        which = "more" if seconds > 0 else "less"
+        said = [f"{duration(abs(part.seconds))} are {_says(part)}" for part in named]
+        text += f" Of the {duration(abs(seconds))} {which}, {' and '.join(said)}."
+    if candidates:
+        some = [one.words for one in candidates[:_MOST_CANDIDATES]]
+        left = len(candidates) - len(some)
+        some += [f"{left} more"] if left else []
+        text += f" At the same time differ: {'; '.join(some)}."
+    return text
+
+
+#: How a run ended that has not passed.
+_ENDED = {
+    "running": "still runs",
+    "erred": "failed",
+    "cancelled": "was cancelled",
+    "lost": "was lost with its cluster",
+    "finished": "was too short",
+}
+
+
+def _says(part: Part) -> str:
+    change = f" ({part.change})" if part.change else ""
+    if part.kind == "each":
+        return f"in what each task of {part.prefix} takes{change}"
+    if part.kind == "tasks":
+        return f"from the number of tasks of {part.prefix}{change}"
+    if part.kind == "repeated":
+        return f"from tasks of {part.prefix} that ran again{change}"
+    return f"{_SAYS[part.kind]}{change}"
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def _candidates(a: Run, b: Run, groups: Sequence[GroupPair]) -> list[Difference]:
+    """Return what changed beside the time, what is said first first."""
+    one, other = a.row["on"], b.row["on"]
+    found = [*differences.versions(one, other), *_changed_code(a, b), *_workers(a, b)]
+    found += [*differences.memory(one, other), *_data(groups)]
+    found += [*differences.settings(one, other), *differences.places(one, other)]
+    if a.row["user"] != b.row["user"]:
+        found.append(Difference("place", "user", a.row["user"], b.row["user"]))
+    return [*found, *_shape(groups)]
+
+
+def _changed_code(a: Run, b: Run) -> list[Difference]:
+    if not differences.code_changed(a.row, b.row):
+        return []
+    files = [file_name(frame["file"]) for frame in b.row["frames"] or []]
+    return [Difference("code", files[-1], None, None)]
+
+
+def _workers(a: Run, b: Run) -> list[Difference]:
+    found = []
+    one, other = a.row["workers"], b.row["workers"]
+    if one is not None and other is not None and one != other:
+        found.append(Difference("workers", "workers", number(one), number(other)))
+    threads = [
+        run.row["thread_seconds"] / run.row["duration"]
+        for run in (a, b)
+        if run.row["thread_seconds"] and run.row["duration"]
+    ]
+    if len(threads) == 2 and abs(threads[1] / threads[0] - 1) >= _LEAST_DATA:
+        found.append(Difference("workers", "threads", *(f"{value:.3g}" for value in threads)))
+    return found
+
+
+def _data(groups: Sequence[GroupPair]) -> list[Difference]:
+    """Return how the size of all results differs, where that is of the same kinds of tasks."""
+    sums = [sum(one.output_bytes[which] or 0 for one in groups) for which in (0, 1)]
+    if not all(sums) or abs(sums[1] / sums[0] - 1) < _LEAST_DATA:
+        return []
+    return [Difference("data", "size of all results", size(sums[0]), size(sums[1]))]
+
+
+def _shape(groups: Sequence[GroupPair]) -> list[Difference]:
+    found = []
+    for one in groups:
+        before, after = one.runs
+        if before is None or after is None:
+            what = f"tasks of {one.prefix}"
+            counts = (None if count is None else number(count) for count in (before, after))
+            found.append(Difference("shape", what, *counts))
+    return found
+
+
+def _code(
+    one: Sequence[tuple[str, str | None]], other: Sequence[tuple[str, str | None]]
+) -> list[CodeDifference]:
+    """Return how the code around the calls differs; only where it is known of both."""
+    found = []
+    # From the innermost call outwards: one run may have sent more of them.
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    for (_, before), (file, after) in pairs:
+        if before is None or after is None or before == after:
+            continue
+        lines = list(
+            difflib.unified_diff(
+                before.splitlines(), after.splitlines(), "first run", "second run", lineterm=""
+            )
+        )
+        found.append(CodeDifference(file, "\n".join(lines[:_MOST_LINES]), len(lines) > _MOST_LINES))
+    return found
+
+
+def _groups(one: Sequence[Row], other: Sequence[Row]) -> list[GroupPair]:
+    """Return the groups of both runs by prefix, those whose time differs most first."""
+    sums = [_by_prefix(groups) for groups in (one, other)]
+    found = []
+    for prefix in {*sums[0], *sums[1]}:
+        pair = [each.get(prefix) for each in sums]
+        found.append(
+            GroupPair(
+                prefix,
+                *(
+                    tuple(None if of is None else of[name] for of in pair)  # type: ignore[arg-type]
+                    for name in ("runs", "mean", "longest", "seconds", "output_bytes")
+                ),
+            )
+        )
+    return sorted(
+        found,
+        key=lambda pair: (-abs((pair.seconds[1] or 0.0) - (pair.seconds[0] or 0.0)), pair.prefix),
+    )
+
+
+def _by_prefix(groups: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        none = {"runs": 0, "seconds": 0.0, "output_bytes": 0, "longest": None}
+        one = found.setdefault(group["prefix"], none)
+        one["runs"] += group["completed"]
+        one["seconds"] += group["seconds"].get("compute", 0.0)
+        one["output_bytes"] += group["output_bytes"]
+        if group["longest"] is not None:
+            one["longest"] = max(one["longest"] or 0.0, group["longest"])
+    for one in found.values():
+        one["mean"] = one["seconds"] / one["runs"] if one["runs"] else None
+    return found
+
+
+# --- Markdown -------------------------------------------------------------------------------------
+
+
+def as_markdown(comparison: Mapping[str, Any]) -> str:
+    """Return a comparison, as the API answers it, as Markdown for a comment."""
+    lines = [comparison["sentence"], ""]
+    if comparison["parts"]:
+        lines += ["| Part | Was → is | Seconds |", "| --- | --- | ---: |"]
+        lines += [
+            f"| {_cell(part['words'])} | {_cell(part['change'])} | {part['seconds']:+.2f} |"
+            for part in comparison["parts"]
+        ]
+        lines += [f"| **All of it** |  | **{comparison['seconds']:+.2f}** |", ""]
+    candidates = comparison["candidates"]
+    if candidates:
+        lines.append(f"What else differs ({plural(len(candidates), 'difference')}):")
+        lines += ["", *(f"- {_cell(one['words'])}" for one in candidates), ""]
+    for one in comparison["code"]:
+        fence = "`" * max(3, _longest_fence(one["diff"]) + 1)
+        lines += [f"{fence}diff", one["diff"], fence, ""]
+    lines.append(comparison["url"])
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`")
+
+
+def _longest_fence(text: str) -> int:
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    return longest

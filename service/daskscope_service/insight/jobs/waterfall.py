@@ -1,0 +1,219 @@
+"""Why one run took longer than another, in parts that add up from one's time to the other's.
+
+What is measured of a run: the time until its first task began (``start``); then the threads that
+there were (``threads``), and the thread-seconds in which they computed, waited with a task assigned
+(for transfers, disks, or anything else), had no task, or were paused. With ``busy`` for all that
+they did with a task, a run takes::
+
+    start + busy × (1 + idle / busy + paused / busy) / threads
+
+and busy is the sum over prefixes of ``runs × seconds of each``, and of waiting. Each part is what
+one of these changed, with all others at the mean of both runs: for a product of two,
+``mean(y) Δx + mean(x) Δy`` is exactly its difference. So nothing is left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from daskscope_service.insight.wording import duration, number, percent
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Tasks of one prefix: how many there were, how many runs, and what they computed in all."""
+
+    tasks: int
+    runs: int
+    seconds: float
+
+    @property
+    def repeated(self) -> int:
+        """Runs of tasks that had run before."""
+        return max(self.runs - self.tasks, 0)
+
+    @property
+    def first(self) -> int:
+        """Runs of tasks that had not."""
+        return self.runs - self.repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Where the time of a run went. All but ``duration`` and ``start`` are thread-seconds.
+
+    ``thread_seconds`` are those of all threads from its start to its end, ``idle`` and ``paused``
+    parts of them: None where the exporter did not report them. ``compute`` is of all tasks.
+    """
+
+    duration: float
+    start: float
+    compute: float
+    transfer: float
+    disk: float
+    work: Mapping[str, Work] = field(default_factory=dict)
+    thread_seconds: float | None = None
+    idle: float = 0.0
+    paused: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """By how many ``seconds`` one cause of time made the second run longer; negative: shorter.
+
+    ``kind`` is start, tasks, repeated, each, computing, transfer, disk, waiting, idle, paused,
+    threads or rest; ``prefix`` whose tasks they are, for those that are of one. ``words`` say what
+    it is, ``change`` what of it was and is.
+    """
+
+    kind: str
+    seconds: float
+    words: str
+    change: str
+    prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """One run, as the formula above has it. ``waits`` are busy seconds that are not computed."""
+
+    start: float
+    work: Mapping[str, Work]
+    computing: float
+    waits: Mapping[str, float]
+    idle: float
+    paused: float
+    threads: float
+
+    @property
+    def busy(self) -> float:
+        return (
+            sum(one.seconds for one in self.work.values())
+            + self.computing
+            + sum(self.waits.values())
+        )
+
+
+_WAITS = {
+    "transfer": "transfers between workers",
+    "disk": "writing to disk and reading back",
+    "waiting": "waiting with a task assigned, or other work",
+}
+
+
+def parts(a: Spent, b: Spent) -> list[Part]:
+    """Return the parts of the difference between two runs; their sum is that difference.
+
+    Those that come to nothing are left out.
+    """
+    known = a.thread_seconds is not None and b.thread_seconds is not None
+    one, other = _account(a, known=known), _account(b, known=known)
+    if one is None or other is None:
+        return [part for part in (_rest(a, b),) if part.seconds]
+    found = _parts(one, other, known=known)
+    return [part for part in found if abs(part.seconds) > 1e-9]
+
+
+def _rest(a: Spent, b: Spent) -> Part:
+    return Part("rest", b.duration - a.duration, "all of it: too little was measured", "")
+
+
+def _account(run: Spent, *, known: bool) -> _Account | None:
+    start = min(max(run.start, 0.0), run.duration)
+    running = run.duration - start
+    inside = sum(one.seconds for one in run.work.values())
+    # Groups beyond the exporter's bound, and tasks that erred, belong to no prefix here.
+    computing = run.compute - inside
+    if not known or running <= 0:
+        busy = run.compute + run.transfer + run.disk
+        if busy <= 0 or running <= 0:
+            return None
+        waits = {"transfer": run.transfer, "disk": run.disk}
+        return _Account(start, run.work, computing, waits, 0.0, 0.0, busy / running)
+    assert run.thread_seconds is not None
+    threads = run.thread_seconds / run.duration if run.duration > 0 else 0.0
+    capacity = threads * running
+    # Until the first task began, all threads were idle.
+    idle = min(max(run.idle - threads * start, 0.0), capacity)
+    paused = min(max(run.paused, 0.0), capacity - idle)
+    busy = capacity - idle - paused
+    if busy <= 0 or threads <= 0:
+        return None
+    waiting = busy - run.compute
+    # Transfers and writing go on beside computing: they count for as long as threads waited.
+    measured = run.transfer + run.disk
+    share = min(max(waiting, 0.0) / measured, 1.0) if measured > 0 else 0.0
+    waits = {"transfer": run.transfer * share, "disk": run.disk * share}
+    waits["waiting"] = waiting - sum(waits.values())
+    return _Account(start, run.work, computing, waits, idle, paused, threads)
+
+
+def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[Part]:
+    yield Part("start", b.start - a.start, "until the first task began", _took(a.start, b.start))
+    busy_a, busy_b = a.busy, b.busy
+    factor_a = 1 + a.idle / busy_a + a.paused / busy_a
+    factor_b = 1 + b.idle / busy_b + b.paused / busy_b
+    # Seconds of the run for a second of a thread with a task.
+    each = (factor_a / a.threads + factor_b / b.threads) / 2
+    for prefix in sorted({*a.work, *b.work}):
+        yield from _of_prefix(prefix, a.work.get(prefix), b.work.get(prefix), each)
+    yield Part(
+        "computing", (b.computing - a.computing) * each, "computing in other groups",
+        _took(a.computing, b.computing),
+    )  # fmt: skip
+    for kind, words in _WAITS.items():
+        one, other = a.waits.get(kind, 0.0), b.waits.get(kind, 0.0)
+        yield Part(kind, (other - one) * each, words, _took(one, other))
+    busy = (busy_a + busy_b) / 2
+    slow = (1 / a.threads + 1 / b.threads) / 2
+    for kind, one, other, words in (
+        ("idle", a.idle, b.idle, "threads without a task"),
+        ("paused", a.paused, b.paused, "workers paused for lack of memory"),
+    ):
+        share_a, share_b = one / busy_a, other / busy_b
+        change = (
+            f"{percent(one / (busy_a * factor_a))} → {percent(other / (busy_b * factor_b))} "
+            "of the threads' time"
+        )
+        yield Part(kind, busy * slow * (share_b - share_a), words, change)
+    factor = (factor_a + factor_b) / 2
+    yield Part(
+        "threads",
+        busy * factor * (1 / b.threads - 1 / a.threads),
+        "number of threads" if known else "tasks at a time",
+        f"{_number(a.threads)} → {_number(b.threads)}",
+    )
+
+
+def _of_prefix(prefix: str, a: Work | None, b: Work | None, each: float) -> Iterable[Part]:
+    a, b = a or Work(0, 0, 0.0), b or Work(0, 0, 0.0)
+    if not a.runs and not b.runs:
+        yield Part("each", (b.seconds - a.seconds) * each, f"{prefix}", "", prefix)
+        return
+    # What there is none of has no time of its own: all of it is that there is some.
+    took_a = a.seconds / a.runs if a.runs else b.seconds / b.runs
+    took_b = b.seconds / b.runs if b.runs else took_a
+    lost_a = 0.0 if a.runs else a.seconds
+    lost_b = 0.0 if b.runs else b.seconds
+    took, runs = (took_a + took_b) / 2, (a.runs + b.runs) / 2
+    yield Part(
+        "tasks", (b.first - a.first) * took * each, f"number of {prefix} tasks",
+        f"{number(a.first)} → {number(b.first)}", prefix,
+    )  # fmt: skip
+    yield Part(
+        "repeated", (b.repeated - a.repeated) * took * each, f"{prefix} tasks that ran again",
+        f"{number(a.repeated)} → {number(b.repeated)}", prefix,
+    )  # fmt: skip
+    yield Part(
+        "each", (runs * (took_b - took_a) + lost_b - lost_a) * each,
+        f"what each {prefix} task takes", _took(took_a, took_b), prefix,
+    )  # fmt: skip
+
+
+def _took(one: float, other: float) -> str:
+    return f"{duration(max(one, 0.0))} → {duration(max(other, 0.0))}"
+
+
+def _number(value: float) -> str:
+    return number(value) if value >= 9.95 or abs(value - round(value)) < 0.05 else f"{value:.1f}"

@@ -1,0 +1,73 @@
+"""Two runs with all that is compared of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from daskscope_service.db.schema import code, computation, task_group
+from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.jobs.comparison import Run, compare
+from daskscope_service.insight.jobs.summary import summed_up
+from daskscope_service.queries.computations import MOST_GROUPS, computations_by_key
+from daskscope_service.queries.job_runs import newest_runs, some_runs
+from daskscope_service.web.fields import Missing
+
+#: What an answer says of each run.
+_OF_RUN = (
+    *("cluster", "cluster_name", "user", "status", "started_at", "duration", "task_seconds"),
+    *("thread_seconds", "cost", "currency", "price_source", "tasks", "workers", "job"),
+)
+_OF_GROUP = ("prefix", "tasks", "completed", "seconds", "output_bytes", "longest")
+
+
+def compare_runs(scope: Scope, a: str, b: str) -> Item:
+    """Return how the computation ``b`` differs from ``a``, by their ids. Raises Missing."""
+    keys = [_key(scope, a), _key(scope, b)]
+    rows = {(row["cluster"], row["id"]): row for row in some_runs(scope, list(dict.fromkeys(keys)))}
+    for key, id in zip(keys, (a, b), strict=True):
+        if key not in rows:  # it was removed a moment ago
+            raise Missing("computation", id)
+    titles = computations_by_key(scope, keys)
+    first, second = (rows[key] for key in keys)
+    spread = _spread(scope, first, second)
+    compared = compare(_run(scope, first), _run(scope, second), spread)
+    found = asdict(compared)
+    found["candidates"] = [asdict(one) | {"words": one.words} for one in compared.candidates]
+    for name, key in zip(("a", "b"), keys, strict=True):
+        row = rows[key]
+        found[name] = {field: row[field] for field in _OF_RUN} | {
+            "computation": row["id"],
+            "title": titles[key]["title"] if key in titles else "",
+        }
+    found["same_job"] = first["job"] is not None and first["job"] == second["job"]
+    return found
+
+
+def _key(scope: Scope, id: str) -> tuple[str, str]:
+    query = scope.select(computation, computation.c.cluster).where(computation.c.id == id)
+    cluster = scope.connection.execute(query.limit(1)).scalar()
+    if cluster is None:
+        raise Missing("computation", id)
+    return cluster, id
+
+
+def _spread(scope: Scope, a: Item, b: Item) -> float | None:
+    """Return what runs of their job vary by, None where they are of none, or of two."""
+    if a["job"] is None or a["job"] != b["job"]:
+        return None
+    return summed_up(newest_runs(scope, a["job"])).spread
+
+
+def _run(scope: Scope, row: Item) -> Run:
+    query = scope.select(task_group, *(task_group.c[name] for name in _OF_GROUP)).where(
+        task_group.c.cluster == row["cluster"], task_group.c.computation == row["id"]
+    )
+    groups, _ = scope.first_items(query.order_by(task_group.c.name), MOST_GROUPS)
+    frames: list[Any] = row["frames"] or []
+    hashes = {frame["code"] for frame in frames} - {None}
+    texts = {
+        one["hash"]: one["text"]
+        for one in scope.items(scope.select(code).where(code.c.hash.in_(hashes)))
+    }
+    return Run(row, groups, [(frame["file"], texts.get(frame["code"])) for frame in frames])

@@ -1,0 +1,176 @@
+"""Two runs compared, of what their clusters sent: page, API, Python and command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import dask
+import pytest
+from click.testing import CliRunner
+
+import daskscope
+from daskscope.errors import NotFound
+from daskscope.protocol import CodeFrame
+from daskscope_service.cli.main import cli
+from tests.service.beats import (
+    ENVIRONMENT,
+    make_beat,
+    make_cluster,
+    make_code,
+    make_computation,
+    make_status,
+    make_task_group,
+    post,
+)
+from tests.service.job_history import CODE, LINE, Place
+from tests.service_process import ServiceProcess
+
+EDITED = make_code("import dask\n\nresult = load('a').sum().compute()\nx = '```'\n", CODE.file)
+NEWER = replace(ENVIRONMENT, packages={"dask": "2026.9.0", "pandas": "3.1.0"})
+
+
+class Pair(Place):
+    """A usual run of 40 load tasks of 2 s on 8 threads, and others to compare it with."""
+
+    def send(
+        self, id: str, seconds: float, *, each: float = 2.0, tasks: int = 40, **fields: Any
+    ) -> str:
+        id = f"{id}-{self.workspace}"
+        now = time.time()
+        began = now - 1000
+        busy = tasks * each
+        threads = fields.pop("threads", 8)
+        idle = threads * seconds - busy
+        code, environment = fields.pop("code", CODE), fields.pop("environment", ENVIRONMENT)
+        values: dict[str, Any] = {
+            "status": "finished",
+            "started_at": began,
+            "began_at": began,
+            "stopped_at": began + seconds,
+            "tasks": tasks,
+            "completed": tasks,
+            "erred": 0,
+            "states": {"memory": tasks},
+            "seconds": {"compute": busy},
+            "worker_seconds": {"busy": busy, "idle": idle, "paused": 0.0},
+            "workers": threads // 2,
+            "frames": (CodeFrame(CODE.file, LINE, code.hash),),
+        }
+        group = make_task_group(
+            id,
+            "load-1",
+            prefix="load",
+            tasks=tasks,
+            completed=tasks,
+            erred=0,
+            seconds={"compute": busy},
+            output_bytes=tasks * 1000,
+            dependencies=(),
+        )
+        beat = make_beat(
+            make_cluster(f"Scheduler-{id}", started_at=began - 5, environment=environment),
+            status=make_status(at=began + seconds + 5),
+            computations=(make_computation(id, **(values | fields)),),
+            task_groups=(group,),
+            code=(code,),
+        )
+        assert post(self.service.url, self.token, beat).ok
+        return id
+
+    def compare(self, a: str, b: str) -> Any:
+        found = self.answer("comparisons", a=a, b=b)
+        total = sum(part["seconds"] for part in found["parts"])
+        assert total == pytest.approx(found["seconds"], abs=1e-6)
+        assert found["seconds"] == pytest.approx(found["b"]["duration"] - found["a"]["duration"])
+        return found
+
+
+@pytest.fixture
+def pair(shared_service: ServiceProcess) -> Pair:
+    return Pair(shared_service)
+
+
+def test_slower_tasks_are_named_and_versions_and_code_are_candidates(pair: Pair) -> None:
+    a = pair.send("a", 10.0)
+    b = pair.send("b", 20.0, each=4.0, environment=NEWER, code=EDITED)
+    found = pair.compare(a, b)
+    assert found["sentence"] == (
+        "The second run took 2.0 times as long as the first: 20.0 s instead of 10.0 s. Of the "
+        "10.0 s more, 10.0 s are in what each task of load takes (2.0 s → 4.0 s). At the same time "
+        "differ: dask 2026.8.0 → 2026.9.0; distributed 2026.8.0 (not there any more); pandas 3.1.0 "
+        "(not there before); code of run.py."
+    )
+    assert [(part["kind"], part["prefix"]) for part in found["parts"]] == [("each", "load")]
+    [code] = found["code"]
+    assert "+x = '```'" in code["diff"].splitlines()
+    [group] = found["groups"]
+    assert (group["runs"], group["mean"]) == ([40, 40], [2.0, 4.0])
+    assert "because" not in pair.page(f"/comparisons?a={a}&b={b}").lower()
+    page = pair.page(f"/comparisons?a={a}&b={b}")
+    assert "what each load task takes" in page
+    assert "+10.0 s" in page
+    back = pair.compare(b, a)
+    assert back["sentence"].startswith("The second run took 50\N{NO-BREAK SPACE}% less than")
+
+
+def test_more_tasks_and_fewer_threads_are_parts_of_their_own(pair: Pair) -> None:
+    a = pair.send("a", 10.0)
+    more = pair.compare(a, pair.send("more", 20.0, tasks=80))
+    assert [part["kind"] for part in more["parts"]] == ["tasks"]
+    assert "from the number of tasks of load (40 → 80)" in more["sentence"]
+    assert [one["kind"] for one in more["candidates"]] == ["data"]
+    fewer = pair.compare(a, pair.send("fewer", 20.0, threads=4))
+    assert [part["kind"] for part in fewer["parts"]] == ["threads"]
+    assert "from the number of threads (8 → 4)" in fewer["sentence"]
+    assert "workers 4 → 2" in [one["words"] for one in fewer["candidates"]]
+
+
+def test_equal_runs_say_that_they_are_and_failed_ones_that_they_failed(pair: Pair) -> None:
+    a = pair.send("a", 10.0)
+    same = pair.compare(a, pair.send("same", 10.4, each=2.08))
+    assert not same["differs"]
+    assert same["sentence"].startswith("The second run took about as long as the first")
+    assert same["candidates"] == []
+    failed = pair.compare(a, pair.send("failed", 30.0, status="erred", erred=1))
+    assert failed["sentence"].startswith("The second run failed, so what it took says little")
+    itself = pair.compare(a, a)
+    assert (itself["parts"], itself["seconds"]) == ([], 0.0)
+
+
+def test_what_is_no_run_of_the_workspace_is_not_found(
+    pair: Pair, shared_service: ServiceProcess
+) -> None:
+    a = pair.send("a", 10.0)
+    stranger = Pair(shared_service)
+    for one, other in ((a, "nothing"), ("nothing", a)):
+        assert pair.ask("comparisons", a=one, b=other).status_code == 404
+    own = stranger.send("own", 10.0)
+    assert stranger.ask("comparisons", a=own, b=a).status_code == 404
+    url = f"{stranger.service.url}/comparisons?a={own}&b={a}"
+    assert stranger.session.get(url, timeout=30).status_code == 404
+    assert pair.ask("comparisons", a=a).status_code == 400
+
+
+def test_python_and_the_command_line_compare(pair: Pair) -> None:
+    a, b = pair.send("a", 10.0), pair.send("b", 20.0, each=4.0, code=EDITED)
+    place = {"daskscope.endpoint": pair.service.url, "daskscope.token": pair.token}
+    with dask.config.set(place):
+        found = daskscope.compare(a, b)
+        assert found["b"]["started_at"].tzinfo is not None
+        with pytest.raises(NotFound):
+            daskscope.compare(a, "nothing")
+
+        def say(*options: str) -> str:
+            return (
+                CliRunner().invoke(cli, ["compare", a, b, *options], catch_exceptions=False).output
+            )
+
+        assert "+10.00 s  what each load task takes" in say()
+        assert json.loads(say("--json"))["sentence"] == found["sentence"]
+        markdown = say("--markdown")
+    assert "| what each load task takes | 2.0 s → 4.0 s | +10.00 |" in markdown
+    # What is in the code ends no block.
+    assert "````diff" in markdown

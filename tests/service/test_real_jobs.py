@@ -1,0 +1,145 @@
+"""A real script, run again and again, then slower, with more data, on fewer workers.
+
+The sentence and the waterfall name what was changed, and only that; of equal runs, nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.patience import PATIENCE
+from tests.service.job_history import Place
+from tests.service_process import ServiceProcess
+
+pytestmark = [pytest.mark.sqlite, pytest.mark.slow]
+
+SCRIPT = """
+import json, sys, time
+import daskscope
+from dask.delayed import delayed
+from distributed import Client, LocalCluster, get_client
+
+def nap(number, seconds):
+    time.sleep(seconds)
+    return number
+
+def work(tasks, seconds):
+    naps = [delayed(nap)(number, seconds) for number in range(tasks)]
+    return delayed(sum)(naps).compute()
+
+if __name__ == "__main__":
+    wanted = json.loads(sys.argv[1])
+    with (
+        LocalCluster(
+            n_workers=wanted["workers"], threads_per_worker=2, dashboard_address=":0",
+            processes=False,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(client, interval="500ms", tags={"round": wanted["name"]})
+        for again in range(wanted["runs"]):
+            work(wanted["tasks"], wanted["seconds"])
+            time.sleep(0.2)
+"""
+USUAL = {"runs": 1, "workers": 2, "tasks": 32, "seconds": 0.2}
+
+
+class Rounds(Place):
+    """Runs the script, and knows the runs of each of its rounds."""
+
+    def __init__(self, service: ServiceProcess, folder: Path) -> None:
+        super().__init__(service)
+        self.folder = folder
+
+    def script(self, name: str, text: str = SCRIPT, **wanted: Any) -> list[str]:
+        """Run the script; return the ids of its computations, in order."""
+        file = self.folder / "work.py"
+        file.write_text(text)
+        values = USUAL | {"name": name} | wanted
+        ended = subprocess.run(
+            [sys.executable, file, json.dumps(values)],
+            env={
+                **os.environ,
+                "DASK_DASKSCOPE__ENDPOINT": self.service.url,
+                "DASK_DASKSCOPE__TOKEN": self.token,
+            },
+            capture_output=True,
+            text=True,
+            timeout=4 * PATIENCE,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        clusters = self.answer("clusters", limit="1")["items"]
+        items = self.answer("computations", cluster=clusters[0]["id"])["items"]
+        assert len(items) == values["runs"]
+        assert {item["status"] for item in items} == {"finished"}
+        return [item["id"] for item in items][::-1]
+
+
+@pytest.fixture
+def rounds(shared_service: ServiceProcess) -> Iterator[Rounds]:
+    # Not pytest's own folder: Dask takes no file below a "pytest" for a user's code.
+    with TemporaryDirectory() as folder:
+        yield Rounds(shared_service, Path(folder))
+
+
+def test_what_was_changed_is_named_and_nothing_else(rounds: Rounds) -> None:
+    usual = rounds.script("usual", runs=10)
+    again = rounds.script("again")
+    slower = rounds.script("slower", seconds=0.4)
+    more = rounds.script("more", tasks=64)
+    fewer = rounds.script("fewer", workers=1)
+    edited = rounds.script(
+        "edited", SCRIPT.replace("return number\n", "return number  # the same\n")
+    )
+    called = SCRIPT.replace("    return delayed(sum)", "    tasks += 1\n    return delayed(sum)")
+    edited += rounds.script("edited at the call", called)
+    rounds.jobs(runs=16)
+    [job] = rounds.jobs(runs=16)
+    rows = rounds.answer("computations", limit="3")["items"]
+    assert job["level"] == "code", [(row["frames"], row["call"]) for row in rows]
+    assert job["title"] == "return delayed(sum)(naps).compute()"
+    for a, b in pairwise([*usual, *again]):
+        found = rounds.answer("comparisons", a=a, b=b)
+        assert not found["differs"], found["sentence"]
+        assert found["candidates"] == []
+    base = again[0]
+
+    def compare(b: str) -> tuple[Any, list[tuple[str, str | None]]]:
+        found = rounds.answer("comparisons", a=base, b=b)
+        total = sum(part["seconds"] for part in found["parts"])
+        assert total == pytest.approx(found["seconds"], abs=1e-6)
+        large = [
+            (part["kind"], part["prefix"])
+            for part in found["parts"]
+            if abs(part["seconds"]) >= 0.2 * abs(found["seconds"])
+        ]
+        return found, large
+
+    found, large = compare(slower[0])
+    assert large == [("each", "nap")], found["parts"]
+    assert "in what each task of nap takes" in found["sentence"]
+    assert found["candidates"] == []
+    found, large = compare(more[0])
+    assert large == [("tasks", "nap")], found["parts"]
+    assert "from the number of tasks of nap (32 → 64)" in found["sentence"]
+    found, large = compare(fewer[0])
+    assert large == [("threads", None)], found["parts"]
+    assert "from the number of threads (4 → 2)" in found["sentence"]
+    assert {one["kind"] for one in found["candidates"]} <= {"workers", "place"}
+    # An edit that changes no time: it is no candidate for a difference that there is not.
+    for id in edited:
+        found, _ = compare(id)
+        assert not found["differs"], found["sentence"]
+    assert [one["kind"] for one in found["candidates"]] == ["code"]
+    assert "+    tasks += 1" in found["code"][0]["diff"].splitlines()
