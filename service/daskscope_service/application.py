@@ -26,6 +26,7 @@ from daskscope_service.costs import usage_page as usage
 from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import key_register, time_limit
 from daskscope_service.db.engine import alone, open_database
+from daskscope_service.db.log_size import LOOK_SECONDS, empty_log
 from daskscope_service.findings import api as findings
 from daskscope_service.findings import mute_page
 from daskscope_service.findings import mutes_api as mutes
@@ -214,7 +215,7 @@ def _start(
     token_cache = TokenCache(engine)
     quotas = Quotas(engine, settings, instruments)
     beats = BeatStore(engine, writer, quotas)
-    turns = DecodingTurns()
+    turns = DecodingTurns(most_of_all=max(1, settings.threads // 2))
     answers = heartbeats.Answers(
         writer, beats, CommandQueue(engine), quotas, instruments, settings.url, turns
     )
@@ -280,6 +281,7 @@ def _background(
         PeriodicTask("findings", evaluator.round, ROUND_SECONDS),
         PeriodicTask("jobs", namer.round, NAMING_SECONDS),
         PeriodicTask("counting", quotas.round, QUOTA_SECONDS),
+        PeriodicTask("emptying the log", functools.partial(empty_log, engine), LOOK_SECONDS),
         removal(engine, interval=settings.retention_interval, instruments=instruments),
     )
 

@@ -101,3 +101,20 @@ def test_usual_bodies_are_not_costly() -> None:
     assert otlp_json.is_costly(json.dumps(OTLP).encode())
     assert not otlp_size.is_costly(b"\n\0" * 1_000)
     assert otlp_size.is_costly(b"\n\0" * 100_000)
+
+
+def test_those_who_wait_leave_threads_to_others_however_many_workspaces_they_are_of() -> None:
+    turns = DecodingTurns(2, most_of_all=3)
+    with ThreadPoolExecutor(2) as pool, turns.turn("first"):
+        waiting = [pool.submit(_take, turns, name) for name in ("second", "third")]
+        assert wait_until(lambda: len(turns._count) == 3)
+        with pytest.raises(Problem, match="3 bodies"), turns.turn("fourth"):
+            pass
+        assert not any(one.done() for one in waiting)
+    for one in waiting:
+        one.result()
+
+
+def _take(turns: DecodingTurns, workspace: str) -> None:
+    with turns.turn(workspace):
+        pass

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, upgrade_database, writing
 from daskscope_service.settings import Settings
 from tests.oidc_provider import CLIENT_ID, SECRET, Provider, provider
+from tests.patience import wait_until
 from tests.service.conftest import NewDatabase
 from tests.service.pages import words
 from tests.service.people import PASSWORD, browser_of, is_in, make_user
@@ -555,6 +558,33 @@ def test_a_provider_that_hangs_takes_nothing_else_along(tmp_path: Path) -> None:
             hanging.accept()
         with service.engine.connect() as connection:
             assert connection.execute(select(schema.openid_attempt)).first() is None
+
+
+@pytest.mark.parametrize("how", ["endless", "drip"])
+def test_no_more_is_taken_of_an_answer_than_there_is_room_and_time_for(how: str) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                connection.sendall(b" " * (65536 if how == "endless" else 1))
+                time.sleep(0 if how == "endless" else 0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                answer(server.accept()[0])
+
+        threading.Thread(target=serve, daemon=True).start()
+        issuer = f"http://127.0.0.1:{server.getsockname()[1]}"
+        provider = openid.Provider(issuer, "us", "", "http://127.0.0.1/back")
+        with pytest.raises(OpenIDError):
+            provider.address(state="a", nonce="b", verifier="c" * 43)
+        # Nothing goes on reading.
+        assert wait_until(
+            lambda: not any(one.name == "daskscope-openid" for one in threading.enumerate())
+        )
 
 
 def test_a_provider_that_answers_with_an_error_is_asked_again() -> None:

@@ -22,6 +22,7 @@ from authlib.oidc.core import CodeIDToken
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
+from urllib3.exceptions import HTTPError
 
 from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
 
@@ -36,6 +37,8 @@ _ALGORITHMS = (
 _TIMEOUT = 2.0
 _PAUSE = 30.0
 _KEPT = 600.0
+#: Bytes of an answer that are read, and at a time.
+_MOST_BYTES, _CHUNK = 1 << 20, 1 << 16
 
 T = TypeVar("T")
 
@@ -137,7 +140,7 @@ class Provider:
             method = "none"
         elif known and method not in known and "client_secret_post" in known:
             method = "client_secret_post"
-        return OAuth2Session(
+        return _Session(
             self.client_id,
             self.secret or None,
             token_endpoint_auth_method=method,
@@ -237,8 +240,37 @@ def is_safe(url: str) -> bool:
     )
 
 
+class _Bounded(requests.Session):
+    """Takes no more of an answer than there is room and time for, however it comes."""
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """Return the whole answer. Raises ``requests.RequestException``."""
+        until = time.monotonic() + _TIMEOUT
+        response = super().send(request, **{**kwargs, "stream": True})
+        body = bytearray()
+        try:
+            # A read returns what there is, and unpacks no more than it was asked for.
+            while chunk := response.raw.read1(_CHUNK, decode_content=True):
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    raise requests.exceptions.ContentDecodingError("the answer is too large")
+                if time.monotonic() > until:
+                    raise requests.ReadTimeout("the answer takes too long")
+        except HTTPError as error:  # urllib3's, which requests has a name of its own for
+            raise requests.ConnectionError(str(error)) from None
+        finally:
+            response.close()
+        response._content = bytes(body)
+        return response
+
+
+class _Session(_Bounded, OAuth2Session):
+    """The same for what Authlib asks for."""
+
+
 def _get(url: str) -> dict[str, Any]:
-    response = requests.get(url, timeout=_TIMEOUT)
+    with _Bounded() as session:
+        response = session.get(url, timeout=_TIMEOUT)
     response.raise_for_status()
     document = response.json()
     if not isinstance(document, dict):

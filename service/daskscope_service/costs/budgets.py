@@ -9,6 +9,7 @@ from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 
 from daskscope_service.accounts.change import Change
+from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import budget as table
 from daskscope_service.web.fields import Currency, check
@@ -36,6 +37,7 @@ def set_budget(change: Change, budget: Budget | None) -> None:
         wrong = "A budget is an amount above 0 and a currency, such as 500 EUR."
         check(Amount, budget.amount, "amount", wrong)
         check(Currency, budget.currency, "currency", wrong)
+    take_turns(change.connection, f"budget of {change.workspace}")
     change.connection.execute(delete(table).where(table.c.workspace == change.workspace))
     if budget is not None:
         values = asdict(budget) | change.stamp

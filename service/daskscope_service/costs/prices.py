@@ -14,6 +14,7 @@ from msgspec import Meta
 from sqlalchemy import Connection, delete, insert
 
 from daskscope_service.accounts.change import Change
+from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import price as table
 from daskscope_service.web.fields import Currency, Unfit, is_fit
@@ -89,6 +90,7 @@ def set_prices(change: Change, prices: WorkspacePrices) -> None:
     """
     if wrong := wrong_with(prices):
         raise Unfit(*next(iter(wrong.items())))
+    take_turns(change.connection, f"prices of {change.workspace}")
     change.connection.execute(delete(table).where(table.c.workspace == change.workspace))
     change.connection.execute(
         insert(table).values(

@@ -11,6 +11,7 @@ from msgspec import Meta
 from sqlalchemy import delete, func, insert, or_, select
 
 from daskscope_service.accounts.change import Change
+from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, computation
 from daskscope_service.db.schema import mute as table
@@ -61,6 +62,7 @@ def mute(change: Change, wish: Wish) -> str:
     if not now < wish.until <= now + _LONGEST:
         raise Unfit("until_at", "The end must be in the future, and within a year.")
     _find(change, wish)
+    take_turns(change.connection, f"mutes of {change.workspace}")
     connection, mine = change.connection, table.c.workspace == change.workspace
     same = (table.c.rule == wish.rule) & (table.c.cluster == wish.cluster)
     same &= table.c.computation == wish.computation

@@ -58,7 +58,10 @@ def post_mute(body: MuteRequest) -> Item:
     except TooMany as error:
         raise Problem(409, str(error)) from None
     with reading() as scope:
-        return next(one for one in list_mutes(scope) if one["id"] == id)
+        made: Item | None = next((one for one in list_mutes(scope) if one["id"] == id), None)
+    if made is None:
+        raise Problem(409, "The same was muted anew, or is heard of again, since a moment ago.")
+    return made
 
 
 @blueprint.delete("/mutes/<mute_id>")

@@ -22,10 +22,13 @@ LARGE_BYTES = 1024 * 1024
 
 
 class DecodingTurns:
-    """The turns. May be used from any thread. ``most``: how many of a workspace may want one."""
+    """The turns. May be used from any thread. ``most``: how many of a workspace may want one, and
+    ``most_of_all``, how many of all workspaces: those who wait take threads that pages need.
+    """
 
-    def __init__(self, most: int = MOST_OF_ONE) -> None:
+    def __init__(self, most: int = MOST_OF_ONE, most_of_all: int = 2 * MOST_OF_ONE) -> None:
         self._most = most
+        self._most_of_all = most_of_all
         self._lock = threading.Lock()
         self._busy = False
         self._count: dict[str, int] = {}
@@ -35,7 +38,7 @@ class DecodingTurns:
     def turn(self, workspace: str) -> Iterator[None]:
         """Wait for a turn of ``workspace``, and have it meanwhile.
 
-        Raises Problem (429), at once, if too many of the workspace want one already.
+        Raises Problem (429), at once, if too many want one already, of the workspace or of all.
         """
         mine = threading.Event()
         with self._lock:
@@ -45,6 +48,13 @@ class DecodingTurns:
                     429,
                     f"{count} bodies of the workspace {workspace} that take long to decode wait "
                     "already; send this again in a moment, or less at a time.",
+                    headers={"Retry-After": "1"},
+                )
+            if sum(self._count.values()) >= self._most_of_all:
+                raise Problem(
+                    429,
+                    f"{self._most_of_all} bodies that take long to decode wait already; send this "
+                    "again in a moment.",
                     headers={"Retry-After": "1"},
                 )
             self._count[workspace] = count + 1

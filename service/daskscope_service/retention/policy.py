@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, delete, insert
 from daskscope.errors import ConfigurationError
 from daskscope_service.accounts import audit
 from daskscope_service.accounts.change import Change
-from daskscope_service.db.engine import writing
+from daskscope_service.db.engine import take_turns, writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import retention as table
 
@@ -110,6 +110,7 @@ def set_periods(change: Change, own: Periods) -> None:
     ]
     if not changed:
         return
+    take_turns(connection, f"retention of {workspace}")
     connection.execute(delete(table).where(table.c.workspace == workspace))
     rows = [{"workspace": workspace, "kind": kind, "days": own[kind]} for kind in own]
     if rows:

@@ -44,6 +44,9 @@ _MOST_ASKING = 200
 #: Threads of which one address may not have all.
 _MANY = 4
 
+#: Digits of the length of a body: more are no length that anything has.
+_DIGITS = 18
+
 #: Where no body is expected, and every answer is wanted at once.
 _ALIVE, _READY = "/healthz", "/readyz"
 
@@ -244,7 +247,7 @@ def _length_of(environ: WSGIEnvironment) -> int | None:
     text = environ.get("CONTENT_LENGTH")
     if text is not None:
         # Several equal ones, or none, pass the server.
-        if not (text.isascii() and text.isdigit()):
+        if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
             raise Problem(400, "Content-Length must be one whole number.")
         return int(text)
     if environ["SERVER_PROTOCOL"] != "HTTP/2" and "HTTP_TRANSFER_ENCODING" not in environ:

@@ -1,0 +1,44 @@
+"""Empties SQLite's log where nothing else does.
+
+SQLite itself begins its log anew only at a moment at which nobody reads. Where one reader comes
+before the other has gone, as with long downloads one after the other, there is none, and the log
+grows with all that is written: https://sqlite.org/wal.html, "Avoiding Excessively Large WAL Files".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+#: Bytes from which on it is emptied, twice what is in it as a rule (``wal_autocheckpoint``).
+MOST_BYTES = 128 * 2**20
+
+#: Seconds between two looks; and for how long at most writing waits for those who read.
+LOOK_SECONDS = 10.0
+_WAIT_SECONDS = 5.0
+
+
+def empty_log(engine: Engine) -> int:
+    """Empty the log if it is large; return the bytes that it has less. Readers are waited for,
+    those that come meanwhile are not: what they read is in the database by then.
+    """
+    if engine.dialect.name != "sqlite":
+        return 0
+    log = Path(f"{engine.url.database}-wal")
+    before = log.stat().st_size if log.exists() else 0
+    if before <= MOST_BYTES:
+        return 0
+    connection = engine.raw_connection()
+    try:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA busy_timeout")
+        usual = int(cursor.fetchone()[0])
+        cursor.execute(f"PRAGMA busy_timeout = {round(_WAIT_SECONDS * 1000)}")
+        try:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {usual}")
+    finally:
+        connection.close()
+    return before - log.stat().st_size
