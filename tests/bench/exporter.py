@@ -35,6 +35,7 @@ from tests.bench.clusters import cluster, cpu, run_collection, run_futures, run_
 from tests.bench.inside import Goodbye, close, has_our_plugins, rss, tell_all, weigh_beats
 from tests.bench.results import Figure, record
 from tests.bench.span_per_task import SpanPerTask, close_spans
+from tests.patience import stretched
 from tests.service_process import ServiceProcess
 
 #: Rounds of either kind of large graphs while a variant has a scheduler: of graphs of 600 tasks,
@@ -227,11 +228,13 @@ def _put_in(name: str, client: Client, service: ServiceProcess, **settings: Any)
     if name == _SPANS:
         client.register_plugin(SpanPerTask(service.url, service.token()))
     elif name == _DASKSCOPE:
-        registration = daskscope.register(
-            client, endpoint=service.url, token=service.token(), name="bench", **settings
-        )
-        if registration.problem is not None:
-            raise RuntimeError(registration.problem)
+        token, until = service.token(), time.monotonic() + stretched(60)
+        # The first answer of a busy machine's service may take longer than register waits for it.
+        while problem := daskscope.register(
+            client, endpoint=service.url, token=token, name="bench", **settings
+        ).problem:
+            if time.monotonic() > until:
+                raise RuntimeError(problem)
         client.run_on_scheduler(weigh_beats)
         client.run(has_our_plugins)
         client.run_on_scheduler(tell_all)

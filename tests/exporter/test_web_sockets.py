@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from distributed.comm import connect, listen
+from distributed.comm.core import connect, listen
 
 from daskscope.worker_process import STALLED, Transfers
 

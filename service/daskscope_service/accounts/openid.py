@@ -22,6 +22,7 @@ from authlib.oidc.core import CodeIDToken
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
+from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
@@ -140,7 +141,7 @@ class Provider:
             method = "none"
         elif known and method not in known and "client_secret_post" in known:
             method = "client_secret_post"
-        return _Session(
+        session = OAuth2Session(
             self.client_id,
             self.secret or None,
             token_endpoint_auth_method=method,
@@ -149,6 +150,7 @@ class Provider:
             code_challenge_method="S256",
             default_timeout=_TIMEOUT,
         )
+        return _bound(session)
 
     def _endpoint(self, name: str) -> str:
         url = str(self._discovered().get(name, ""))
@@ -240,13 +242,15 @@ def is_safe(url: str) -> bool:
     )
 
 
-class _Bounded(requests.Session):
+class _Bounded(HTTPAdapter):
     """Takes no more of an answer than there is room and time for, however it comes."""
 
-    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+    def send(
+        self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
+    ) -> requests.Response:
         """Return the whole answer. Raises ``requests.RequestException``."""
         until = time.monotonic() + _TIMEOUT
-        response = super().send(request, **{**kwargs, "stream": True})
+        response = super().send(request, *args, **kwargs)
         body = bytearray()
         try:
             # A read returns what there is, and unpacks no more than it was asked for.
@@ -264,12 +268,14 @@ class _Bounded(requests.Session):
         return response
 
 
-class _Session(_Bounded, OAuth2Session):
-    """The same for what Authlib asks for."""
+def _bound(session: Any) -> Any:
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _Bounded())
+    return session
 
 
 def _get(url: str) -> dict[str, Any]:
-    with _Bounded() as session:
+    with _bound(requests.Session()) as session:
         response = session.get(url, timeout=_TIMEOUT)
     response.raise_for_status()
     document = response.json()

@@ -33,7 +33,7 @@ def empty_log(engine: Engine) -> int:
     try:
         cursor = connection.cursor()
         cursor.execute("PRAGMA busy_timeout")
-        usual = int(cursor.fetchone()[0])
+        [usual] = cursor.fetchone() or (0,)
         cursor.execute(f"PRAGMA busy_timeout = {round(_WAIT_SECONDS * 1000)}")
         try:
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")

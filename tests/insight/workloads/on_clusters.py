@@ -11,7 +11,7 @@ import time
 import types
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 from distributed import Client, get_worker, wait
 
 from tests.insight.workloads.steps import array, digest, flaky, inc, pause, spin, touch
@@ -26,7 +26,7 @@ sys.modules["lz4"].__version__ = "3.1.0"
 
 def _hold(share: float, seconds: float) -> int:
     """Take memory until the worker's process has that share of what it may use; keep it a while."""
-    most = share * get_worker().memory_manager.memory_limit
+    most = share * (get_worker().memory_manager.memory_limit or 0)
     process, held = psutil.Process(), []
     while process.memory_info().rss < most - (8 << 20):
         held.append(bytearray(os.urandom(1 << 20)) * 8)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import dask
 import dask.array as da
 import dask.bag as db
+import dask.config
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.base import compute
 from dask.delayed import delayed
 from distributed import Client, wait
 
@@ -74,7 +75,7 @@ def straggling_in_a_bag(_: Client) -> None:
 def retried_delayed(_: Client) -> None:
     """Fail more often than not in delayed calls that are tried again."""
     calls = [delayed(flaky, pure=False)(0.6, n) for n in range(60)]
-    dask.compute(*calls, retries=40)
+    compute(*calls, retries=40)
 
 
 def bad_partition(_: Client) -> None:
@@ -167,7 +168,7 @@ def merged(_: Client) -> None:
 def loop_that_uses_it(_: Client) -> None:
     """Compute again and again, with work for all threads."""
     for number in range(12):
-        dask.compute(*[delayed(digest, pure=False)(160 + number + n) for n in range(8)])
+        compute(*[delayed(digest, pure=False)(160 + number + n) for n in range(8)])
 
 
 def asked_again(_: Client) -> None:
@@ -181,7 +182,7 @@ def asked_again(_: Client) -> None:
 def statistics(_: Client) -> None:
     """Compute a mean and a deviation of an array."""
     x = da.random.default_rng(0).random((8000, 4000), chunks=(500, 4000))
-    dask.compute(x.mean(axis=0), x.std(axis=0))
+    compute(x.mean(axis=0), x.std(axis=0))
 
 
 def delayed_tree(_: Client) -> None:
