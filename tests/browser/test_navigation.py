@@ -15,6 +15,7 @@ PARTS = {
     "Overview": "Overview",
     "Clusters": "Clusters",
     "Computations": "Computations",
+    "Jobs": "Jobs",
     "Findings": "Findings",
     "Exceptions": "Exceptions",
     "Profile": "Profile",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +96,27 @@ def test_the_same_runs_give_the_same_answer_and_short_ones_never_a_failure() -> 
     [found] = changes([5.0] * 20 + [7.0] * 20)
     assert (found.index, found.chance) == (20, 0.0)
     assert spread([5.0] * 3) == 0.0
+
+
+def test_apache_otava_finds_the_same_changes() -> None:
+    """Its answers were recorded with version 0.8.0, a p-value of 0.001 and a magnitude of 10 %.
+
+    It needs versions of NumPy and SciPy that the tests cannot have. The series have 20 to 45 runs
+    that vary by 5 %, and no step, or one of a sixth to a half.
+    """
+    recorded = json.loads((Path(__file__).parent / "otava_answers.json").read_text())
+    same = sum(
+        [one.index for one in changes(each["values"])] == each["changes"] for each in recorded
+    )
+    assert len(recorded) == 100
+    assert same >= 95
+
+
+def test_examples_that_otava_publishes() -> None:
+    step = [10.2, 9.5, 9.9, 10.0, 11.2, 9.0, 5.0, 5.1, 4.8, 4.8, 5.5]
+    assert [one.index for one in changes(step)] == [6]
+    metric1 = [154023, 138455, 143112, 149190, 132098, 151344, 155145, 148889, 149466, 148209]
+    assert changes(metric1) == []
 
 
 #: Two-sided, from tables of Student's distribution.
