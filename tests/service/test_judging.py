@@ -9,16 +9,19 @@ from math import isfinite
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, insert, select
+from sqlalchemy.exc import StatementError
 
 from daskscope.protocol import encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
 from daskscope_service.findings import evaluator
 from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.jobs import namer
 from daskscope_service.queries import evidence
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
@@ -174,3 +177,35 @@ def test_numbers_beyond_all_bounds_are_not_measured(
             assert saving is None or isfinite(saving["high"])
             assert all(isfinite(one["value"]) for one in measures)
     assert "no findings can be made" not in caplog.text
+
+
+def test_what_has_no_job_keeps_back_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    look = namer.Namer._look
+
+    def looked(self: Any, one: Any, now: float) -> Any:
+        if one.row["id"] == "bad":
+            raise KeyError("as if a row were of a kind that nobody thought of")
+        return look(self, one, now)
+
+    monkeypatch.setattr(namer.Namer, "_look", looked)
+    now = time.time()
+    for id in ("bad", "good"):
+        place.keep("mine", status=BUSY, **make_tiny_tasks(id, now - 300, now - 283.6))
+    namer.Namer(place.engine, 60.0).round()
+    table = schema.computation
+    with place.engine.connect() as connection:
+        rows = connection.execute(select(table.c.id, table.c.job))
+        jobs = {row.id: row.job for row in rows}
+        due = select(table.c.id).where(table.c.job_due_at <= now)
+        assert not connection.execute(due).all()
+    assert jobs["bad"] is None
+    assert jobs["good"] is not None
+    assert "no job can be found of computation bad of cluster" in caplog.text
+
+
+def test_no_number_is_stored_that_json_has_no_word_for(engine: Engine) -> None:
+    row = {"workspace": "default", "id": "a", "change": {"ratio": float("inf")}}
+    with pytest.raises(StatementError, match="not JSON compliant"), writing(engine) as connection:
+        connection.execute(insert(schema.job), row)

@@ -5,7 +5,9 @@ Everything else speaks SQLAlchemy Core, on what is opened here.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 import math
 import sqlite3
 import time
@@ -198,6 +200,8 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
         options: dict[str, Any] = {"pool_size": settings.threads + 2, "max_overflow": 8}
         options["pool_use_lifo"] = True  # the one used last has its statements and pages at hand
         options["hide_parameters"] = True  # of errors: the log is no place for what users sent
+        # What JSON has no word for would break each list that it is in.
+        options["json_serializer"] = functools.partial(json.dumps, allow_nan=False)
         options["json_deserializer"] = msgspec.json.decode  # takes a third of Python's own time
         if url.get_backend_name() == "sqlite":
             if url.database and url.database != ":memory:":

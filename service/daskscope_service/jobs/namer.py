@@ -8,6 +8,7 @@ time looks.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,9 +31,11 @@ from daskscope_service.insight.jobs.identity import (
 )
 from daskscope_service.insight.jobs.summary import summed_up
 from daskscope_service.insight.statement import statement_in
-from daskscope_service.periodic import Lease, in_each
+from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.causes import among
 from daskscope_service.queries.job_runs import count_runs, first_run_at, newest_runs
+
+logger = logging.getLogger(__name__)
 
 #: The work of the lease.
 WORK = "jobs"
@@ -106,13 +109,35 @@ class Namer:
 
     def _named(self, name: str, now: float) -> int:
         """Find the jobs of some computations; return how many were looked at."""
+        # New ones before those of earlier versions, of which there may be a million.
+        query = _due(name, now).order_by(computation.c.job_due_at.desc()).limit(_TOGETHER)
+        with self._engine.connect() as connection:
+            rows = Scope(connection, name, now, self._silent_after).items(query)
+        if rows:
+            together_or_alone(
+                rows,
+                lambda some: self._name(name, some, now),
+                lambda row, error: self._failed(name, row, error),
+            )
+        return len(rows)
+
+    def _failed(self, name: str, row: Item, error: str) -> None:
+        logger.error(
+            "no job can be found of computation %s of cluster %s in workspace %s: %s",
+            *(row["id"], row["cluster"], name, error),
+        )
+        this = (computation.c.workspace == name, computation.c.cluster == row["cluster"])
+        with writing(self._engine) as connection:
+            connection.execute(
+                update(computation)
+                .where(*this, computation.c.id == row["id"])
+                .values(job_due_at=None)  # its end, or more of it, makes it due
+            )
+
+    def _name(self, name: str, rows: Sequence[Item], now: float) -> None:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
-            # New ones before those of earlier versions, of which there may be a million.
-            query = _due(name, now).order_by(computation.c.job_due_at.desc())
-            found = [self._look(one, now) for one in _traits(scope, query.limit(_TOGETHER))]
-        if not found:
-            return 0
+            found = [self._look(one, now) for one in _traits(scope, rows)]
         new = {
             one.job: _new(name, one.job, one.identity, one.row, now)
             for one in found
@@ -144,7 +169,6 @@ class Namer:
             connection.execute(
                 update(job).where(job.c.workspace == name, job.c.id.in_(touched)).values(due_at=now)
             )
-        return len(found)
 
     def _look(self, one: _Known, now: float) -> _Found:
         """Return which job a computation is a run of, and when to look again, if ever."""
@@ -166,13 +190,27 @@ class Namer:
 
     def _summed(self, name: str, now: float) -> int:
         """Sum up the jobs that are due; return how many those were."""
+        query = _to_sum(name, now).order_by(job.c.due_at).limit(_SUMMED)
+        with self._engine.connect() as connection:
+            ids = list(connection.execute(query).scalars())
+        if ids:
+            together_or_alone(
+                ids,
+                lambda some: self._sum_up(name, some, now),
+                lambda id, error: self._not_summed(name, id, error, now),
+            )
+        return len(ids)
+
+    def _not_summed(self, name: str, id: str, error: str, now: float) -> None:
+        logger.error("job %s in workspace %s cannot be summed up: %s", id, name, error)
+        with writing(self._engine) as connection:
+            this = (job.c.workspace == name, job.c.id == id)
+            connection.execute(update(job).where(*this).values(due_at=now + _DAY))
+
+    def _sum_up(self, name: str, ids: Sequence[str], now: float) -> None:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
-            query = _to_sum(name, now).order_by(job.c.due_at).limit(_SUMMED)
-            ids = list(connection.execute(query).scalars())
             values = {id: _values(scope, id) for id in ids}
-        if not ids:
-            return 0
         with writing(self._engine) as connection:
             for id, new in values.items():
                 this = (job.c.workspace == name, job.c.id == id)
@@ -180,7 +218,6 @@ class Namer:
                     connection.execute(delete(job).where(*this))
                 else:
                     connection.execute(update(job).where(*this).values(new))
-        return len(ids)
 
 
 def _due(name: Any, now: float) -> Select[Any]:
@@ -252,9 +289,8 @@ def _values(scope: Scope, id: str) -> Item | None:
     }
 
 
-def _traits(scope: Scope, query: Select[Any]) -> list[_Known]:
-    """Return the computations of ``query`` with what is known of them."""
-    rows = scope.items(query)
+def _traits(scope: Scope, rows: Sequence[Item]) -> list[_Known]:
+    """Return the computations of ``rows`` with what is known of them."""
     ids = sorted({row["cluster"] for row in rows})
     of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
     tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
