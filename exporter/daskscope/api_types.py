@@ -54,6 +54,21 @@ class WorkspacePrices(TypedDict):
     changed_by: str | None
 
 
+class Threshold(TypedDict):
+    """From which number on a rule finds something.
+
+    A workspace may set a ``value`` from ``least`` to ``most`` in place of the ``default``.
+    """
+
+    name: str
+    value: float
+    default: float
+    least: float
+    most: float
+    unit: str
+    source: str
+
+
 class Cluster(api_rows.Cluster, api_rows.Status):
     """A cluster, with what became of it and counts of what happened on it.
 

@@ -31,6 +31,7 @@ from daskscope_service.findings import api as findings
 from daskscope_service.findings import mute_page
 from daskscope_service.findings import mutes_api as mutes
 from daskscope_service.findings import pages as findings_page
+from daskscope_service.findings import thresholds_api as thresholds
 from daskscope_service.findings.evaluator import ROUND_SECONDS, Evaluator
 from daskscope_service.ingest import heartbeat_api as heartbeats
 from daskscope_service.ingest import otlp_api as otlp
@@ -128,6 +129,7 @@ PROGRAMS = (
         reads,
         findings,
         mutes,
+        thresholds,
         jobs,
         traces,
         commands,

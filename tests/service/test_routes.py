@@ -193,6 +193,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /api/v1/prices": SESSIONS | READERS,
     "PUT /api/v1/prices": OWNERS,
     "DELETE /api/v1/prices": OWNERS,
+    "GET /api/v1/thresholds": SESSIONS | READERS,
+    "PUT /api/v1/thresholds": OWNERS,
     "GET /settings/prices": SESSIONS,
     "POST /settings/prices": OWNERS - ADMINS,
     "GET /api/v1/retention": SESSIONS | READERS,

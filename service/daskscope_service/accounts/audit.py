@@ -47,6 +47,7 @@ Action = Literal[
     "target removed",
     "budget changed",
     "prices changed",
+    "thresholds changed",
     "finding muted",
     "finding unmuted",
     "retention changed",

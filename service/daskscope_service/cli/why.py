@@ -85,7 +85,67 @@ def _say(text: str, indent: str = "") -> None:
 
 @click.group("findings")
 def findings_group() -> None:
-    """Have findings made anew."""
+    """Have findings made anew, and set from when on something is one."""
+
+
+@findings_group.command("thresholds")
+@click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--workspace", default="default", show_default=True)
+@settings_options("data_dir", "database_url")
+def thresholds(settings: tuple[str, ...], workspace: str, **options: Any) -> None:
+    """Show a workspace's thresholds of findings, or set some: NAME=VALUE, or NAME=default.
+
+    What they are is in docs/findings.md. The service then makes all findings of the workspace anew.
+    """
+    with database(options) as (_, engine):
+        from daskscope_service.accounts import audit
+        from daskscope_service.accounts.change import Change
+        from daskscope_service.db.engine import writing
+        from daskscope_service.findings.own_thresholds import set_thresholds
+        from daskscope_service.insight.findings.thresholds import TABLE
+        from daskscope_service.queries.thresholds import own_thresholds
+        from daskscope_service.web.fields import Unfit
+
+        _in(engine, workspace)
+        if settings:
+            with writing(engine) as connection:
+                own = dict(own_thresholds(connection, workspace))
+                for name, value in map(_setting, settings):
+                    own.pop(name, None)
+                    if value is not None:
+                        own[name] = value
+                    elif name not in {one.name for one in TABLE}:
+                        raise click.UsageError(f"there is no threshold {name!r}")
+                try:
+                    set_thresholds(Change(connection, workspace, audit.OPERATOR), own)
+                except Unfit as error:
+                    raise click.UsageError(str(error)) from None
+        with engine.connect() as connection:
+            own = dict(own_thresholds(connection, workspace))
+    for one in TABLE:
+        its_own = f" (by default {one.value:g})" if one.name in own else ""
+        click.echo(f"{one.name} = {own.get(one.name, one.value):g} {one.unit}{its_own}")
+
+
+def _setting(text: str) -> tuple[str, float | None]:
+    name, _, value = text.partition("=")
+    if value == "default":
+        return name, None
+    try:
+        return name, float(value)
+    except ValueError:
+        raise click.UsageError(f"{text!r} is not NAME=VALUE, with a number") from None
+
+
+def _in(engine: Any, workspace: str) -> None:
+    """Complain where there is no such workspace."""
+    from daskscope_service.retention.expiry import workspaces
+
+    known = workspaces(engine)
+    if workspace not in known:
+        raise click.UsageError(
+            f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
+        )
 
 
 @findings_group.command("rebuild")
@@ -99,12 +159,7 @@ def rebuild(workspace: str, **options: Any) -> None:
     """
     with database(options) as (_, engine):
         from daskscope_service.findings.evaluator import mark_all
-        from daskscope_service.retention.expiry import workspaces
 
-        known = workspaces(engine)
-        if workspace not in known:
-            raise click.UsageError(
-                f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
-            )
+        _in(engine, workspace)
         marked = mark_all(engine, workspace)
     click.echo(f"{workspace}: the service makes the findings of {marked:,} computations anew.")

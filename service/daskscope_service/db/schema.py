@@ -597,6 +597,17 @@ price = Table(
     Column("changed_by", String, nullable=False),
 )
 
+# Thresholds of findings that a workspace has set for itself; all others are the defaults.
+threshold = Table(
+    "threshold",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("own", JSON, nullable=False),  # values by name
+    Column("findings_due", Boolean, nullable=False),  # those stored are still by earlier ones
+    Column("changed_at", Float, nullable=False),
+    Column("changed_by", String, nullable=False),
+)
+
 event = Table(
     "event",
     metadata,

@@ -1,6 +1,7 @@
 """Judges computations when they end, and each minute while they run; clusters likewise.
 
-All of a workspace are judged anew when its prices change, for what findings cost is stored. The
+All of a workspace are judged anew when its prices or thresholds change, for what findings say and
+cost is stored. The
 writer marks a computation as due with each row that arrives (``judge_at``). Of all processes that
 share a database, one at a time looks for them.
 """
@@ -16,7 +17,7 @@ from sqlalchemy import Connection, Engine, Select, exists, select, tuple_, updat
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import computation, price, workspace
+from daskscope_service.db.schema import computation, price, threshold, workspace
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.findings.cluster_passes import ClusterPasses
 from daskscope_service.findings.stored_findings import as_rows, store_findings
@@ -27,6 +28,8 @@ from daskscope_service.telemetry.store import SeriesStore
 
 logger = logging.getLogger(__name__)
 
+#: What findings follow from beside rows of clusters.
+_SETTINGS = (price, threshold)
 #: The work of the lease.
 WORK = "findings"
 
@@ -178,19 +181,24 @@ class Evaluator:
         return as_rows(judge(found), user, run.started_at, scope.now), next_at
 
     def _repriced(self) -> dict[str, float]:
-        """Return the workspaces whose prices have changed, and when."""
-        query = select(price.c.workspace, price.c.changed_at).where(price.c.findings_due)
+        """Return the workspaces whose prices or thresholds have changed, and when the last did."""
+        found: dict[str, float] = {}
         with self._engine.connect() as connection:
-            return {row.workspace: row.changed_at for row in connection.execute(query)}
+            for table in _SETTINGS:
+                query = select(table.c.workspace, table.c.changed_at).where(table.c.findings_due)
+                for row in connection.execute(query):
+                    found[row.workspace] = max(row.changed_at, found.get(row.workspace, 0.0))
+        return found
 
     def _priced(self, name: str, changed_at: float) -> None:
-        """Note that all clusters of a workspace were judged by the prices that changed then."""
+        """Note that all clusters of a workspace were judged by what had changed until then."""
         with writing(self._engine) as connection:
-            connection.execute(
-                update(price)
-                .where(price.c.workspace == name, price.c.changed_at == changed_at)
-                .values(findings_due=False)
-            )
+            for table in _SETTINGS:
+                connection.execute(
+                    update(table)
+                    .where(table.c.workspace == name, table.c.changed_at <= changed_at)
+                    .values(findings_due=False)
+                )
 
     def _let_others_go_on(self, seconds: float) -> None:
         """Pause after so many ``seconds`` of judging, for as long as the writer has work."""

@@ -35,6 +35,7 @@ from daskscope_service.queries import meanwhile, sequences
 from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
 from daskscope_service.queries.logs import LEVELS
 from daskscope_service.queries.profiles import newest_profiles
+from daskscope_service.queries.thresholds import thresholds_of
 from daskscope_service.telemetry.store import SeriesStore
 
 #: Losses of a subject, and profiles, that are read at most.
@@ -73,6 +74,7 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
         losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
         cause=_cause(scope, run, cluster_id),
         interval=interval,
+        thresholds=thresholds_of(scope.connection, scope.workspace),
     )
 
 
@@ -117,6 +119,7 @@ def of_cluster(
         interval=interval,
         loops=None if brief else sequences.loops(scope, cluster_id),
         coming=None if brief else sequences.coming(scope, cluster_id),
+        thresholds=thresholds_of(scope.connection, scope.workspace),
     )
 
 

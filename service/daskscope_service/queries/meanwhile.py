@@ -11,8 +11,7 @@ from typing import Any
 from daskscope import names
 from daskscope.protocol import MAX_COUNT
 from daskscope_service.db.scope import Item, Scope
-from daskscope_service.insight.findings.evidence import Meanwhile, Run
-from daskscope_service.insight.findings.thresholds import DEFAULTS
+from daskscope_service.insight.findings.evidence import GATHERED, PARTS, Meanwhile, Run
 from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore, Unavailable
 
 #: What threads' time is measured in may be this much longer than the computation.
@@ -222,7 +221,7 @@ def _gathering(workers: Mapping[float, float], since: float) -> tuple[float | No
         return None, None
     before = [time for time in workers if time <= since]
     first = workers[max(before) if before else min(workers)]
-    enough = DEFAULTS["slow-start.there"] * max(workers.values())
+    enough = GATHERED * max(workers.values())
     return first, max(min(time for time, count in workers.items() if count >= enough) - since, 0.0)
 
 
@@ -230,18 +229,17 @@ def unmanaged(found: Series, since: float, until: float) -> list[float]:
     """Return the least unmanaged memory of a worker, in bytes, in each of several equal parts of a
     time; none where one of them has no point.
     """
-    parts = int(DEFAULTS["growing.parts"])
-    length = (until - since) / parts
+    length = (until - since) / PARTS
     workers = _together(found[names.WORKER_COUNT.name], since, until)
     memory = _together(found[names.MEMORY_USED.name], since, until, memory="unmanaged")
-    least: list[float | None] = [None] * parts
+    least: list[float | None] = [None] * PARTS
     for time, value in memory.items():
         if count := workers.get(time):
-            part = min(int((time - since) / length), parts - 1) if length > 0 else 0
+            part = min(int((time - since) / length), PARTS - 1) if length > 0 else 0
             before = least[part]
             least[part] = value / count if before is None else min(before, value / count)
     known = [value for value in least if value is not None]
-    return known if len(known) == parts else []
+    return known if len(known) == PARTS else []
 
 
 def _never_changed(cluster: Item, what: str) -> float | None:

@@ -30,6 +30,8 @@ class Kind:
     ends: Literal["closed", "killed", "live"] = "closed"
     settings: Mapping[str, Any] = field(default_factory=dict)
     processes: bool = True
+    #: Whether its tasks can be counted: two under one key are one task, or two.
+    counted: bool = True
     #: Recorded at these intervals, in seconds.
     intervals: tuple[int, ...] = (2,)
 
@@ -75,7 +77,7 @@ KINDS: dict[str, Kind] = {
     "retried_delayed": Kind("retries"),
     "bad_partition": Kind("failed"),
     "chained_array": Kind("serial-chain", threads=4),
-    "two_partitions": Kind("too-few-tasks", threads=4),
+    "two_partitions": Kind("too-few-tasks", threads=4, subject="last"),
     "waiting_bag": Kind("waiting", workers=1),
     "table_in_the_graph": Kind("large-graph"),
     "cancelled_bag": Kind("cancelled"),
@@ -91,8 +93,7 @@ KINDS: dict[str, Kind] = {
     "late_workers": Kind("slow-start", workers=0),
     "come_and_go": Kind("worker-churn", workers=0, subject="cluster", processes=False),
     "other_version": Kind("version-mismatch"),
-    "same_key": Kind("key-collision", subject="last"),
-    "threads_that_share": Kind("too-many-threads", workers=1, threads=4, memory="900 MiB"),
+    "same_key": Kind("key-collision", subject="last", counted=False),
     "nearly_full": Kind("nearly-out-of-memory", threads=1, memory="600 MiB", subject="cluster"),
     "busy_scheduler": Kind("scheduler-bound", threads=60),
     # --- healthy ---

@@ -32,16 +32,16 @@ def _frame(parts: int, rows: int = 20_000) -> Any:
 
 def shuffling(_: Client) -> None:
     """Sort a table by a column, for a small question."""
-    table = _frame(24, 200_000)
+    table = _frame(32, 400_000)
     table["y"] = table.x * 2
-    table.shuffle("key", npartitions=24).map_partitions(len).sum().compute()
+    table.shuffle("key", npartitions=32).map_partitions(len).sum().compute()
 
 
 def rechunking(_: Client) -> None:
     """Turn an array from rows to columns, and back."""
-    x = da.random.default_rng(0).random((6000, 6000), chunks=(500, 6000))
-    for _turn in range(3):
-        x = (x + 1).rechunk((6000, 500)).rechunk((500, 6000))
+    x = da.random.default_rng(0).random((8000, 8000), chunks=(1000, 8000))
+    for _turn in range(2):
+        x = (x + 1).rechunk((8000, 1000)).rechunk((1000, 8000))
     x.sum().compute()
 
 
@@ -55,9 +55,9 @@ def computes_in_a_loop(_: Client) -> None:
 def questions_in_a_loop(_: Client) -> None:
     """Ask a table for one key after the other."""
     table = _frame(3)
-    for key in range(16):
+    for key in range(12):
         table[table.key == key].x.sum().compute()
-        time.sleep(0.7)
+        time.sleep(1.0)
 
 
 def python_in_a_frame(_: Client) -> None:
@@ -137,7 +137,7 @@ def spilling_array(_: Client) -> None:
     x = da.ones((16, 5_000_000), chunks=(1, 5_000_000)).persist()
     wait(x)
     for _turn in range(2):
-        (x + x[::-1]).sum().compute()
+        (x + x[::-1]).map_blocks(_busy, dtype=float).sum().compute()
         time.sleep(0.2)
 
 

@@ -345,7 +345,7 @@ def main(name: str, endpoint: str, service: str, token: str, interval: str) -> N
         cluster.sync(truth.end)
         # What is concluded of numbers is worth no more than they are.
         compared = UNCOUNTED
-        if kind.ends != "killed":
+        if kind.ends != "killed" and kind.counted:
             compared = _compared(truth, service, token, str(registration.cluster_id))
         print(compared, flush=True)
         sys.stdin.readline()

@@ -15,6 +15,9 @@ from daskscope_service.insight.findings.thresholds import DEFAULTS
 
 #: Activities of threads that belong to tasks: all others are waiting, or Dask's own.
 _COMPUTING = ("thread-cpu", "thread-noncpu")
+#: How many of the workers must have come: the last ones may never. Parts of a time in which memory
+#: is looked at.
+GATHERED, PARTS = 0.8, 6
 
 
 @dataclass(frozen=True, slots=True)

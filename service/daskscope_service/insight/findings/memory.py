@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from daskscope_service.insight.findings.evidence import Evidence
+from daskscope_service.insight.findings.evidence import PARTS, Evidence
 from daskscope_service.insight.findings.finding import (
     Action,
     Finding,
@@ -256,7 +256,7 @@ def growing_memory(evidence: Evidence) -> Outcome:
     if evidence.run is not None or cluster.duration < limits["growing.seconds"]:
         return None
     least, memory = evidence.meanwhile.unmanaged, cluster.memory_of_one
-    if len(least) < limits["growing.parts"] or not memory:
+    if len(least) < PARTS or not memory:
         return NotMeasured("the workers' unmanaged memory")
     steady = least[1:]
     steps = [later - earlier for earlier, later in itertools.pairwise(steady)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from daskscope_service.insight.findings.evidence import Evidence, Loop
+from daskscope_service.insight.findings.evidence import GATHERED, Evidence, Loop
 from daskscope_service.insight.findings.finding import (
     Action,
     Finding,
@@ -114,7 +114,7 @@ def slow_start(evidence: Evidence) -> Outcome:
     lost = min(whole - run.thread_seconds, threads * took)
     if lost < limits["slow-start.share"] * whole:
         return None
-    there = ceil(limits["slow-start.there"] * most)
+    there = ceil(GATHERED * most)
     return Finding(
         rule="slow-start",
         severity="notice",

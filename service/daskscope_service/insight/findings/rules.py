@@ -106,8 +106,9 @@ RULES: tuple[Rule, ...] = _rules(
     ("too-few-tasks", tasks.too_few_tasks, ("serial-chain", "waiting")),
     ("serial-chain", tasks.serial_chain, ("waiting",)),
     ("warm-up", workers.warm_up, ("waiting",)),
-    ("blocked-loop", threads.blocked_loop, ("gil-bound", "waiting")),
-    ("gil-bound", threads.gil_bound, ("waiting",)),
+    # Threads that take turns keep the event loop waiting, too.
+    ("gil-bound", threads.gil_bound, ("blocked-loop", "waiting")),
+    ("blocked-loop", threads.blocked_loop, ("waiting",)),
     ("unused-gpu", threads.unused_gpu, ()),
     ("waiting", threads.waiting, ()),
     ("growing-memory", memory.growing_memory, ("nearly-out-of-memory",)),

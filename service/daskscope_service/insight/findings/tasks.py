@@ -73,9 +73,9 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
 
     Dask needs from 0.2 to 1 ms to hand out a task and to take its result.
 
-    How it is found: at least 1,000 runs of less than 10 ms on average, at 250 a second or more,
-    and they computed for less than 20 % of the threads' time. Where they come more slowly, the
-    client is what takes the time.
+    How it is found: at least 1,000 runs of less than 10 ms on average, which computed for less than
+    20 % of the threads' time. They ended at 250 a second or more, or threads had a task for most of
+    the time; else the client is what takes the time.
 
     What to do: put several inputs into one task, so that a task takes 100 ms or more: larger
     chunks or partitions, `batch_size`, or a loop inside of the function.
@@ -93,10 +93,12 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
         return NotMeasured("how many threads there were")
     each = run.compute / runs
     share = run.compute / evidence.capacity
-    if (
-        each >= limits["tiny-tasks.seconds"]
-        or share >= limits["tiny-tasks.computed"]
-        or runs / run.duration < limits["tiny-tasks.rate"]
+    if each >= limits["tiny-tasks.seconds"] or share >= limits["tiny-tasks.computed"]:
+        return None
+    idle = evidence.idle_share
+    # A slow machine hands out fewer: then threads have tasks, for which they wait.
+    if runs / run.duration < limits["tiny-tasks.rate"] and (
+        idle is None or idle >= limits["tiny-tasks.idle"]
     ):
         return None
     lost = evidence.capacity - run.compute

@@ -20,6 +20,16 @@ class Threshold:
     unit: str
     source: str
 
+    @property
+    def least(self) -> float:
+        """The least that a workspace may set it to."""
+        return self.value / 1000
+
+    @property
+    def most(self) -> float:
+        """The most that a workspace may set it to."""
+        return 1.0 if self.unit == "1" and self.value <= 1 else 1000 * self.value
+
 
 TABLE: tuple[Threshold, ...] = (
     Threshold("mass.seconds", 30.0, "s", "heuristic: less lost time than this is no alarm"),
@@ -42,6 +52,7 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("tiny-tasks.seconds", 0.01, "s", "docs: overhead is up to 1 ms a task"),
     Threshold("tiny-tasks.computed", 0.2, "1", "measured: 0.9 % in a sick run"),
     Threshold("tiny-tasks.rate", 250, "{task}/s", "docs: Dask hands out up to some 5,000 a second"),
+    Threshold("tiny-tasks.idle", 0.5, "1", "measured: 98 % where a client was slow"),
     Threshold("straggler.times-median", 5, "1", "measured: healthy runs skew less, or are short"),
     Threshold("straggler.share", 0.25, "1", "measured: 86 % of the run in a sick one"),
     Threshold("straggler.duration", 10.0, "s", "measured: below it, imports on workers look alike"),
@@ -90,7 +101,6 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("slow-start.seconds", 10.0, "s", "heuristic: a worker needs some to start"),
     Threshold("slow-start.share", 0.2, "1", "heuristic: of its time, and of its threads' time"),
     Threshold("slow-start.began", 0.5, "1", "heuristic: of the most workers that there were"),
-    Threshold("slow-start.there", 0.8, "1", "heuristic: the last ones may never come"),
     Threshold("stuck.seconds", 600.0, "s", "heuristic: as Ray's, at least"),
     Threshold("stuck.times-longest", 10, "1", "heuristic: of the longest task so far"),
     Threshold("stuck.tasks", 10, "{task}", "heuristic: as Ray's"),
@@ -108,7 +118,6 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("shuffle.duration", 5.0, "s", "heuristic: a shorter one is no matter"),
     Threshold("threads.results", 3, "1", "docs: two or three chunks a core must fit at once"),
     Threshold("growing.seconds", 1800.0, "s", "heuristic: imports and caches fill up before"),
-    Threshold("growing.parts", 6, "1", "heuristic: a line needs some points"),
     Threshold("growing.share", 0.3, "1", "docs: Dask warns of 70 %, with what it knows of"),
     Threshold("growing.goes-on", 0.5, "1", "heuristic: of the mean growth, in the last part"),
     Threshold("near.share", 0.9, "1", "docs: nannies end workers at 95 %"),

@@ -1,0 +1,48 @@
+"""Thresholds that a workspace sets for itself: its findings are then made anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from sqlalchemy import delete, insert
+
+from daskscope_service.accounts.change import Change
+from daskscope_service.db.schema import threshold as table
+from daskscope_service.insight.findings.thresholds import TABLE
+from daskscope_service.queries.thresholds import own_thresholds
+from daskscope_service.web.fields import Unfit
+
+_BY_NAME = {one.name: one for one in TABLE}
+
+
+def set_thresholds(change: Change, own: Mapping[str, float]) -> None:
+    """Store ``own`` in place of those that the workspace had; without any, it has the defaults.
+
+    Raises
+    ------
+    Unfit
+        There is no threshold of that name, or its value is out of bounds.
+    """
+    for name, value in own.items():
+        one = _BY_NAME.get(name)
+        if one is None:
+            raise Unfit(name, f"There is no threshold {name!r}.")
+        if not (math.isfinite(value) and one.least <= value <= one.most):
+            raise Unfit(name, f"{name}: write a number from {one.least:g} to {one.most:,g}.")
+    own = {name: float(value) for name, value in own.items() if value != _BY_NAME[name].value}
+    before = own_thresholds(change.connection, change.workspace)
+    if own == before:
+        return
+    change.connection.execute(delete(table).where(table.c.workspace == change.workspace))
+    change.connection.execute(
+        insert(table).values(
+            workspace=change.workspace, own=dict(own), findings_due=True, **change.stamp
+        )
+    )
+    changed = [
+        f"{name} {own[name]:g}" if name in own else f"{name} as by default"
+        for name in _BY_NAME
+        if own.get(name) != before.get(name)
+    ]
+    change.log("thresholds changed", ", ".join(changed))
