@@ -14,16 +14,35 @@ from daskscope_service.findings.own_thresholds import set_thresholds
 from daskscope_service.insight.findings.thresholds import TABLE
 from daskscope_service.queries.thresholds import thresholds_of
 from daskscope_service.services import services
-from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
 
 blueprint = Blueprint("thresholds", __name__, url_prefix="/api/v1")
 
 
+def _field(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_")
+
+
+#: Each threshold by its name, with its bounds.
+OwnThresholds = msgspec.defstruct(
+    "OwnThresholds",
+    [
+        (
+            _field(one.name),
+            Annotated[float, msgspec.Meta(ge=one.least, le=one.most)] | msgspec.UnsetType,
+            msgspec.UNSET,
+        )
+        for one in TABLE
+    ],
+    rename={_field(one.name): one.name for one in TABLE},
+    forbid_unknown_fields=True,
+)
+
+
 class ThresholdsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The workspace's own thresholds by name, in place of those it had."""
 
-    own: Annotated[dict[Name, Annotated[float, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=500)]
+    own: OwnThresholds  # type: ignore[valid-type]
 
 
 @blueprint.get("/thresholds")
@@ -43,7 +62,7 @@ def put_thresholds(body: ThresholdsRequest) -> Item:
     All findings of the workspace are made anew.
     """
     with changing() as change:
-        set_thresholds(change, body.own)
+        set_thresholds(change, msgspec.to_builtins(body.own))
     return _thresholds()
 
 

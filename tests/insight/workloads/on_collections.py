@@ -53,10 +53,10 @@ def computes_in_a_loop(_: Client) -> None:
 
 
 def questions_in_a_loop(_: Client) -> None:
-    """Ask a table for one key after the other."""
-    table = _frame(3)
-    for key in range(12):
-        table[table.key == key].x.sum().compute()
+    """Ask a table for one sum after the other."""
+    table = _frame(2)
+    for power in range(12):
+        (table.x + power).sum().compute()
         time.sleep(1.0)
 
 
@@ -133,12 +133,10 @@ def cancelled_bag(client: Client) -> None:
 
 
 def spilling_array(_: Client) -> None:
-    """Persist an array that does not fit, and go over it again and again."""
-    x = da.ones((16, 5_000_000), chunks=(1, 5_000_000)).persist()
+    """Persist an array that does not fit, and go over it."""
+    x = da.random.default_rng(0).random((16, 5_000_000), chunks=(1, 5_000_000)).persist()
     wait(x)
-    for _turn in range(2):
-        (x + x[::-1]).map_blocks(_busy, dtype=float).sum().compute()
-        time.sleep(0.2)
+    (x + x[::-1]).map_blocks(_busy, dtype=float).sum().compute()
 
 
 def parts_of_nothing(_: Client) -> None:
@@ -162,7 +160,7 @@ def grouped(_: Client) -> None:
 def merged(_: Client) -> None:
     """Merge two small tables, once."""
     left, right = _frame(6), _frame(4)
-    left.merge(right, on="part").x_x.sum().compute()
+    left.merge(right, on=["part", "x"]).key_x.sum().compute()
 
 
 def loop_that_uses_it(_: Client) -> None:
