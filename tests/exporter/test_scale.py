@@ -328,3 +328,31 @@ def test_of_many_workers_an_explanation_lets_others_have_their_turn(
     assert status["workers"] == 1_000
     assert len(at_steps) > 2
     assert len(set(at_steps)) == len(at_steps)
+
+
+def test_of_tasks_that_are_stolen_only_the_two_workers_are_looked_at(
+    cluster: LocalCluster,
+    register: Register,
+    workers: SimulatedWorkers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register(**NO_WORKERS)
+    workers.come(1)
+    watched, looked = observer_of(cluster)._workers, list[WorkerState | None]()
+    scheduler = cluster.scheduler
+    assert scheduler is not None
+    (worker,) = scheduler.workers.values()
+
+    async def steal() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(watched, "look", looked.append)
+            # As Dask writes it down: https://distributed.dask.org/en/stable/work-stealing.html
+            asked = (0.0, 1, "key", 0.1, worker.address, 1.0, worker.address, 0.0)
+            scheduler.log_event("stealing", ("request", [asked]))
+            watched.look_again(scheduler.workers.values())
+            assert not looked
+            moved = ("key", "waiting", worker.address, worker.address, "stimulus")
+            scheduler.log_event("stealing", ("confirm", *moved))
+            assert looked == [worker, worker]
+
+    cluster.sync(steal)

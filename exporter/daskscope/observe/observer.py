@@ -377,6 +377,14 @@ class Observer:
         for removed in removals:
             guarded(self._drops, None, removed, address)
 
+    def _stolen(self, message: Any) -> None:
+        # A task that is taken from one worker for another makes no transition. What is only asked
+        # for, as it is many times a second, moves nothing.
+        if message[0] == "confirm":
+            _, _, _, victim, thief, *_ = message
+            for address in (victim, thief):
+                self._workers.look(self._scheduler.workers.get(address))
+
     def log_event(self, topic: str, message: Any) -> None:
         """Something was written to Dask's event log."""
         worker = self._scheduler.workers.get(topic)
@@ -384,7 +392,7 @@ class Observer:
             # It may have been paused, which takes no task from it and so makes no transition.
             self._workers.look_closely(worker)
         elif topic == "stealing":
-            self._workers.moved()
+            guarded(self._drops, None, self._stolen, message)
         elif topic != "scheduler" and type(message) is dict:
             # Dask reports each graph under its client's id, too.
             status = message.get("status")

@@ -153,10 +153,6 @@ class Workers:
             self._seceded.setdefault(task, (worker, monotonic()))
         self._unclear = True
 
-    def moved(self) -> None:
-        """Tasks may have moved between workers, for which there is no transition."""
-        self._unclear = True
-
     def look_again(self, workers: Iterable[WorkerState]) -> None:
         """Look at all ``workers`` if something has happened since the last call that no hook names
         a worker for. To be called at each tick of the event loop.
