@@ -48,7 +48,7 @@ def job(job_id: str) -> Item:
 
 @blueprint.get("/comparisons")
 @require("read")
-@answers(types.Comparison, *RUNS)
+@answers(types.Comparison, *RUNS, problems=(404,))
 def comparison() -> Item:
     """Answer with how one computation differs from another: why it took longer, and what else."""
     a, b = asked_runs()
