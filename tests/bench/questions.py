@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import random
+import ssl
 import time
 from collections.abc import Callable
 from email.message import Message
@@ -159,7 +160,7 @@ class Reader:
 
     def __init__(self, service: ServiceProcess, token: str) -> None:
         self._token = token
-        self._connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
+        self._connection = _connection(service)
         form = urlencode({"name": _OWNER, "password": _PASSWORD})
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         self._connection.request("POST", "/sign-in", form, headers)
@@ -191,6 +192,13 @@ class Reader:
         if answer.status != 200:
             raise RuntimeError(f"{path} was answered with {answer.status}: {body[:300]!r}")
         return seconds, answer.headers, body
+
+
+def _connection(service: ServiceProcess) -> http.client.HTTPConnection:
+    if not isinstance(service.verify, str):
+        return http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
+    trusting = ssl.create_default_context(cafile=service.verify)
+    return http.client.HTTPSConnection("127.0.0.1", service.port, timeout=120, context=trusting)
 
 
 def make_owner(service: ServiceProcess, workspace: str) -> None:

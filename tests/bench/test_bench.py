@@ -93,6 +93,7 @@ def test_the_service_is_measured_beside_its_goals(tmp_path: Path) -> None:
     assert "≤ 26 on SQLite" in rows["bytes on disk per point"]
     assert "metric points/s" in rows
     assert "pages' p95 while 200 connections dribble" in result.stdout
+    assert "pages' p95 while 200 connections dribble, TLS" in result.stdout
     assert "while 200 connections dribble" in result.stderr
     if stack.is_here():
         assert "≥ 1.2" in rows["ours against theirs"]

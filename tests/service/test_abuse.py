@@ -25,10 +25,10 @@ from daskscope_service.server.front import Front
 from daskscope_service.server.reception import SMALL, GoneError, Reception
 from daskscope_service.server.turns import Places, Turns
 from daskscope_service.web.problems import Problem
+from tests.certificates import Certificates
 from tests.patience import PATIENCE, wait_until
 from tests.service.beats import make_beat, make_cluster
 from tests.service.test_bodies import most_memory
-from tests.service.test_tls import Certificates
 from tests.service_process import ServiceProcess
 
 MIB = 1024 * 1024
