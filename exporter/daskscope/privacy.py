@@ -76,7 +76,7 @@ _LED_TO = {
     False: "During handling of the above exception, another exception occurred:",
 }
 _TRACEBACK = "Traceback (most recent call last):"
-_NOT_TOLD = "[no cause of this exception was sent, and it may have had one]"
+_NO_CAUSE = "[no cause of this exception was sent, and it may have had one]"
 
 
 class Privacy:
@@ -247,7 +247,7 @@ class Privacy:
     def _with_causes(self, traceback: str, causes: ExceptionChain, *, code: bool) -> str:
         """Return a traceback below those of what led to it, as far as there is room."""
         above, cut = "", causes.cut
-        room = protocol.MAX_TEXT - len(traceback) - len(_NOT_TOLD) - len(_TRACEBACK) - len("\n\n\n")
+        room = protocol.MAX_TEXT - len(traceback) - len(_NO_CAUSE) - len(_TRACEBACK) - len("\n\n\n")
         for cause in causes.causes:
             message = shortened(self._message_of(cause.type, cause.message, code=code), MAX_CAUSE)
             below = f"{_TRACEBACK}\n{self._scrub_traceback(cause.frames, code=True)}{message}"
@@ -257,7 +257,7 @@ class Privacy:
                 break
             above = below + above
         if cut:
-            above = f"{_NOT_TOLD}\n\n{above}"
+            above = f"{_NO_CAUSE}\n\n{above}"
         return without_middle(
             f"{above}{_TRACEBACK}\n{traceback}" if above else traceback, protocol.MAX_TEXT
         )

@@ -154,11 +154,11 @@ class ObservationSession:
         self._steps: Generator[None, None, Observed] | None = None
         self._observed: Observed | None = None
         self.shutdowns = Shutdowns(
-            scheduler, settings, self.observer.idle, drops, lambda: self._tell("beat")
+            scheduler, settings, self.observer.idle, drops, lambda: self._send_snapshot("beat")
         )
         # Where a client registers, its own call is in progress, and is no work of the cluster's.
         with nullcontext() if registrant.client is None else self.observer.idle.our_call():
-            self._tell("start")
+            self._send_snapshot("start")
 
     async def close(self) -> None:
         """Report what has changed and that the scheduler closed; end within the deadline."""
@@ -166,7 +166,7 @@ class ObservationSession:
         self._timer.stop()
         with self._contained:
             self.observer.tasks_dropped()
-            while self.observer.snapshots.rows_wait() and self._tell_rest("beat"):
+            while self.observer.snapshots.rows_wait() and self._send_rest("beat"):
                 await asyncio.sleep(0)
         if self._profile is not None:
             # What the workers were last seen at is reported if they can be asked quickly.
@@ -227,7 +227,7 @@ class ObservationSession:
 
     def _send_more(self) -> None:
         self._more = None
-        if self._tell_rest("beat"):
+        if self._send_rest("beat"):
             self.tell_more_soon()
 
     def _beat(self) -> None:
@@ -289,12 +289,12 @@ class ObservationSession:
         if window is not None:
             await until(window.was_read.is_set, PROFILE_DEADLINE)
 
-    def _tell(self, phase: protocol.Phase) -> bool:
+    def _send_snapshot(self, phase: protocol.Phase) -> bool:
         """Hand a snapshot on. Return whether there is more to send."""
         self._finish_beat()
         return self._hand_over(self.observer.snapshots.whole, phase)
 
-    def _tell_rest(self, phase: protocol.Phase) -> bool:
+    def _send_rest(self, phase: protocol.Phase) -> bool:
         """Hand a part of what the last snapshot left on. Return whether there is more to send."""
         return self._hand_over(self.observer.snapshots.rest, phase)
 
@@ -331,9 +331,9 @@ class ObservationSession:
             self._profile.close()
         with self._contained:
             self.shutdowns.end()
-        more = self._tell(phase)
+        more = self._send_snapshot(phase)
         while more:
-            more = self._tell_rest(phase)
+            more = self._send_rest(phase)
         if self._more is not None:
             self._more.cancel()
         self._clear.close()

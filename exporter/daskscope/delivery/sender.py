@@ -81,7 +81,7 @@ class Sender:
         )
         self._unheard = False
         self._given_up = False
-        self._drops_told: dict[str, int] | None = None
+        self._drops_reported: dict[str, int] | None = None
         self._look_for_others = True
         self._backoff = Backoff(settings.interval)
         # Whether a failure has not been followed by another try.
@@ -109,7 +109,7 @@ class Sender:
     def tell_drops(self) -> bool:
         """Report what was dropped since the last beat. Return whether to send for it."""
         with self._lock:
-            if self._drops_told in (None, dict(self._drops)):
+            if self._drops_reported in (None, dict(self._drops)):
                 return False
             self._unheard = True
         if self.is_well():
@@ -173,7 +173,7 @@ class Sender:
             with self._lock:
                 self._unheard = False
                 beat = self._pending.beat(time.time(), self._share)
-                self._drops_told = beat.drops
+                self._drops_reported = beat.drops
             if not self._deliver(beat):
                 return False
             if not self._pending.rows_wait():

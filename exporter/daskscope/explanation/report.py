@@ -166,7 +166,7 @@ class Explanation:
                 )
             for way, sent in part.sends.items():
                 yield f"  {way}"
-                yield from _told(sent)
+                yield from _lines(sent)
 
 
 def explain(
@@ -246,7 +246,7 @@ def _canonical(row: Any, anew: frozenset[str]) -> str:
     return json.dumps(row, sort_keys=True)
 
 
-def _told(sent: Mapping[str, Any]) -> Iterator[str]:
+def _lines(sent: Mapping[str, Any]) -> Iterator[str]:
     for field, value in sent.items():
         if isinstance(value, list):
             yield from _rows(field, value, "    ")

@@ -196,10 +196,10 @@ class Stretch:
         "_began_at",
         "_ended_at",
         "_final",
+        "_latest",
         "_meanwhile",
         "_moved",
         "_spent",
-        "_told",
         "_whole",
     )
 
@@ -209,7 +209,7 @@ class Stretch:
         self._ended_at: float | None = None
         # The threads' time at its end.
         self._whole: Spent | None = None
-        self._told: During | None = None
+        self._latest: During | None = None
         self._final = False
 
     def end(self, at: float) -> None:
@@ -228,7 +228,7 @@ class Stretch:
 
     def has_more(self) -> bool:
         """Return whether there is more to say than was said. Once it has settled."""
-        before, now = self._told, self.during()
+        before, now = self._latest, self.during()
         if before is None or now is None:
             return now is not None
         longer = (now.most.loop_interval or 0.0) - (before.most.loop_interval or 0.0)
@@ -239,7 +239,7 @@ class Stretch:
         was so long ago that it is forgotten.
         """
         if self._final:
-            return self._told
+            return self._latest
         meanwhile, ended = self._meanwhile, self._ended_at
         moved: Moved | None
         if ended is None:
@@ -251,11 +251,11 @@ class Stretch:
             moved = meanwhile.moved_at(until) if self.settled() else meanwhile.moved
             most = meanwhile.most_between(self._began_at, until)
             self._final = self.settled()
-        self._told = During(
+        self._latest = During(
             Spent(*(max(y - x, 0.0) for x, y in zip(self._spent, spent, strict=True))),
             None
             if moved is None
             else Moved(*(max(y - x, 0.0) for x, y in zip(self._moved, moved, strict=True))),
             most,
         )
-        return self._told
+        return self._latest

@@ -245,7 +245,7 @@ def _name(task: TaskState) -> str:
         return prefix
     parts = list(_parts(task))
     functions = [function for part in parts for function in _functions(part)]
-    if named and unknown <= _told_by(parts, functions):
+    if named and unknown <= _known_from(parts, functions):
         return prefix
     if not functions:
         return OWN_KEY
@@ -265,7 +265,7 @@ def _unknown(prefix: str) -> frozenset[str]:
     return frozenset(piece for piece in pieces if not WORDS.issuperset(piece.split("_")))
 
 
-def _told_by(parts: list[Any], functions: list[Any]) -> set[str]:
+def _known_from(parts: list[Any], functions: list[Any]) -> set[str]:
     """Return the parts of a prefix that are known from what a task is made of, and calls."""
     types = (part.typ.__name__ for part in parts if isinstance(part, DataNode))
     return {name.strip("_").lower() for name in chain(map(_called, functions), types)}

@@ -32,7 +32,7 @@ WORTHWHILE = 250
 # Items that are noted of each step, run and end: see ``Step``, ``Run`` and ``End``.
 _OF_STEP, _OF_RUN, _OF_END = 3, 5, 2
 # What is noted of a run beside the time, as Dask calls it.
-_TOLD = ("worker", "nbytes", "typename", "startstops")
+_DETAILS = ("worker", "nbytes", "typename", "startstops")
 
 #: What Dask reports of a transition beside the states, in a dictionary of our own.
 Details = dict[str, Any]
@@ -128,7 +128,7 @@ class Transitions:
                                 typename, startstops = details["typename"], details["startstops"]
                                 run((monotonic(), worker, nbytes, typename, startstops))
                             except KeyError:  # which no Dask that is supported leaves out
-                                run((monotonic(), *map(details.get, _TOLD)))
+                                run((monotonic(), *map(details.get, _DETAILS)))
                         else:
                             start = turn(key, start, finish, details)
                     elif start == finish:

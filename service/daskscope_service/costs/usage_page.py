@@ -143,9 +143,9 @@ def _measures(whole: Spent) -> dict[str, Measure]:
     for currency in sorted(whole.cost, key=lambda name: -whole.cost[name]):
         code = currency.lower()
         found += [
-            Measure(f"cost-{code}", f"cost, {currency}", _cost_in(currency), _told_in(currency)),
+            Measure(f"cost-{code}", f"cost, {currency}", _cost_in(currency), _text_in(currency)),
             Measure(
-                f"idle-{code}", f"idle cost, {currency}", _idle_in(currency), _told_in(currency)
+                f"idle-{code}", f"idle cost, {currency}", _idle_in(currency), _text_in(currency)
             ),
         ]
     found += [
@@ -163,7 +163,7 @@ def _idle_in(currency: str) -> Callable[[Spent], float | None]:
     return lambda spent: spent.idle_cost.get(currency)
 
 
-def _told_in(currency: str) -> Callable[[float], str]:
+def _text_in(currency: str) -> Callable[[float], str]:
     return lambda amount: money(amount, currency).removesuffix(f" {currency}")
 
 

@@ -54,7 +54,7 @@ TABLES: tuple[Table, ...] = (
 )
 
 #: Users whose names an error shows when the one asked for is not there.
-_USERS_TOLD = 20
+_USERS_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ def users(engine: Engine, workspace: str) -> list[str]:
     found: set[str] = set()
     with engine.connect() as connection:
         for table in (schema.cluster, schema.computation):
-            query = select_in(workspace, table, table.c.user).distinct().limit(_USERS_TOLD)
+            query = select_in(workspace, table, table.c.user).distinct().limit(_USERS_NAMED)
             found.update(connection.execute(query.order_by(table.c.user)).scalars())
-    return sorted(found)[:_USERS_TOLD]
+    return sorted(found)[:_USERS_NAMED]
 
 
 def failure_notice(cluster: Any, computation: Any) -> Any:

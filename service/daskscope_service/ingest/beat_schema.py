@@ -126,7 +126,7 @@ _IN_ORDER = {
 _TIMES = {name: times for name, kind in ROWS.items() if (times := _times_of(kind)) is not None}
 
 
-def told_by(error: msgspec.ValidationError) -> tuple[str, str]:
+def problem_in(error: msgspec.ValidationError) -> tuple[str, str]:
     """Return what an error says is wrong, and where: a JSON path."""
     what, _, place = str(error).partition(" - at ")
     path = _PATH.search(place)  # of a key: `key` in `$.tags`

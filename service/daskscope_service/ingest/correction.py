@@ -23,7 +23,7 @@ from daskscope_service.ingest.beat_schema import (
     ROWS,
     bounded,
     misfit,
-    told_by,
+    problem_in,
 )
 
 #: Corrections that are reported of one beat.
@@ -124,7 +124,7 @@ class _Work:
         try:
             found = misfit(name, msgspec.convert(row, bounded(kind)))
         except msgspec.ValidationError as error:
-            what, below = told_by(error)
+            what, below = problem_in(error)
             self._report(path + below[1:], what, left_out=True)
             return False
         if found is not None:

@@ -22,7 +22,7 @@ from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Columns, Condition, Upsert
 from daskscope_service.db.wire import RowMaker, to_json
-from daskscope_service.ingest.beat_schema import is_within, make_decoder, told_by
+from daskscope_service.ingest.beat_schema import is_within, make_decoder, problem_in
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.computation_rows import END, has_ended, is_due, runs
@@ -91,7 +91,7 @@ def parse(body: bytes, now: float, *, correcting: bool = True) -> Corrected:
     except msgspec.ValidationError as error:
         # Another version may well have other fields: that is the better thing to say.
         _check_version(_version_of(body))
-        what, path = told_by(error)
+        what, path = problem_in(error)
         missing = _MISSING.search(what)
         field = path + (f".{missing[1]}" if missing else "")
         raise Problem(400, f"Not a heartbeat, at {field}: {what}.", field=field) from None

@@ -9,7 +9,7 @@ from typing import Any
 from daskscope_service.insight.wording import number, plural
 
 #: What went wrong, and what it is called: one, many.
-_TOLD = {
+_WORDS = {
     "computation failed": ("computation failed", "computations failed"),
     "worker lost": ("worker was lost", "workers were lost"),
     "cluster silent": ("cluster fell silent", "clusters fell silent"),
@@ -46,7 +46,7 @@ def news(
         parts.append(f"{plural(fresh, 'new kind')} of exception")
     if old := len(shown) - fresh:
         parts.append(f"{plural(old, 'kind')} of exception seen before")
-    for kind, (one, many) in _TOLD.items():
+    for kind, (one, many) in _WORDS.items():
         if count := counts.get(kind, 0):
             parts.append(f"{number(count)} {one if count == 1 else many}")
     return News(shown, ", ".join(parts) + "." if parts else "")

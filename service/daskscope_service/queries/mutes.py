@@ -17,7 +17,7 @@ from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Muted
 
 #: What a finding shows of its mute.
-_TOLD = ("id", "reason", "until", "changed_at", "changed_by")
+_ANSWERED = ("id", "reason", "until", "changed_at", "changed_by")
 
 
 def list_mutes(scope: Scope) -> list[Item]:
@@ -28,13 +28,13 @@ def list_mutes(scope: Scope) -> list[Item]:
 
 def mutes_on(scope: Scope, cluster: str, computation: str = "") -> dict[str, Muted]:
     """Return by rule what mutes findings of a computation, or of a cluster itself."""
-    query = scope.select(mute, mute.c.rule, *(mute.c[name] for name in _TOLD)).where(
+    query = scope.select(mute, mute.c.rule, *(mute.c[name] for name in _ANSWERED)).where(
         mute.c.cluster == cluster,
         mute.c.computation.in_({"", computation}),
         mute.c.until > scope.now,
     )
     found = scope.items(query.order_by(mute.c.until))
-    return {item.pop("rule"): Muted(**_told(item)) for item in found}
+    return {item.pop("rule"): Muted(**_answered(item)) for item in found}
 
 
 def add_mutes(scope: Scope, items: list[Item]) -> list[Item]:
@@ -42,12 +42,12 @@ def add_mutes(scope: Scope, items: list[Item]) -> list[Item]:
     for item in items:
         item["muted"] = None
     query = scope.select(mute, *(mute.c[name] for name in ("cluster", "computation", "rule")),
-                         *(mute.c[name] for name in _TOLD))  # fmt: skip
+                         *(mute.c[name] for name in _ANSWERED))  # fmt: skip
     clusters = {item["cluster"] for item in items}
     query = query.where(mute.c.cluster.in_(clusters), mute.c.until > scope.now)
     found: dict[tuple[str, str, str], Item] = {}
     for row in scope.items(query.order_by(mute.c.until)):
-        found[row.pop("cluster"), row.pop("computation"), row.pop("rule")] = _told(row)
+        found[row.pop("cluster"), row.pop("computation"), row.pop("rule")] = _answered(row)
     for item in items if found else ():
         for computation in ("", item["computation"]):
             one = found.get((item["cluster"], computation, item["rule"]))
@@ -74,11 +74,11 @@ def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnEle
     return (~exists().where(same),)
 
 
-def _told(item: Item) -> Item:
+def _answered(item: Item) -> Item:
     item["at"], item["by"] = item.pop("changed_at"), item.pop("changed_by")
     item["until_at"] = item.pop("until")
     return item
 
 
 def _named(item: Item) -> Item:
-    return _told(item) | {"computation": item["computation"] or None}
+    return _answered(item) | {"computation": item["computation"] or None}

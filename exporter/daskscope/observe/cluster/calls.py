@@ -140,6 +140,6 @@ class Calls:
 
 def asked_every(clients: int) -> float:
     """Return how many seconds each of so many clients lets pass between two questions."""
-    # The scheduler tells them, the more there are the more; before Dask 2025.4 nobody did.
-    told = hasattr(Client, "_adjust_heartbeat_intervals")
-    return 10 * heartbeat_interval(clients) if told else 2.0
+    # From Dask 2025.4 on, the scheduler gives its clients longer intervals the more there are.
+    adjusts = hasattr(Client, "_adjust_heartbeat_intervals")
+    return 10 * heartbeat_interval(clients) if adjusts else 2.0
