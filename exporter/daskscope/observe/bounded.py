@@ -1,4 +1,4 @@
-"""Counts by a bounded number of names: further names share one slot, and are counted."""
+"""Counts by name for a bounded number of names. Further names share one slot, and are counted."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Count:
 
 
 class Bounded(Generic[Value]):
-    """A mapping from names to values that makes missing ones, at most ``limit`` of them.
+    """A mapping from names to values that creates missing values, at most ``limit`` of them.
 
-    A name beyond the limit gets the value of ``other``; how often is counted in
-    ``drops[what]``.
+    Further names share the value of ``other``; ``drops[what]`` counts each use of it.
     """
 
     __slots__ = ("_drops", "_limit", "_make", "_what", "values")

@@ -1,8 +1,9 @@
-"""What the cluster did between any two moments, for computations that end between two beats.
+"""What the cluster did between any two moments: computations may end between two heartbeats.
 
-The event loop notes totals and maxima at Dask's ticks. How the threads' time is spent is noted only
-when something has changed, so between two notes it goes on as it was. Transitions are counted some
-thousand at a time, and each changes little: so the notes reach back to all that wait to be counted.
+The event loop notes totals and maxima at Dask's ticks. It notes the threads' time only when the
+number of threads, idle or paused ones has changed: between two notes the time grows evenly.
+Transitions are counted later, some thousand at a time, so the notes reach back as far as any
+transition that is not counted yet.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ from typing import NamedTuple
 
 from distributed.metrics import monotonic, time
 
-#: Notes that are kept: of the threads' time, of bytes, and of seconds with their maxima.
+#: Notes that are stored of the threads' time and of bytes, and seconds whose maxima are stored.
 MAX_NOTES = 4_000
 MAX_SECONDS = 1_800
-#: Ticks of Dask's between two looks at what changes only with workers' beats.
+#: Dask's ticks between two looks at values that change only with workers' heartbeats.
 TICKS = 25
-#: How far the longest interval must have grown for a row to be sent once more.
+#: Seconds by which the longest interval must have grown for a row to be sent once more.
 MUCH_LONGER = 0.1
 
 
 class Spent(NamedTuple):
-    """Thread-seconds so far: of all threads, of those without a task, and of paused workers'."""
+    """Thread-seconds so far: of all threads, of threads without a task, and of paused workers'
+    threads.
+    """
 
     whole: float
     idle: float
     paused: float
 
     def by_state(self) -> dict[str, float]:
-        """Return them as those of ``protocol.Status.worker_seconds``."""
+        """Return them by state, as in ``protocol.Status.worker_seconds``."""
         busy = max(self.whole - self.idle - self.paused, 0.0)
         return {"busy": busy, "idle": self.idle, "paused": self.paused}
 
@@ -46,8 +49,10 @@ class Moved(NamedTuple):
 
 
 class Most(NamedTuple):
-    """The most that any worker reported, None where none did: seconds between two turns of its
-    event loop, on average between two beats; seconds since its last beat; load of its host for each
+    """The highest values that any worker reported; None if no worker did.
+
+    ``loop_interval``: seconds between two turns of its event loop, averaged over a heartbeat
+    interval. ``silence``: seconds since its last heartbeat. ``host_load``: its host's load per
     core.
     """
 
@@ -57,7 +62,7 @@ class Most(NamedTuple):
 
 
 class During(NamedTuple):
-    """What the cluster did from the start of a computation until its end."""
+    """What the cluster did between the start and the end of a computation."""
 
     spent: Spent
     moved: Moved | None
@@ -65,7 +70,7 @@ class During(NamedTuple):
 
 
 class History:
-    """Values by time, the newest of them. Added by one thread, and read by any."""
+    """The newest values by time. One thread adds them, any thread reads them."""
 
     def __init__(self) -> None:
         self._notes: list[tuple[float, tuple[float, ...]]] = []
@@ -74,14 +79,14 @@ class History:
         """Note ``values`` at a time that is not before the last one."""
         notes = self._notes
         if len(notes) >= 2 * MAX_NOTES:
-            # A new list: whoever reads the old one goes on with it.
+            # A new list, because other threads may still read the old one.
             notes = self._notes = notes[-MAX_NOTES:]
         notes.append((at, values))
 
     def around(
         self, at: float
     ) -> tuple[tuple[float, tuple[float, ...]], tuple[float, tuple[float, ...]] | None] | None:
-        """Return the last note until ``at``, and the one after it; None where it is forgotten."""
+        """Return the last note until ``at`` and the one after it; None if forgotten."""
         notes = self._notes
         place = bisect_right(notes, (at, (inf,)))
         if not place:
@@ -90,8 +95,10 @@ class History:
 
 
 class Meanwhile:
-    """Notes what there is to know of any time. ``spent`` returns the threads' time until a moment,
-    ``threads`` how many there are, without a task, and paused; ``moved`` the bytes so far.
+    """Notes the cluster's totals over time.
+
+    ``spent`` returns the thread-seconds until a moment, ``threads`` the current numbers of threads
+    (all, without a task, paused), ``moved`` the bytes so far.
     """
 
     def __init__(
@@ -106,19 +113,19 @@ class Meanwhile:
         self._moved_now = moved
         self._threads = (-1, -1, -1)
         self._times, self._bytes = History(), History()
-        #: Bytes as they were last seen.
+        #: The bytes at the last look.
         self.moved = Moved(*self._moved_now())
         self._bytes.add(monotonic(), self.moved)
         self._tick = 0
-        #: Seconds after which what the workers did has come with their beats.
+        #: Seconds until workers' heartbeats have reported what they did.
         self.lag = 1.0
-        # By the second, the newest last: when it began, and the most of each kind.
+        # One per second, the newest last: when it began, and the highest value of each kind.
         self._seconds: deque[list[float]] = deque(maxlen=MAX_SECONDS)
         self._knows_loads = False
         self.look()
 
     def look(self) -> None:
-        """Note what has changed. To be called at each tick of the event loop."""
+        """Note what has changed. Call it at each tick of the event loop."""
         threads = self._threads_now()
         if threads != self._threads:
             self._threads = threads
@@ -133,7 +140,7 @@ class Meanwhile:
                 self.moved = moved
 
     def note(self, loop_interval: float, silence: float, host_load: float | None) -> None:
-        """Note what a worker has reported."""
+        """Note the values that a worker has reported."""
         now = monotonic()
         seconds = self._seconds
         if not seconds or now - seconds[-1][0] >= 1.0:
@@ -158,13 +165,13 @@ class Meanwhile:
         return Spent(*self._spent_until(monotonic()))
 
     def spent_at(self, at: float) -> Spent | None:
-        """Return the threads' time until ``at``; None where nobody knows any more."""
+        """Return the threads' time until ``at``; None if it is forgotten."""
         found = self._times.around(at)
         if found is None:
             return None
         (before, values), after = found
         if after is None:
-            # As it was then it still is.
+            # Nothing has changed since.
             had, threads = values[:3], values[3:]
             return Spent(*(x + n * (at - before) for x, n in zip(had, threads, strict=True)))
         until, then = after
@@ -172,12 +179,12 @@ class Meanwhile:
         return Spent(*(x + share * (y - x) for x, y in zip(values[:3], then[:3], strict=True)))
 
     def moved_at(self, at: float) -> Moved | None:
-        """Return the bytes until ``at``; None where nobody knows any more."""
+        """Return the bytes until ``at``; None if they are forgotten."""
         found = self._bytes.around(at)
         return None if found is None else Moved(*found[0][1])
 
     def most_between(self, since: float, until: float) -> Most:
-        """Return the most that was reported in a time, as far back as it is known."""
+        """Return the highest values reported between two moments, as far as they are stored."""
         loop = silence = load = -1.0
         for began, *most in reversed(self._seconds):
             if began + 1.0 < since:
@@ -190,7 +197,7 @@ class Meanwhile:
 
 
 class Stretch:
-    """A time that begins when a computation does, and ends with it; it may go on once more."""
+    """The period from a computation's start to its end. A computation that resumes reopens it."""
 
     __slots__ = (
         "_began_at",
@@ -207,27 +214,29 @@ class Stretch:
         self._meanwhile = meanwhile
         self._began_at, self._spent, self._moved = now, spent, moved
         self._ended_at: float | None = None
-        # The threads' time at its end.
+        # The threads' time at the end.
         self._whole: Spent | None = None
         self._latest: During | None = None
         self._final = False
 
     def end(self, at: float) -> None:
-        """It ended ``at`` a time of the wall clock, a moment ago. In any thread."""
+        """End the period ``at`` a time of the wall clock, a moment ago. In any thread."""
         ended = self._ended_at = at - (time() - monotonic())
         self._whole = self._meanwhile.spent_at(max(ended, self._began_at))
         self._final = False
 
     def go_on(self) -> None:
-        """It has not ended."""
+        """Reopen the period."""
         self._ended_at, self._final = None, False
 
     def settled(self) -> bool:
-        """Return whether it has ended, and all that workers did until then has come."""
+        """Return whether it has ended, and heartbeats have reported all that workers did until
+        then.
+        """
         return self._ended_at is not None and monotonic() > self._ended_at + self._meanwhile.lag
 
     def has_more(self) -> bool:
-        """Return whether there is more to say than was said. Once it has settled."""
+        """Return whether there is more to send than was sent. Call it once it has settled."""
         before, now = self._latest, self.during()
         if before is None or now is None:
             return now is not None
@@ -235,8 +244,9 @@ class Stretch:
         return now.moved != before.moved or longer > MUCH_LONGER
 
     def during(self) -> During | None:
-        """Return what the cluster did, so far if it has not ended. On the event loop. None if it
-        was so long ago that it is forgotten.
+        """Return what the cluster did in the period, or has done so far. On the event loop.
+
+        Return None if it is so long ago that the notes are gone.
         """
         if self._final:
             return self._latest

@@ -1,19 +1,20 @@
-"""Names of tasks that may be sent, made from names of Dask and of users' functions.
+"""Names for tasks that may be sent, made from Dask's names and the names of users' functions.
 
-A task's key may be the user's own, and what is in it is the user's business: it never leaves the
-process, nor does a part of it. Keys that Dask makes bear a token. What stands before it is Dask's
-*prefix*, mostly the name of an operation, but it may be the user's as well: what was given as
-``key``, ``token`` or ``name``, or the text of an object that is called. So
+Users may choose a task's key, and put private data in it. So a key never leaves the process, and
+neither does a part of it. Keys that Dask generates end with a token. The part before the token is
+Dask's *prefix*. It is usually the name of an operation, but may also be the user's: the ``key``,
+``token`` or ``name`` that was passed, or the text of a callable object. The rules are:
 
-- ``work-<token>`` and ``work-<token>-7``, calls of a function, go by what the function is called;
-- ``sum-<token>``, with numbers beside it, is a part of a collection. It goes by the prefix if each
-  part of that, between hyphens, is made of :data:`~daskscope.observe.operations.WORDS` that Dask
-  itself uses, or is what a function is called that the task calls;
-- tasks that were made of several are named after all of these, and need no token: they may be cut
-  short of it;
-- where the prefix is not known, the task goes by what the first function is called, from the last
-  step back, that is not Dask's own, or else by Dask's. What Dask's are handed to call counts too;
-- an alias of another task has that one's functions.
+- ``work-<token>`` and ``work-<token>-7``, calls of a function, get the function's name;
+- ``sum-<token>`` in a tuple with numbers is a part of a collection. It gets the prefix if each part
+  of that, between hyphens, consists of :data:`~daskscope.observe.operations.WORDS` that Dask itself
+  uses, or is the name of a function that the task calls;
+- fused tasks have a prefix made of the names of all their parts. They need no token, because Dask
+  may cut it off;
+- if the prefix may not be sent, the task gets the name of the first function, from the last step
+  back, that is not Dask's own, or else of Dask's. Functions that are arguments of Dask's functions
+  count too;
+- an alias of another task has that task's functions.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from daskscope.names import OTHER
 from daskscope.observe.operations import WORDS
 from daskscope.protocol import MAX_NAME
 
-#: The name of tasks that have nothing but a key of the user's own.
+#: The name of tasks for which only the user's own key is known.
 OWN_KEY = "(own key)"
 
-#: Names that metrics keep apart; the rest is counted as ``other``.
+#: Names that metrics count separately; all others are counted as ``other``.
 MAX_PREFIXES = 500
-#: Names, and prefixes of Dask's, that are remembered.
+#: Names, and prefixes of Dask's, that are cached.
 MAX_KNOWN = 5_000
-#: Parts that are looked at of a task that was made of several.
+#: Parts of a fused task that are looked at.
 MAX_PARTS = 50
-#: Aliases that are followed from one to the next.
+#: The longest chain of aliases that is followed.
 MAX_ALIASES = 5
 
-# What bears its name, and whose name says it all.
+# Types whose instances are identified by module and name.
 _PLAIN_FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType})
 
-# What dask.tokenize and uuid make, and what Client.map, dask.array.linalg and dask.blockwise put
-# behind it.
+# Tokens of dask.tokenize and uuid, and the suffixes of Client.map, dask.array.linalg and
+# dask.blockwise.
 _TOKEN = re.compile(
     r"-(?:[0-9a-f]{32}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})"
     r"(?:-(?:\d+|[a-z]{1,2}\d?)(?:-aux)?)?(?:_\.\d+)*$"
@@ -61,25 +62,25 @@ _TOKEN = re.compile(
 
 
 class Naming:
-    """Names tasks, groups and prefixes without what may not be sent. Not thread-safe.
+    """Names tasks, groups and prefixes without private data. Not thread-safe.
 
-    The one place that decides which names the metrics keep apart, so that they all agree.
+    Only this class decides which names the metrics count separately, so all metrics agree.
     """
 
     def __init__(self, drops: Counter[str]) -> None:
         self._drops = drops
-        # Of Dask's prefixes: what all of their tasks are called.
+        # By Dask's prefix: the name that all its tasks share.
         self._names: dict[str, str] = {}
         self._renamed: set[str] = set()
-        # Of names: what the metrics call them.
+        # By name: the name in metrics.
         self._sendable: dict[str, str] = {}
 
     def prefix(self, task: TaskState) -> str:
-        """Return what ``task`` is called."""
+        """Return the name of ``task``."""
         return self._prefix(task, self._named_after(task))
 
     def _named_after(self, task: TaskState) -> Any | None:
-        # Functions are users' own objects: to ask one what it is called may raise anything.
+        # Functions are users' own objects: reading their names may raise anything.
         return guarded(self._drops, None, _named_after, task)
 
     def _prefix(self, task: TaskState, function: Any | None) -> str:
@@ -94,13 +95,13 @@ class Naming:
         return name
 
     def by_prefix(self, tasks: list[TaskState]) -> dict[str, list[TaskState]]:
-        """Return ``tasks`` by what they are called."""
+        """Return ``tasks`` by their names."""
         if len(tasks) == 1:
             return {self.prefix(tasks[0]): tasks}
         found: defaultdict[str, list[TaskState]] = defaultdict(list)
         group = function = None
         for task in tasks:
-            # Calls of one function come in thousands, one after the other: one name serves all.
+            # Thousands of calls of one function come in a row: name them once.
             if (
                 task.group is not group
                 or function is None
@@ -113,11 +114,11 @@ class Naming:
         return found
 
     def known(self, prefix: str) -> str:
-        """Return what the metrics call the tasks of ``prefix``, one of Dask's.
+        """Return the name in metrics of the tasks of Dask's ``prefix``.
 
-        For numbers that Dask keeps by prefix, without a task to look at. A placeholder stands for
-        prefixes without a task that :meth:`prefix` has seen, and for those whose tasks have several
-        names.
+        It is for numbers that Dask reports by prefix, without a task to look at. A placeholder
+        stands for prefixes of which :meth:`prefix` has seen no task, and for those whose tasks have
+        several names.
         """
         name = self._names.get(prefix[:MAX_NAME])
         if name is None:
@@ -125,17 +126,17 @@ class Naming:
         return self.sendable(name)
 
     def renamed(self) -> set[str]:
-        """Return the prefixes that may be :meth:`known` by another name since the last call."""
+        """Return the prefixes whose :meth:`known` name may have changed since the last call."""
         renamed, self._renamed = self._renamed, set()
         return renamed
 
     def sendable(self, name: str) -> str:
-        """Return what the metrics call tasks of that name: ``name``, or ``other``."""
+        """Return the name in metrics of tasks with that name: ``name``, or ``other``."""
         known = self._sendable.get(name)
         if known is None:
             known = name if len(self._sendable) < MAX_PREFIXES or name == OTHER else OTHER
             if known is not name:
-                # Each name once, as long as they are remembered.
+                # Counted once per name, while names are cached.
                 self._drops["prefix"] += 1
             if len(self._sendable) < MAX_KNOWN:
                 self._sendable[name] = known
@@ -154,30 +155,29 @@ class Naming:
 
     @staticmethod
     def group(group: TaskGroup, prefix: str) -> str:
-        """Return a name for Dask's ``group``, whose tasks are called ``prefix``.
+        """Return a name for Dask's ``group``, whose tasks have the name ``prefix``.
 
-        The name is the prefix alone where tasks with keys of their own are joined, as are those
-        whose keys begin with what is no text, and so with no token; else a hash of Dask's name is
-        added, which differs between two groups of a prefix.
+        It is the prefix alone for groups without a token, such as those of keys that users chose.
+        Else it ends with a hash of Dask's name, so that two groups of a prefix differ.
         """
-        name: object = group.name  # the first part of a key that is a tuple, whatever it is
+        name: object = group.name  # the first item of a tuple key, of any type
         if not isinstance(name, str) or name == group.prefix.name:
             return prefix
         digest = blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
         return f"{prefix[: MAX_NAME - 9]}-{digest}"
 
 
-#: Characters of a key, or a part of one, that is taken out also where it is a part of a word.
+#: Characters from which a key, or a part of it, is removed even inside a longer word.
 MIN_KEY = 6
-#: Digits of a number in a key that is taken out; a shorter one is an index, and says nothing.
+#: Digits from which a number in a key is removed. A shorter one is an index and reveals nothing.
 MIN_DIGITS = 4
-#: Parts of a key that are taken out.
+#: Parts of a key that are removed.
 MAX_KEY_PARTS = 100
 
 
 def without_key(text: str, key: Key) -> str:
-    """Return ``text`` without a task's ``key``: exceptions may name the task that raised them."""
-    # Also as Python writes it inside of quotes.
+    """Return ``text`` without a task's ``key``: an exception may contain the key of its task."""
+    # Also in the escaped form that repr writes.
     written = {form for part in _parts_of(key) for form in (str(part), repr(part).strip("'\""))}
     for form in sorted(written, key=len, reverse=True):
         if form in text and (len(form) >= MIN_DIGITS or not form.isdigit()):
@@ -186,7 +186,7 @@ def without_key(text: str, key: Key) -> str:
 
 
 def _parts_of(key: Key) -> Iterator[Key]:
-    """Yield ``key``, and what it is made of: its parts may be tuples, too."""
+    """Yield ``key`` and its parts, which may be tuples, too."""
     left = [key]
     for _ in range(MAX_KEY_PARTS):
         if not left:
@@ -198,7 +198,7 @@ def _parts_of(key: Key) -> Iterator[Key]:
 
 
 def _without(text: str, form: str) -> str:
-    # What is short may be a part of another word. A pattern for each key would have to be compiled.
+    # A short form may be part of another word. No regular expression: each key would need its own.
     if len(form) >= MIN_KEY:
         return text.replace(form, "(key)")
     if not form:
@@ -217,9 +217,10 @@ def _is_of_word(character: str) -> bool:
 
 
 def kind_of(task: TaskState) -> tuple[str, str] | None:
-    """Return what ``task`` has in common with others of its group that are called the same.
+    """Return what tasks of one group with the same name as ``task`` share: function module and
+    name.
 
-    None if it takes a closer look to find what they are called.
+    Return None if finding the name takes a closer look.
     """
     function = _named_after(task)
     if function is None or type(function) not in _PLAIN_FUNCTIONS:
@@ -228,14 +229,14 @@ def kind_of(task: TaskState) -> tuple[str, str] | None:
 
 
 def _named_after(task: TaskState) -> Any | None:
-    """Return the user's function that ``task`` goes by alone, None if it goes by something else."""
-    # The scheduler holds the task's description; of some (aliases, data) there is no function.
+    """Return the user's function that alone gives ``task`` its name; None if there is none."""
+    # The scheduler stores the task's specification; aliases and data have no function.
     function = getattr(task.run_spec, "func", None)
     return function if isinstance(task.key, str) and not _is_dasks(function) else None
 
 
 def _name(task: TaskState) -> str:
-    """Return what ``task`` is called, that goes by no function alone."""
+    """Return the name of a ``task`` that no single function of the user gives its name."""
     key = task.key
     function = getattr(task.run_spec, "func", None)
     named = function is _execute_subgraph or _has_token(key)
@@ -266,13 +267,13 @@ def _unknown(prefix: str) -> frozenset[str]:
 
 
 def _known_from(parts: list[Any], functions: list[Any]) -> set[str]:
-    """Return the parts of a prefix that are known from what a task is made of, and calls."""
+    """Return the parts of a prefix that may be sent because the task contains or calls them."""
     types = (part.typ.__name__ for part in parts if isinstance(part, DataNode))
     return {name.strip("_").lower() for name in chain(map(_called, functions), types)}
 
 
 def _parts(task: TaskState) -> Iterator[Any]:
-    """Return what ``task``, or the task that it is an alias of, is made of: the last step first."""
+    """Yield the parts of ``task``, or of the task that it is an alias of, the last step first."""
     for _ in range(MAX_ALIASES):
         if not isinstance(task.run_spec, Alias) or len(task.dependencies) != 1:
             break
@@ -293,7 +294,7 @@ def _parts(task: TaskState) -> Iterator[Any]:
 
 
 def _functions(part: Any) -> list[Any]:
-    """Return what ``part`` calls, or is, for it may be data that another one calls."""
+    """Return the functions that ``part`` calls, or that it is: data may be a function."""
     if isinstance(part, DataNode):
         return [part.value] if callable(part.value) else []
     function = getattr(part, "func", None)
@@ -304,7 +305,7 @@ def _functions(part: Any) -> list[Any]:
 
 
 def _handed(part: Any) -> Iterator[Any]:
-    """Return what stands where functions of Dask's have what they call. It may be anything."""
+    """Yield the arguments by which Dask's functions get what they call. They may be anything."""
     if _is_dasks(getattr(part, "func", None)):
         yield from part.args[:1]
         for name in ("_func", "func", "func1d"):
@@ -332,18 +333,16 @@ def _called(function: Any) -> str:
     batched = _batched(function)
     if batched is not None:
         return batched[:MAX_NAME]
-    # The text of any other object may show what is in it.
+    # The text of any other object may reveal its data.
     named = isinstance(function, methodcaller) or hasattr(function, "__name__")
     return str(funcname(function) if named else type(function).__name__)[:MAX_NAME]
 
 
 def _batched(function: Any) -> str | None:
-    """Return the name of the user's function of which ``function`` is a batch of calls of joblib's;
-    None if it is none.
-    """
-    module = type(function).__module__  # which a class may set to anything
+    """Return the user's function's name if ``function`` is joblib's batch of calls; else None."""
+    module = type(function).__module__  # a class may set it to anything
     if not isinstance(module, str) or module.partition(".")[0] != "joblib":
         return None
-    # Since joblib 1.4 in an object that catches what the batch raises.
+    # Since joblib 1.4 the batch is inside an object that catches its exceptions.
     name = getattr(getattr(function, "func", function), "_funcname", None)
     return name if isinstance(name, str) and name else None

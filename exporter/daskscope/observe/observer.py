@@ -1,4 +1,4 @@
-"""Connects all counters to the plugin's hooks, and takes snapshots of them.
+"""Connects all counters to the plugin's hooks, and takes snapshots of the counters.
 
 Over 400 lines: all of it is lines that connect, and what a hook sets off stands in one place.
 """
@@ -51,7 +51,7 @@ from daskscope.observe.workers.profile import Profiles, Window
 from daskscope.observe.workers.workers import Workers
 from daskscope.task_context import without_carried
 
-#: What goes for the function where there is no task: what it is that failed.
+#: Stands for the function's name if no task failed, but a graph.
 NO_TASK = "(graph)"
 
 
@@ -63,9 +63,9 @@ _Result = TypeVar("_Result")
 def _up_to_date(
     method: Callable[Concatenate[_Self, _P], _Result],
 ) -> Callable[Concatenate[_Self, _P], _Result]:
-    """Count all transitions until now before ``method``, which reads or changes what they change.
+    """Count all pending transitions before each call of ``method``, which needs their results.
 
-    Not for what runs for each task, or for each graph.
+    Too slow for methods that run for each task or graph.
     """
 
     @wraps(method)
@@ -77,7 +77,7 @@ def _up_to_date(
 
 
 class Observer:
-    """Takes what the scheduler's hooks report, and makes snapshots of it. Not thread-safe."""
+    """Receives the calls of the scheduler's hooks, and makes snapshots. Not thread-safe."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class Observer:
         sampled: Callable[[str], bool] | None,
         many_wait: Callable[[], None] | None = None,
     ) -> None:
-        """``sampled`` says whether a new trace of that id is kept; None if no spans are made.
-        ``many_wait`` is as of :class:`.Transitions`.
+        """``sampled`` returns whether a new trace with that id is sampled; None if no spans are
+        sent. See :class:`.Transitions` for ``many_wait``.
         """
         self._scheduler = scheduler
         self._settings = settings
@@ -126,7 +126,8 @@ class Observer:
             erred=self._erred,
             many_wait=many_wait,
         )
-        # A context names a span: spans of the user's in tasks would miss one that is not sent.
+        # A context refers to a span. If that span is not sent, the user's own spans in tasks lack
+        # their parent.
         traced = sampled is not None and settings.traces_transmit and settings.otlp_enabled
         self._arrivals = GraphIntake(
             self._computations,
@@ -171,7 +172,7 @@ class Observer:
             self._drops,
             self._cluster.load.look,
             self.transitions.count_if_quiet,
-            # In any order: by their addresses, as Dask keeps them, it takes several times as long.
+            # dict.values: Dask itself iterates by address, which takes several times as long.
             lambda: self._workers.look_again(dict.values(scheduler.workers)),
             lambda: self._beats.look(dict.values(scheduler.workers)),
             self._meanwhile.look,
@@ -187,7 +188,7 @@ class Observer:
         )
         self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
         self._secessions = Messages[None](scheduler, "long-running", self._secedes, drops)
-        #: None where the profile is refused: then no worker is asked for it.
+        #: None if the settings forbid the profile: then no worker is asked for it.
         self.profiles = (
             Profiles(
                 scheduler,
@@ -218,7 +219,7 @@ class Observer:
             begin=self._begin_snapshot,
             count_first=self.transitions.count,
         )
-        # Whether there may be tasks that are counted under no computation.
+        # Whether there may be tasks that belong to no computation.
         self._had_tasks = bool(scheduler.tasks)
         self._stopped = False
         self._stop_handing_on: Callable[[], None] = lambda: None
@@ -228,9 +229,7 @@ class Observer:
                 self._naming.prefix(task)
 
     def stop(self) -> None:
-        """Take what was put into the scheduler and its event loop out of it. What is reported from
-        now on is the last.
-        """
+        """Remove all hooks from the scheduler and its event loop. The next snapshot is the last."""
         self._stopped = self.snapshots.is_last = True
         self._stop_handing_on()
         self._graphs.stop()
@@ -239,31 +238,31 @@ class Observer:
         self._ticks.stop()
 
     def hand_on_contexts(self) -> None:
-        """Send tasks with their trace context from now on: the workers know what to do with it."""
+        """Send tasks with their trace context from now on. Call it once all workers can read it."""
         if not self._stopped:
             self._stop_handing_on = hand_on_contexts(self._scheduler, self._members, self._drops)
 
     def client_is(self, client: str, user: str, refused: frozenset[str]) -> None:
-        """Remember whose client that is and what it refuses; Dask does not say."""
+        """Store the client's user and opt-outs, which Dask does not know."""
         self._users.client_is(client, user, sends_code="code_transmit" not in refused)
         self.refusals.client_refuses(client, refused)
 
     # --- hooks ------------------------------------------------------------------------------------
 
     def update_graph(self, client: str, keys: Sequence[Key]) -> bool:
-        """A graph has arrived; its tasks have not made a transition yet.
+        """Handle a graph that has arrived. Its tasks have not made a transition yet.
 
-        Return whether so much has changed that it should not wait for the next beat.
+        Return whether so much has changed that it should be sent before the next heartbeat.
         """
         graph = self._graphs.current()
         if graph is not None and graph.of_task is not None and graph.caller is None:
             graph = guarded(self._drops, graph, self._arrivals.sent_by_task, graph)
         find = self._scheduler.tasks.get
         if self._had_tasks:
-            # What they did last is not to be taken for what others of the same keys do.
+            # Pending transitions of earlier tasks must not count for new tasks with the same keys.
             self.transitions.count()
         elif keys and graph is not None:
-            # Of all that Dask has met in a graph, what was asked for is the first.
+            # The task that was asked for is the first of Dask's list.
             task = find(keys[0])
             if (
                 task is not None
@@ -288,7 +287,7 @@ class Observer:
         return guarded(self._drops, (), self._code.frames, graph.code)
 
     def _no_task_of_graph(self, client: str, *, cancelled: bool) -> None:
-        """Dask made no task of the graph that has just arrived. To be called as it finds that."""
+        """Handle a graph of which Dask made no task. Call it while Dask handles the error."""
         graph = self._graphs.current()
         computation = self._arrivals.of_no_task(
             client=client,
@@ -299,7 +298,7 @@ class Observer:
         )
         error = sys.exception()
         if error is not None and not cancelled:
-            # Dask's own words for it are in what was raised from the user's.
+            # Dask raises its own error from the user's, which is the cause.
             details = details_of_graph(error.__cause__ or error)
             self._failures.add(computation, NO_TASK, "", details)
 
@@ -315,20 +314,20 @@ class Observer:
     def _put_back(self, task: TaskState) -> None:
         run = self._failed_runs.current()
         if run is not None and run.key == task.key and run.run_id == task.run_id:
-            # It failed and runs once more; the message of its failure is all that shows it.
+            # It failed and runs once more. Only the worker's message shows that it failed.
             guarded(self._drops, None, self._failed, task, run.details, retried=True)
             self._computations.failed_for_now(task, run.details)
         else:
             self._workers.vanished(task)
 
     def _erred(self, task: TaskState, start: str, details: dict[str, Any]) -> str:
-        """Note a failure, if there was one. Return what the task was before."""
+        """Note a failure, if there was one. Return the task's state before."""
         if start == "released" and task.actor and task.exception_blame is task:
-            # Older Dask says so of an actor that is lost, though it was in memory until now.
+            # Older Dask reports this for a lost actor, although it was in memory until now.
             start = "memory"
         if start == "processing" and not details.get("startstops"):
             guarded(self._drops, None, self._workers.vanished, task)
-        # An actor that is lost with its worker has no cause.
+        # The transition of an actor that is lost with its worker has no cause.
         if details.get("cause") == task.key or start == "memory":
             guarded(self._drops, None, self._failed, task, details)
         elif task.exception_blame is not None:
@@ -338,7 +337,7 @@ class Observer:
     def _secedes(self, message: Mapping[str, Any]) -> None:
         task = self._scheduler.tasks.get(message["key"])
         worker = None if task is None else task.processing_on
-        # As Dask recognises messages that arrive late.
+        # Dask detects late messages in the same way.
         if task is None or worker is None or worker.address != message["worker"]:
             return
         if message.get("run_id", task.run_id) == task.run_id:
@@ -363,12 +362,12 @@ class Observer:
         self._failures.add(computation, function, task.key, details, retried=retried)
 
     def add_worker(self, address: str) -> None:
-        """A worker has come."""
+        """Handle a worker that has joined."""
         self._add(self._scheduler.workers[address])
 
     @_up_to_date
     def remove_worker(self, address: str) -> None:
-        """A worker has left."""
+        """Handle a worker that has left."""
         removals = (
             self._workers.removed,
             self._prefixes.worker_removed,
@@ -378,23 +377,23 @@ class Observer:
             guarded(self._drops, None, removed, address)
 
     def _stolen(self, message: Any) -> None:
-        # A task that is taken from one worker for another makes no transition. What is only asked
-        # for, as it is many times a second, moves nothing.
+        # A stolen task makes no transition. Mere requests to steal come many times a second and
+        # move nothing.
         if message[0] == "confirm":
             _, _, _, victim, thief, *_ = message
             for address in (victim, thief):
                 self._workers.look(self._scheduler.workers.get(address))
 
     def log_event(self, topic: str, message: Any) -> None:
-        """Something was written to Dask's event log."""
+        """Handle an entry of Dask's event log."""
         worker = self._scheduler.workers.get(topic)
         if worker is not None:
-            # It may have been paused, which takes no task from it and so makes no transition.
+            # It may have been paused, which makes no transition, because it keeps its tasks.
             self._workers.look_closely(worker)
         elif topic == "stealing":
             guarded(self._drops, None, self._stolen, message)
         elif topic != "scheduler" and type(message) is dict:
-            # Dask reports each graph under its client's id, too.
+            # Dask also logs each graph, with the client's id as the topic.
             status = message.get("status")
             if status in ("error", "cancelled") and message.get("action") == "update-graph":
                 cancelled = status == "cancelled"
@@ -404,7 +403,7 @@ class Observer:
 
     @_up_to_date
     def tasks_dropped(self) -> None:
-        """The scheduler has dropped all its tasks."""
+        """Handle that the scheduler has dropped all its tasks."""
         self._computations.cancel_all()
 
     @_up_to_date
@@ -416,15 +415,15 @@ class Observer:
         if phase == "stop":
             self._computations.cancel_all()
         self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
-        # Workers' beats may come late, and what they did is in the next one.
+        # Workers' heartbeats may be late, and report what they did only in the next one.
         self._meanwhile.lag = 2 * self._beats.interval
         waited, self._unrunnable.seen = self._unrunnable.seen, set()
         self._computations.waited(waited)
 
     def profile_window(self, *, leaving: Collection[str] | None = None) -> Window | None:
-        """Return what of the workers' profile is to be read now, right after a snapshot; or None.
+        """Return the part of the workers' profile to read now, right after a snapshot; or None.
 
-        Of workers that are ``leaving``, by their addresses, there is something at any time.
+        For workers that are ``leaving``, by their addresses, a part can be read at any time.
         """
         if self.refusals.by_any("profile_transmit"):
             return None

@@ -1,7 +1,7 @@
 """Words from which Dask itself makes names of operations.
 
-Of those that Dask does not have yet nothing is lost but the better name: such tasks go by their
-function, see :mod:`~daskscope.observe.naming`.
+Tasks of operations that a later Dask adds get the name of their function instead, see
+:mod:`~daskscope.observe.naming`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _IN_TEXTS = """
     zarr zeros
 """
 
-# Expressions of Dask's dataframes and arrays: what their classes are called, in lower case.
+# Class names of the expressions of Dask's dataframes and arrays, in lower case.
 _EXPRESSIONS = """
     alignpartitions applyconcatapply arrayreduction assignindex assignpartitioningindex
     between bfill blockwisehead blockwiseheadindex blockwiseio blockwisemerge blockwisetail

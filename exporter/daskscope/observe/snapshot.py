@@ -20,12 +20,12 @@ FailureKind = TypeVar("FailureKind", RawFailure, protocol.Failure)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[EventKind, FailureKind]):
-    """What is to be sent of one interval.
+    """Everything to send for one interval.
 
     ``cluster`` to ``exceptions`` are the state at ``status.at``; the rest are the rows that changed
-    since the last snapshot. A ``Snapshot[RawEvent, RawFailure]`` is as observed and stays in the
-    process; a ``Snapshot[protocol.Event, protocol.Failure]`` has been cleared by
-    ``daskscope.privacy`` and may leave.
+    since the last snapshot. A ``Snapshot[RawEvent, RawFailure]`` is unfiltered and stays in the
+    process. ``daskscope.privacy`` makes a ``Snapshot[protocol.Event, protocol.Failure]`` of it,
+    which may be sent.
     """
 
     phase: protocol.Phase
@@ -54,20 +54,20 @@ class Snapshot(Generic[EventKind, FailureKind]):
     profiles: tuple[protocol.Profile, ...] = ()
 
 
-#: As observed: must not leave the process.
+#: Unfiltered: must not leave the process.
 Observed = Snapshot[RawEvent, RawFailure]
 
-# Bytes of a snapshot without rows, of a row, of an entry of a mapping in it.
+# Approximate bytes of a snapshot without rows, of a row, and of an entry of a mapping in a row.
 _SNAPSHOT = 20_000
 _ROW = 2_000
 _ENTRY = 150
 
 
 def weight(snapshot: Observed) -> int:
-    """Return about how many bytes ``snapshot`` keeps in memory, for whoever holds several of them.
+    """Return about how many bytes of memory ``snapshot`` takes, to bound a queue of snapshots.
 
-    Found on the event loop, so nothing is walked through: rows are counted, each as what one of its
-    kind usually takes, and only what may be long is measured: texts, and what is sent by name.
+    This runs on the event loop, so it does not walk through the rows: it counts each with a usual
+    size, and measures only long texts and mappings.
     """
     rows = (
         len(snapshot.prefixes)

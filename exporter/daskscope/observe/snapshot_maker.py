@@ -1,4 +1,4 @@
-"""Takes snapshots of all counters, in steps and in parts, so as not to block the event loop."""
+"""Takes snapshots of all counters, in steps and parts that do not block the event loop for long."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from daskscope.observe.workers.metrics import WorkerMetrics
 from daskscope.observe.workers.profile import Profiles, Window
 from daskscope.observe.workers.workers import Workers
 
-#: Rows that go along with the totals, in rows of groups. The rest follows in parts of some rows, so
-#: that the event loop handles other work between them.
+#: Task group rows in the snapshot with the totals, and in each part that follows it. Between the
+#: parts the event loop handles other work.
 FEW_ROWS, SOME_ROWS = 50, 100
-#: Rows of failures that make as much work as one of a group.
+#: Rows of failures that take as much work as one row of a task group.
 FAILURES_PER_ROW = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Everything that a snapshot is made of. ``profiles`` is None where the profile is refused."""
+    """Everything that a snapshot contains. ``profiles`` is None if the settings forbid it."""
 
     computations: Computations
     prefixes: Prefixes
@@ -53,8 +53,8 @@ class Counters:
 class SnapshotMaker:
     """Takes snapshots of ``counters``. Not thread-safe.
 
-    ``begin`` is called before a snapshot; ``count_first`` before each of its steps, and counts all
-    transitions until then.
+    ``begin`` is called before a snapshot. ``count_first`` is called before each step and counts all
+    pending transitions.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class SnapshotMaker:
         # The last snapshot without its rows.
         self._start: Observed | None = None
         self._computing_seconds = 0.0
-        #: Whether nothing is observed any more, so that the next snapshot is the last.
+        #: Whether observation has stopped, so that the next snapshot is the last.
         self.is_last = False
 
     def rows_wait(self) -> bool:
-        """Return whether the last snapshot did not hold all there is to send."""
+        """Return whether there are rows to send that were not in the last snapshot."""
         counters = self._counters
         return bool(
             counters.computations.waiting()
@@ -88,9 +88,9 @@ class SnapshotMaker:
         )
 
     def steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
-        """Take a snapshot in steps, and return it: of many workers each step takes a while.
+        """Take a snapshot in steps, and return it: with many workers each step takes a while.
 
-        One snapshot is taken at a time. Rows are handed out once. Not all of them may be among it:
+        Take one snapshot at a time. Each row is in one snapshot only. It may not contain all rows:
         see :meth:`rows_wait` and :meth:`rest`.
         """
         steps = self._steps(phase)
@@ -140,11 +140,11 @@ class SnapshotMaker:
         self._begin(phase)
         counters = self._counters
         compute_seconds = counters.prefixes.compute_seconds()
-        # Before the tasks that run: one that ends between the steps is missing for a while, which
-        # is better than to count it twice.
+        # Read before the running tasks: a task that ends between the steps is missing for a while,
+        # which is better than counted twice.
         measured = counters.worker_metrics.read(counters.workers.took_elsewhere())
         yield
-        # In any order: by their addresses, as Dask keeps them, it takes several times as long.
+        # dict.values: Dask itself iterates by address, which takes several times as long.
         dasks = tuple(dict.values(self._scheduler.workers))
         workers = yield from counters.workers.totals(dasks, compute_seconds)
         now = time()

@@ -9,14 +9,14 @@ from distributed.scheduler import Scheduler, heartbeat_interval
 
 from daskscope.worker_process import LeftToRun, Transfers, begun_beside
 
-#: What a client may ask the scheduler for that takes as long as it takes: ``client.run``,
-#: ``client.run_on_scheduler``, moving data, and what is passed on to a worker: methods of actors.
+#: Calls of clients whose duration has no bound: ``client.run``, ``client.run_on_scheduler``, moving
+#: data, and calls that the scheduler passes on to a worker, such as methods of actors.
 CALLS = frozenset(
     ("broadcast", "run_function", "gather", "scatter", "rebalance", "replicate", "proxy")
 )
 
-#: What a program uses to wait for another part of it: Dask's ``Event``, ``Queue``, ``Variable``,
-#: ``Lock``, ``Semaphore`` and ``MultiLock``.
+#: Operations by which one part of a program waits for another: Dask's ``Event``, ``Queue``,
+#: ``Variable``, ``Lock``, ``Semaphore`` and ``MultiLock``.
 MEETINGS = frozenset(
     f"{kind}_{does}"
     for kind, how in (
@@ -30,52 +30,54 @@ MEETINGS = frozenset(
     for does in how
 )
 
-#: Connections that are open for as long as a client, a worker or a manager is connected, or a
-#: progress bar is shown: nobody waits there for an answer.
+#: Operations whose connections stay open while a client, a worker, a nanny or a progress bar is
+#: connected. Nobody waits for their answers.
 STREAMS = frozenset(
     ("connection_stream", "register-client", "register-worker", "register_nanny", "feed",
      "subscribe_worker_status")
 )  # fmt: skip
 
-#: How a client asks which workers there are: regularly (:func:`asked_every`) and, while it waits
-#: for more of them (``client.wait_for_workers``), up to ten times a second.
+#: The operation by which a client asks for the list of workers: regularly (:func:`asked_every`)
+#: and, in ``client.wait_for_workers``, up to ten times a second.
 WHO_IS_THERE = "identity"
 
-#: What a scheduler is asked for although no program asks: by clients, workers, nannies, managers
-#: and cluster managers' own tools, for as long as they are there. Any other operation is a sign of
-#: work, however short; what a later Dask or another package adds is one as well.
+#: Operations that clients, workers, nannies and cluster managers call by themselves while they are
+#: connected. Any other operation counts as work, however short it is; so do operations that a later
+#: Dask or another package adds.
 PASSIVE = STREAMS | {
     WHO_IS_THERE, "unregister", "heartbeat_worker", "add_keys", "check_idle", "terminate",
     "adaptive_target", "workers_to_close", "retire_workers", "get_metadata", "set_metadata",
-    "log_event",  # of nannies
-    "close",  # a connection that was opened for one question
+    "log_event",  # called by nannies
+    "close",  # a connection that was opened for one request
 }  # fmt: skip
 
-#: What a client's graphs come by, with all the data in them.
+#: The operation of the connection over which a client sends its graphs and their data.
 OF_CLIENT = "register-client"
 
-#: Seconds that any other operation takes before it is something that somebody waits for: most are
-#: answered at once, such as the worker's beats.
+#: Seconds after which any other operation counts as one that somebody waits for. Most operations,
+#: such as workers' heartbeats, end sooner.
 LASTING = 1.0
 
-#: So often per second one asks that waits, at least; and so many seconds are between two looks.
+#: The least requests per second of a client that waits for workers, and the seconds over which they
+#: are counted.
 ASKED_BY_WAITING, ASKED_OVER = 1.5, 2.0
-#: So much more often than regularly they must have been asked: a program may ask for itself, too.
+#: Requests beyond the regular ones that are tolerated, because a program may ask by itself, too.
 ASKED_MORE = 10
 
 
 class Calls:
-    """Watches them. Not thread-safe.
+    """Watches the calls in progress. Not thread-safe.
 
-    ``in_progress`` is how many of :data:`CALLS` were in progress at the last look, and ``lasting``
-    what other operations had been for long. ``transfers`` is on how many connections a large
-    message was on its way. ``waits_for_workers`` says that a client does. ``ours`` are calls of
-    daskscope's own that are under way, which do not count.
+    ``in_progress`` is the number of :data:`CALLS` in progress at the last look. ``lasting`` names
+    the other operations that had been in progress for at least :data:`LASTING` seconds.
+    ``transfers`` is the number of connections on which a large message was on its way.
+    ``waits_for_workers`` is whether a client waits for workers. ``ours`` is the number of
+    daskscope's own calls in progress, which are not counted.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        # Other operations that were in progress at the last look, and since when.
+        # By connection: the other operations in progress at the last look, and since when.
         self._others: dict[Any, tuple[str, float]] = {}
         self._left_to_run = LeftToRun()
         self._transfers = Transfers()
@@ -84,22 +86,22 @@ class Calls:
         self.in_progress = 0
         self.waits_for_workers = False
         self._asked = self._asked_at = 0.0
-        # How much more often than regularly, of late.
+        # Requests of late beyond the regular ones.
         self._asked_more = 0.0
         self.lasting: tuple[str, ...] = ()
 
     def look(self, now: float) -> None:
-        """See what is in progress, ``now`` by a clock that does not jump."""
+        """Update what is in progress; ``now`` is the time of a monotonic clock."""
         before, others, count, clients = self._others, {}, 0, []
-        # Dask notes for each connection what it is being used for.
+        # Dask stores the operation in progress of each connection.
         for connection, operation in self._scheduler._comms.items():
             if operation is None or operation == OF_CLIENT:
                 clients.append(connection)
                 continue
             if operation in STREAMS:
                 continue
-            # Dask goes on with what a process has asked for that is gone. What it has others do is
-            # work to its end; but it waits for ever for an Event that nobody sets.
+            # Dask does not end an operation when the process that called it has gone. A call to
+            # others is work until it ends, but a wait for an Event that nobody sets never ends.
             if operation in MEETINGS and connection.closed():
                 continue
             if operation in CALLS:
@@ -116,21 +118,21 @@ class Calls:
 
     def _look_at_waiting(self, now: float) -> None:
         asked, clients = self._asked_who_is_there(), len(self._scheduler.clients)
-        # What was asked before the first look is about the time before.
+        # Requests before the first look belong to the time before it.
         count = asked - self._asked if self._asked_at else 0
         seconds = now - self._asked_at
         self._asked, self._asked_at = asked, now
         waiting = ASKED_BY_WAITING * seconds
-        # All clients may ask in the same moment, so that it takes one more of each than regularly.
+        # All clients may ask in the same moment, so one more request of each is tolerated.
         enough = clients + ASKED_MORE
         more = self._asked_more + count - clients * seconds / asked_every(clients) - waiting
-        # One that waits never asks so seldom.
+        # A client that waits asks more often than that.
         more = 0.0 if count <= waiting else max(more, 0.0)
         self._asked_more = min(more, 2 * enough)
         self.waits_for_workers = self._asked_more > enough
 
     def begun(self) -> int:
-        """Return how many operations there were beside :data:`PASSIVE`, short ones too."""
+        """Return how many operations other than :data:`PASSIVE` have begun, also short ones."""
         return begun_beside(self._scheduler, PASSIVE)
 
     def _asked_who_is_there(self) -> float:
@@ -139,7 +141,7 @@ class Calls:
 
 
 def asked_every(clients: int) -> float:
-    """Return how many seconds each of so many clients lets pass between two questions."""
-    # From Dask 2025.4 on, the scheduler gives its clients longer intervals the more there are.
+    """Return the seconds between two regular requests of a client, of ``clients`` in all."""
+    # Since Dask 2025.4 the scheduler sets the interval of clients, which grows with their number.
     adjusts = hasattr(Client, "_adjust_heartbeat_intervals")
     return 10 * heartbeat_interval(clients) if adjusts else 2.0

@@ -1,4 +1,4 @@
-"""Clients that are connected: whose they are, where they run, and what they hold."""
+"""The connected clients: their users and hosts, and the results that they hold."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from distributed.scheduler import Scheduler
 from daskscope import protocol
 from daskscope.containment import guarded
 
-#: Clients that are looked at and sent; those that hold the most results.
+#: Clients that are looked at, and clients that are sent: those that hold the most results.
 MAX_LOOKED_AT, MAX_SENT = 1_000, 20
-#: Results that are added up in one look; of a client that holds more nobody knows how large.
+#: Results whose sizes are added up in one look. The size is unknown for clients beyond it.
 MAX_RESULTS = 10_000
 
 
 class Clients:
-    """Remembers since when clients are there. ``user_of`` returns whose client that is."""
+    """Remembers since when each client is connected. ``user_of`` returns the user of a client."""
 
     def __init__(
         self, scheduler: Scheduler, user_of: Callable[[str], str], drops: Counter[str]
@@ -32,7 +32,9 @@ class Clients:
         self._since: dict[str, float] = {}
 
     def rows(self) -> tuple[protocol.ConnectedClient, ...]:
-        """Return those that are connected now, those first that hold the most."""
+        """Return a row of each client that is connected now; those that hold the most results come
+        first.
+        """
         now, known = time(), self._since
         there = [
             (name, client)
@@ -47,7 +49,7 @@ class Clients:
             count, nbytes = len(client.wants_what), None
             if count <= room:
                 room -= count
-                # Of a result that is in no memory Dask says -1.
+                # Dask gives a result that is not in memory the size -1.
                 nbytes = sum(max(task.nbytes, 0) for task in client.wants_what)
             row = guarded(self._drops, None, self._row, name, count, nbytes)
             if row is not None:
@@ -64,10 +66,10 @@ class Clients:
         )
 
     def _host_of(self, name: str) -> str:
-        """Return the address of the machine that it is connected from; "" where nobody says."""
+        """Return the host that the client is connected from; "" if it is unknown."""
         stream: Any = self._scheduler.client_comms.get(name)
         address = getattr(getattr(stream, "comm", None), "peer_address", None)
-        # Of one in the scheduler's own process the address names no machine.
+        # The address of a client in the scheduler's own process names no host.
         if not address or address.startswith("inproc://"):
             return ""
         return str(get_address_host(address))

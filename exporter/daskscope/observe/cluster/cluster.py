@@ -1,4 +1,4 @@
-"""The cluster's row, and its status now."""
+"""The row that describes the cluster, and the row of its current status."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from daskscope.observe.cluster.users import Registrant
 from daskscope.observe.cluster.versions import Versions
 from daskscope.observe.workers.workers import WorkerTotals
 
-#: Prefixes of Dask's own, which forgets none, that are looked at for the states of their tasks.
+#: Dask's task prefixes whose states are added up. Dask never forgets a prefix.
 MAX_DASK_PREFIXES = 1_000
 
-#: Seconds before the end in which workers that leave do so as part of it.
+#: Seconds before the cluster's end in which leaving workers count as part of the shutdown.
 LEAVING = 60.0
 
-# Those of a task that the scheduler holds.
+# The states of a task that the scheduler knows.
 _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
-# What a LocalCluster, Dask Gateway's clusters and others are called where nobody gave them a name.
+# Names that a LocalCluster, Dask Gateway and others generate for a cluster without a name.
 _OF_NOBODY = re.compile("[0-9a-f]{8}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 class Cluster:
-    """Makes the rows of one cluster, which belongs to the user of ``registrant``.
+    """Makes the rows of one cluster. The cluster belongs to the user of ``registrant``.
 
-    ``load`` and ``idle`` are to be looked at regularly. ``at_work`` is as of ``protocol.Status``,
-    ``worked`` as of :class:`.Idle`. ``user_of`` returns whose client that is.
+    Call ``load.look`` and ``idle.look`` regularly. ``at_work`` returns ``protocol.Status.at_work``;
+    see :class:`.Idle` for ``worked``. ``user_of`` returns the user of a client.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class Cluster:
         self.idle = Idle(scheduler, worked=worked)
         self._versions = Versions(scheduler)
         self._clients = Clients(scheduler, user_of, drops)
-        # What there was to keep it for at the last beat: when, and which clients were there.
+        # At the last status before the stop: its time, what held the cluster, and the connected
+        # clients.
         self._last_held: tuple[float, dict[str, int], tuple[protocol.ConnectedClient, ...]] = (
             0.0, {}, ()
         )  # fmt: skip
@@ -82,7 +83,7 @@ class Cluster:
         self._called = name_and_kind_here()
         self._peaks = (0, 0, 0)
         self._peak_of_worker: int | None = None
-        # What there was when there last were workers: when, how many, threads, bytes and limit.
+        # At the last status with workers: its time, workers, threads, bytes used, and memory limit.
         self._last = (0.0, 0, 0, 0, 0)
 
     def worker_added(self, worker: WorkerState) -> None:
@@ -91,12 +92,12 @@ class Cluster:
         self._cost.added(worker)
 
     def worker_removed(self, address: str) -> None:
-        """Do not count it any more."""
+        """Stop counting the worker."""
         guarded(self._drops, None, self._versions.removed, address)
         self._cost.removed(address)
 
     def row(self) -> protocol.Cluster:
-        """Return what the cluster is."""
+        """Return the row that describes the cluster."""
         self._called = name_and_kind(self._scheduler) or self._called
         name, kind = self._called
         return protocol.Cluster(
@@ -118,14 +119,14 @@ class Cluster:
         )
 
     def _said(self, name: str) -> str:
-        """Return what people call the cluster that its manager calls ``name``."""
+        """Return the name to show for a cluster whose manager calls it ``name``."""
         if name and not _OF_NOBODY.fullmatch(name):
             return name
         who = "a cluster" if self._user == UNKNOWN_USER else self._user
         return self._program or f"{who} on {self._host}"
 
     def worker_had(self, address: str, memory: int) -> None:
-        """Take notice of what the process of a worker had, between two beats of its."""
+        """Note the memory of a worker's process, in bytes, that it had between two heartbeats."""
         others = sum(
             worker.metrics.get("memory") or 0
             for worker in self._scheduler.workers.values()
@@ -142,7 +143,7 @@ class Cluster:
         now: float,
         stopped_at: float | None,
     ) -> protocol.Status:
-        """Return how it is ``now``, with these ``workers``."""
+        """Return the cluster's status at ``now``, with the totals of its ``workers``."""
         tasks = self._tasks_by_state()
         # Spilled data is on disk.
         used = workers.memory["managed"] + workers.memory["unmanaged"]
@@ -154,7 +155,7 @@ class Cluster:
         if workers.count:
             self._last = last
         elif stopped_at is not None and now - self._last[0] < LEAVING:
-            # They leave before the scheduler does: what it had until then is what there is to show.
+            # Workers leave before the scheduler does: show what the cluster had until then.
             last = self._last
         clients = sum(1 for client in self._scheduler.clients if client != "fire-and-forget")
         self.idle.count_tasks(tasks)
@@ -201,7 +202,7 @@ class Cluster:
     def _tasks_by_state(self) -> dict[str, int]:
         scheduler = self._scheduler
         if len(scheduler.task_prefixes) > MAX_DASK_PREFIXES:
-            # Of the other states there is no number to be had at once, and none is sent.
+            # The other states would take too long to count, so they are not sent.
             return {
                 "processing": sum(len(worker.processing) for worker in scheduler.workers.values()),
                 "queued": len(scheduler.queued),

@@ -1,4 +1,4 @@
-"""The cost of a cluster so far by its own prices, and what it held that can have a price."""
+"""The cost of a cluster so far, by its own prices, and its use of priced resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GIB = 1024.0**3
 
 
 class _Held(NamedTuple):
-    """What a worker has of what is paid for; ``price`` is for an hour of all of it."""
+    """The priced resources of a worker; ``price`` is what the worker costs per hour."""
 
     price: float
     gib: float
@@ -27,13 +27,13 @@ _NOTHING = _Held(0.0, 0.0, 0)
 
 
 class Cost:
-    """Adds up what is held, piece by piece: whenever a worker comes or goes, or someone looks.
+    """Adds up cost and use, whenever a worker comes or goes and at each :meth:`look`.
 
-    All sums are since the plugin started. ``total`` and ``idle`` are in the prices' currency, 0
-    without ``prices``. ``idle`` is the share of
-    ``total`` that idle threads have in all threads' time
-    (:mod:`~daskscope.observe.workers.activities`). While there is no thread, it is all or nothing:
-    whether the cluster is idle. ``gib_seconds`` and ``gpu_seconds`` are as of ``protocol.Status``.
+    All sums are since the plugin started. ``total`` and ``idle`` are in the currency of the prices,
+    and 0 without ``prices``. ``idle`` is the part of ``total`` that was spent on idle threads
+    (:mod:`~daskscope.observe.workers.activities`). While the cluster has no thread, all of the cost
+    is idle if the cluster is idle, else none. ``protocol.Status`` describes ``gib_seconds`` and
+    ``gpu_seconds``.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Cost:
         self._gib = 0.0
         self._gpus = 0
         self._added_at = clock()
-        # At the last look: the total, and thread-seconds, all and idle ones.
+        # At the last look: the total, all thread-seconds, and the idle ones.
         self._last = (0.0, 0.0, 0.0)
         self.total = 0.0
         self.idle = 0.0
@@ -54,8 +54,9 @@ class Cost:
         self.gpu_seconds = 0.0
 
     def look(self, threads: float, idle: float, *, cluster_idle: bool) -> None:
-        """Add what was idle since the last look. There were so many seconds of ``threads`` so far,
-        and so many of them ``idle``.
+        """Add the cost since the last look, and its idle part.
+
+        ``threads`` and ``idle`` are the thread-seconds of the cluster so far, all and idle ones.
         """
         self._add()
         total_before, threads_before, idle_before = self._last
@@ -81,14 +82,14 @@ class Cost:
         self._gpus += held.gpus
 
     def removed(self, address: str) -> None:
-        """Do not count it any more."""
+        """Stop counting the worker."""
         self._add()
         held = self._workers.pop(address, _NOTHING)
         self._per_hour -= held.price
         self._gib -= held.gib
         self._gpus -= held.gpus
         if not self._workers:
-            self._gib = 0.0  # what is left is of rounding
+            self._gib = 0.0  # the remainder is a rounding error
 
     def _add(self) -> None:
         now = max(self._clock(), self._added_at)

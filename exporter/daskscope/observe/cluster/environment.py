@@ -31,13 +31,13 @@ PACKAGES = (
     "lz4",
 )
 
-#: The user where nobody said who it is.
+#: The name of an unknown user.
 UNKNOWN_USER = "unknown"
 
 
 @cache
 def environment() -> protocol.Environment:
-    """Return what this process runs on. Reads files, the first time: not for an event loop."""
+    """Return this process's environment. The first call reads files: not on an event loop."""
     return protocol.Environment(
         python=platform.python_version(),
         python_path=sys.executable,
@@ -59,20 +59,20 @@ def _versions() -> list[tuple[str, str]]:
 
 @cache
 def deployment() -> dict[str, str]:
-    """Return how and where this process was started. Reads files, the first time."""
+    """Return how and where this process was started. The first call reads files."""
     return deployment_here()
 
 
 def read_once() -> None:
-    """Read what this module and Dask's own remember. Not on an event loop."""
+    """Fill the caches of this module and of Dask's versions. Not on an event loop."""
     environment()
     deployment()
     get_versions()
 
 
 def user() -> str:
-    """Return the name of the user who runs this process, or that it is unknown."""
-    # On a hub everyone is the same user to the system.
+    """Return the name of the user who runs this process, or :data:`UNKNOWN_USER`."""
+    # On a JupyterHub all users may share one system account.
     of_hub = os.environ.get("JUPYTERHUB_USER")
     if of_hub:
         return of_hub
@@ -88,10 +88,11 @@ def host() -> str:
 
 
 def name_and_kind(scheduler: Scheduler) -> tuple[str, str] | None:
-    """Return what its manager, such as a LocalCluster, calls the cluster, and what that is.
+    """Return the cluster's name in its manager, such as a LocalCluster, and the manager's class.
 
-    None until it has reported to the scheduler, and for a while after a restart, which makes Dask
-    forget: a manager reports once a second. One started from the command line has none.
+    Return None until the manager has reported to the scheduler, which it does once a second, also
+    after a restart, which makes Dask forget it. A cluster that was started from the command line
+    has no manager.
     """
     info = scheduler.get_metadata(["cluster-manager-info"], default={}) or {}
     if not info.get("type"):
@@ -100,6 +101,6 @@ def name_and_kind(scheduler: Scheduler) -> tuple[str, str] | None:
 
 
 def name_and_kind_here() -> tuple[str, str]:
-    """Return what the environment calls a cluster that is started here, and what starts it."""
+    """Return name and kind of a cluster that is started here, from environment variables."""
     gateway = os.environ.get("DASK_GATEWAY_CLUSTER_NAME")
     return (gateway, "Dask Gateway") if gateway else ("", "dask scheduler")

@@ -1,7 +1,8 @@
-"""How long a cluster has been idle, and what keeps it up.
+"""How long a cluster has been idle, and what keeps it busy.
 
-Dask has a measure of its own, ``Scheduler.check_idle``. It goes by the wall clock, which may jump;
-it begins while the first workers still start; and to ask it may itself close the cluster.
+Dask's own measure, ``Scheduler.check_idle``, does not serve: it uses the wall clock, which may
+jump; it counts the time while the first workers still start; and the call itself may close the
+cluster.
 """
 
 from __future__ import annotations
@@ -19,34 +20,34 @@ from daskscope.observe.cluster.calls import MEETINGS, Calls
 from daskscope.observe.cluster.other_plugins import Others
 from daskscope.observe.workers.cpu import WorkersCpu
 
-#: Seconds that workers which were asked for, and do not come, keep a cluster from being idle: they
-#: may wait in a queue of Slurm's, or may be dead for good.
+#: Seconds for which requested workers that do not arrive keep a cluster from being idle: they may
+#: wait in Slurm's queue, or may never start.
 PATIENCE = 3600.0
-#: Seconds between two looks that count, at most: a process that was halted, or an event loop that
-#: was held up, did not watch the cluster for longer.
+#: The most seconds that count between two looks: a halted process or a blocked event loop did not
+#: watch the cluster for longer.
 MAX_STEP = 10.0
 
-#: Seconds without a sign of work before a cluster may be closed, and how many of its workers' beats
-#: they must hold at least: until then nobody has seen what the workers' processes are at.
+#: Seconds without a sign of work before a cluster may be closed, and the workers' heartbeats that
+#: must fall into that time: without them the load of the workers' processes is not known.
 SETTLED, BEATS = 3.0, 2
 
-#: Of a worker; there are many to go through.
+#: Fast, because it runs for every worker.
 _ACTORS = attrgetter("actors")
 
 
 class Idle:
     """Watches whether a cluster is at work. Not thread-safe.
 
-    Idle is a cluster without any sign of work: a task that runs, is queued, or waits for others or
-    for a worker that can run it; a graph on its way in; a worker that starts; a call of a client's
-    (:mod:`.calls`); a worker whose processes use the CPU or a GPU, or that does not report
-    (:mod:`~daskscope.observe.workers.cpu`); another plugin that says so (:mod:`.other_plugins`).
-    What came and went between two looks begins idleness anew, but not that results were put away:
-    that is no work. Connected clients and data in memory do not count: they are what a forgotten
-    notebook looks like.
+    A cluster is idle without any sign of work. Signs are: a task that runs, is queued, or waits for
+    others or for a worker that can run it; a graph that arrives; a worker that starts; a client's
+    call (:mod:`.calls`); a worker whose processes use the CPU or a GPU, or that does not report
+    (:mod:`~daskscope.observe.workers.cpu`); another plugin that reports work
+    (:mod:`.other_plugins`). Work that came and went between two looks starts the idle time again.
+    Released results do not: that is no work. Connected clients and data in memory do not count
+    either: a forgotten notebook has them, too.
 
-    ``watched`` are the seconds that it was watched for, by a clock that does not jump. ``worked``
-    returns a count that grows with all that tasks do.
+    ``watched`` is for how many seconds the cluster was watched, by a monotonic clock. ``worked``
+    returns a count that grows with every step of a task.
     """
 
     def __init__(
@@ -66,12 +67,12 @@ class Idle:
         self._steps = self._worked()
         self._transitions = scheduler.transition_counter
         self._called = self.calls_begun()
-        # Since when there is neither a task nor a call, which alone says little.
+        # Since when there is neither a task nor a call. The workers may still be busy.
         self._quiet_since: float | None = None
         self._busy_by: tuple[str, ...] = ()
-        # Tasks that wait for others, and the count of transitions at which they did.
+        # Tasks that wait for others, and Dask's transition counter when they were counted.
         self._waiting = (0, -1)
-        # How many workers were asked for, the most of them that there were since, and since when.
+        # How many workers were requested, the most that were there since, and since when.
         self._asked_for = self._most = 0
         self._most_since = 0.0
         self._workers_came = False
@@ -79,7 +80,7 @@ class Idle:
         self.watched = 0.0
 
     def look(self) -> None:
-        """See whether the cluster is idle now. To be called more often than every ten seconds."""
+        """Update whether the cluster is idle. Call it more often than every ten seconds."""
         now = self._clock()
         step = min(max(now - self._looked_at, 0.0), MAX_STEP)
         self.watched += step
@@ -92,7 +93,8 @@ class Idle:
         self._calls.look(self.watched)
         asked = tuple(self._asked())
         quiet = not (moved or asked)
-        # By all of them Dask goes, which then takes back that it is idle, as another plugin may.
+        # Dask itself resets its idle time at any transition; only without one can a reset come from
+        # another plugin.
         transitions = self._scheduler.transition_counter
         still, self._transitions = transitions == self._transitions, transitions
         self._others.look(self.watched, quiet=quiet and still)
@@ -102,7 +104,7 @@ class Idle:
         else:
             if self._quiet_since is None:
                 self._quiet_since = self.watched
-            # In any order: by their addresses, as Dask keeps them, it takes several times as long.
+            # dict.values: Dask itself iterates by address, which takes several times as long.
             self._cpu.look(dict.values(self._scheduler.workers), self.watched)
         self._busy_by = asked + tuple(self._unasked())
         if self._busy_by:
@@ -111,12 +113,12 @@ class Idle:
             self._since = self.watched
 
     def restart(self) -> None:
-        """Count from now on: someone wants the cluster, though it does nothing."""
+        """Start the idle time again: someone wants the cluster, although it does nothing."""
         self._since = None
 
     @contextmanager
     def our_call(self) -> Iterator[None]:
-        """Do not count the call that this is done for, such as ``explain()``, as work."""
+        """Do not count the call that runs inside, such as ``explain()``, as work."""
         self._calls.ours += 1
         try:
             yield
@@ -124,37 +126,37 @@ class Idle:
             self._calls.ours -= 1
 
     def count_tasks(self, tasks: Mapping[str, int]) -> None:
-        """Take notice of how many ``tasks`` there are in each of Dask's states now."""
+        """Store the current number of ``tasks`` by Dask's state."""
         self._waiting = (tasks.get("waiting", 0), self._scheduler.transition_counter)
 
     def seconds(self) -> float | None:
-        """Return for how long it was seen idle, None while it is at work."""
+        """Return for how many seconds the cluster has been idle; None while it is at work."""
         return None if self._since is None else self.watched - self._since
 
     def settled(self) -> bool:
-        """Return whether it has been without task and call for long enough to see all signs."""
-        # A worker whose event loop is held up says nothing of what holds it up.
+        """Return whether there was no task and no call for long enough to see all signs of work."""
+        # A worker whose event loop is blocked does not report what blocks it.
         if self._quiet_since is None or self._cpu.unheard:
             return False
         beats = BEATS * heartbeat_interval(len(self._scheduler.workers))
         return self.watched - self._quiet_since >= SETTLED + beats
 
     def work(self) -> str | None:
-        """Return in words the first thing that the cluster is at right now, None if it is idle."""
+        """Describe the first work that the cluster does right now; return None if it is idle."""
         self._calls.look(self.watched)
         return next(chain(self._asked(), self._unasked()), None)
 
     def asked(self) -> str | None:
-        """Return in words the first work of the cluster beside its tasks; None without any."""
+        """Describe the first work of the cluster other than tasks; return None without any."""
         self._calls.look(self.watched)
         return next(chain(self._requests(), self._unasked()), None)
 
     def busy_by(self) -> tuple[str, ...]:
-        """Return in words all that it was at: see ``protocol.Status.busy_by``."""
+        """Describe all work at the last look: see ``protocol.Status.busy_by``."""
         return self._busy_by
 
     def _asked(self) -> Iterator[str]:
-        """Yield what the scheduler itself knows of."""
+        """Yield the work that the scheduler itself knows."""
         scheduler = self._scheduler
         if scheduler.queued or any(worker.processing for worker in dict.values(scheduler.workers)):
             yield "tasks are running"
@@ -168,7 +170,7 @@ class Idle:
             yield "workers are starting"
 
     def _requests(self) -> Iterator[str]:
-        """Yield what the scheduler is asked for."""
+        """Yield the requests to the scheduler."""
         if getattr(self._scheduler, "_active_graph_updates", 0) > 0:
             yield "a graph is arriving"
         if self._calls.in_progress:
@@ -186,7 +188,7 @@ class Idle:
             )
 
     def _unasked(self) -> Iterator[str]:
-        """Yield what only shows elsewhere."""
+        """Yield the work that only shows on workers or in other plugins."""
         cpu = self._cpu
         if cpu.calls:
             yield "a call to a worker is in progress, such as a method of an actor"
@@ -209,8 +211,8 @@ class Idle:
         return calls.in_progress + len(calls.lasting) + calls.transfers + self._cpu.calls
 
     def calls_begun(self) -> int:
-        """Return a count that grows with each call to the scheduler, and with those to workers
-        between two of their beats, those that were short too.
+        """Return a count of calls begun, including short ones: to the scheduler, and to workers as
+        of their last heartbeats.
         """
         return self._calls.begun() + self._cpu.begun
 
@@ -225,17 +227,17 @@ class Idle:
         manager = manager_of(self._scheduler)
         there = connected if manager is not None else int(self._workers_came)
         asked_for = len(manager.plan) if manager is not None else 1
-        # A worker that ends again and again is not waited for anew each time it is missing.
+        # A worker that ends again and again must not start the wait again each time.
         if asked_for != self._asked_for or there > self._most:
             self._asked_for, self._most, self._most_since = asked_for, there, self.watched
         return max(asked_for - there, 0) if self.watched - self._most_since < PATIENCE else 0
 
     def held_by(self, tasks: Mapping[str, int], clients: int) -> dict[str, int]:
-        """Return what there is to keep the cluster for: see ``protocol.Status.held_by``.
+        """Return reasons not to close the cluster: see ``protocol.Status.held_by``.
 
         ``tasks`` counts tasks by Dask's state, as in that status.
         """
-        # In any order: by their addresses, as Dask keeps them, it takes several times as long.
+        # dict.values: Dask itself iterates by address, which takes several times as long.
         workers = dict.values(self._scheduler.workers)
         actors = sum(map(len, map(_ACTORS, workers)))
         results = tasks.get("memory")
@@ -265,7 +267,7 @@ class Idle:
 
 
 def _in_threads(workers: Iterable[WorkerState]) -> int:
-    """Return how many tasks have a thread: each worker is given more than it has threads for."""
+    """Return how many tasks have a thread: Dask sends a worker more tasks than it has threads."""
     count = 0
     for worker in workers:
         given, seceded = len(worker.processing), len(worker.long_running)

@@ -12,9 +12,9 @@ from daskscope import protocol
 class Load:
     """Measures the process and its event loop.
 
-    :meth:`look` is to be called on that loop whenever Dask looks at it. What holds it up for longer
-    than the ``interval`` between two looks, in seconds, is always seen. Dask goes by the wall
-    clock; if that is set back, it looks again, and a lag is seen again, when its time comes.
+    Call :meth:`look` on that loop at each of Dask's ticks. It sees every block of the loop that is
+    longer than ``interval``, the seconds between two ticks. Dask schedules ticks by the wall clock.
+    If that is set back, ticks and measurement pause until the clock has caught up.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -39,9 +39,9 @@ class Load:
         )
 
     def look(self) -> None:
-        """Note how long it took from the last look until now."""
+        """Measure the time since the last look."""
         before, self._looked_at = self._looked_at, (time.monotonic(), time.time())
         took, by_wall = (at - then for at, then in zip(self._looked_at, before, strict=True))
-        # Where they differ, Dask was not kept waiting: the clock that it goes by was set.
+        # If the two clocks differ, the wall clock was set, and the loop was not blocked.
         if took - self.interval > self._lag and abs(by_wall - took) < took / 2:
             self._lag = took - self.interval

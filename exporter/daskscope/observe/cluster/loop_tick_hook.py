@@ -1,6 +1,6 @@
-"""Hooks into Dask's own ticks of its event loop, some fifty a second.
+"""A hook into Dask's own ticks of its event loop, some fifty a second.
 
-To wake the loop for looks of our own would cost as much as dozens of tasks.
+Timers of our own would wake the loop more often, at the cost of dozens of tasks.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from daskscope.containment import contain
 
 
 class LoopTickHook:
-    """Calls ``callbacks`` on the event loop whenever Dask looks at it, until :meth:`stop`.
+    """Calls ``callbacks`` on the event loop at each of Dask's ticks, until :meth:`stop`.
 
-    Dask goes by the wall clock: if that is set back, it does not look until its time comes again.
-    What the callbacks raise is counted in ``drops``: the look that they join is Dask's.
+    Dask schedules ticks by the wall clock: if that is set back, ticks pause until it has caught up.
+    Exceptions of the callbacks are counted in ``drops`` and do not reach Dask's tick.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class LoopTickHook:
         self._original, self._dasks.callback = self._dasks.callback, self._look
 
     def stop(self) -> None:
-        """Do not call any more."""
+        """Stop calling the callbacks."""
         self._callbacks = ()
-        # Someone may have joined after us: then ours stays, harmless, inside theirs.
+        # If other code has wrapped our callback since, ours stays inside it and does nothing.
         if self._dasks.callback == self._look:
             self._dasks.callback = self._original
 

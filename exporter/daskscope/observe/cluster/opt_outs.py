@@ -1,7 +1,7 @@
-"""What clients refuse although the settings in force, another client's, allow it.
+"""What clients refuse to send although the settings in force, those of another client, allow it.
 
-What a client refuses holds for its own computations. Where it is not known whose something is, as
-of the workers' profile, it holds for all.
+A client's opt-out applies to its own computations. It applies to all data whose client is not
+known, such as the workers' profile.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import replace
 from daskscope.config import Settings
 from daskscope.observe.cluster.users import OF_A_TASK
 
-#: Clients whose opt-outs are stored one by one; beyond it, the opt-outs of the first ones count
-#: for all.
+#: Clients whose opt-outs are stored separately. Beyond it, the opt-outs of the oldest apply to all.
 MAX_CLIENTS = 10_000
 #: Computations whose client is known; for the others, one client's opt-out counts for all.
 MAX_COMPUTATIONS = 10_000
 
-#: What a client can refuse, by the names of the settings.
+#: The settings that a client can refuse.
 REFUSABLE = (
     "code_transmit",
     "exceptions_transmit",
@@ -29,24 +28,24 @@ REFUSABLE = (
 
 
 def refused_by(settings: Settings) -> frozenset[str]:
-    """Return which of :data:`REFUSABLE` those settings refuse."""
+    """Return which of :data:`REFUSABLE` the settings turn off."""
     return frozenset(switch for switch in REFUSABLE if not getattr(settings, switch))
 
 
 class OptOuts:
-    """What clients refuse. Changed on the event loop, read in any thread."""
+    """The opt-outs of all clients. Changed on the event loop, read in any thread."""
 
     def __init__(self, drops: Counter[str]) -> None:
         self._drops = drops
         self._of_clients: dict[str, frozenset[str]] = {}
         self._of_forgotten: frozenset[str] = frozenset()
         self._of_any: frozenset[str] = frozenset()
-        # Whose the computations are, by their ids.
+        # The client of each computation, by the computation's id.
         self._clients: OrderedDict[str, str] = OrderedDict()
 
     def client_refuses(self, client: str, refused: frozenset[str]) -> None:
-        """Remember what that client refuses from now on."""
-        # Never without it in between: others look meanwhile.
+        """Store what the client refuses from now on; replaces its earlier opt-outs."""
+        # Replace it in one step, because other threads read it meanwhile.
         if refused:
             self._of_clients[client] = refused
         else:
@@ -60,17 +59,17 @@ class OptOuts:
         self._of_any = self._of_forgotten.union(*self._of_clients.values())
 
     def began(self, computation: str, client: str) -> None:
-        """Remember whose that computation is."""
+        """Store the client of a computation."""
         self._clients[computation] = client
         if len(self._clients) > MAX_COMPUTATIONS:
             self._clients.popitem(last=False)
 
     def by_any(self, switch: str) -> bool:
-        """Return whether any client refuses it."""
+        """Return whether any client refuses that setting."""
         return switch in self._of_any
 
     def by_owner_of(self, computation: str | None, switch: str) -> bool:
-        """Return whether it is refused by whose client that computation is, or may be."""
+        """Return whether the computation's client refuses that setting, or may do so."""
         if switch not in self._of_any:
             return False
         client = None if computation is None else self._clients.get(computation)
@@ -79,7 +78,9 @@ class OptOuts:
         return switch in self._of_forgotten or switch in self._of_clients.get(client, ())
 
     def in_force(self, settings: Settings) -> Settings:
-        """Return the settings in force without what is refused for the whole cluster."""
+        """Return ``settings`` with profile and logs off if a client refuses them for the whole
+        cluster.
+        """
         return replace(
             settings,
             profile_transmit=settings.profile_transmit and not self.by_any("profile_transmit"),

@@ -7,33 +7,32 @@ from distributed.scheduler import Scheduler
 #: Frisky, a scheduler of its own that ``frisky.hijack`` puts into Dask's: the name of its plugin.
 FRISKY = "frisky-scheduler"
 
-#: Seconds that it counts for as long as a plugin has said that it is at work: Frisky says so every
-#: five seconds.
+#: Seconds for which a plugin's report of work holds. Frisky reports every five seconds.
 HELD = 60.0
-#: Seconds that Dask does not count itself as idle without a reason of its own. It looks four times
-#: a second.
+#: Seconds without work of Dask's own after which ``idle_since`` must have come from a plugin if it
+#: is still None. Dask updates it four times a second.
 UNREASONED = 2.0
 
 
 class Others:
-    """Hears that a plugin keeps Dask's scheduler from being idle. Not thread-safe.
+    """Detects that a plugin keeps Dask's scheduler from being idle. Not thread-safe.
 
-    A plugin does so by what Dask itself does: it sets ``scheduler.idle_since`` to None, again and
-    again. So whatever keeps Dask's own ``idle-timeout`` from closing the cluster is heard here.
+    Such a plugin sets ``scheduler.idle_since`` to None again and again, as Dask itself does. So
+    everything that stops Dask's own ``idle-timeout`` from closing the cluster is detected.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._now = 0.0
-        # Since when Dask was idle at the last look, if it had seen all there was to see.
+        # ``idle_since`` at the last look, if Dask had counted all transitions by then.
         self._before: float | None = None
         self._unreasoned_from: float | None = None
         self._until = 0.0
 
     def look(self, now: float, *, quiet: bool) -> None:
-        """See what was done to Dask's idleness, ``now`` by a clock that does not jump.
+        """Check who changed ``idle_since``; ``now`` is the time of a monotonic clock.
 
-        ``quiet`` says that Dask had no reason of its own since the last look.
+        ``quiet``: Dask itself had no reason to change it since the last look.
         """
         self._now = now
         if not quiet:
@@ -53,7 +52,7 @@ class Others:
         self._before = since if caught_up else None
 
     def at_work(self) -> str | None:
-        """Return in words which other plugin reports work; None if none does."""
+        """Describe which other plugin reports work; return None if none does."""
         tasks = self._frisky_tasks()
         if tasks:
             return f"Frisky, a scheduler of its own, holds {tasks} tasks"
@@ -72,7 +71,7 @@ class Others:
         return count if isinstance(count, int) else 0
 
     def _by_jupyter(self, since: float | None) -> bool:
-        # Someone used a notebook in the scheduler's process, which begins Dask's idleness anew.
+        # Use of a notebook in the scheduler's process also restarts Dask's idle time.
         if since is None or not getattr(self._scheduler, "jupyter", False):
             return False
         used: float = (

@@ -1,4 +1,4 @@
-"""The user of each client, and what it refuses. Dask knows clients by id only."""
+"""The user of each client, and whether its code may be sent. Dask knows clients by id only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from distributed import Client
 
 from daskscope.observe.cluster.environment import UNKNOWN_USER
 
-#: Clients whose user is remembered; beyond it those go that registered the longest ago.
+#: Clients whose user is stored. Beyond it, the client that registered longest ago is forgotten.
 MAX_CLIENTS = 10_000
 
-#: What Dask calls the clients that tasks get to submit further work with.
+#: How the ids of clients begin that Dask gives to tasks, so that they can submit further work.
 OF_A_TASK = "Client-worker-"
 
 
@@ -22,7 +22,7 @@ OF_A_TASK = "Client-worker-"
 class Registrant:
     """The user and host of the client that registered or, with a preload, of the scheduler.
 
-    ``program`` is the name of what runs there, "" where it has none.
+    ``program`` is the name of the program that runs there, "" if it has none.
     """
 
     user: str
@@ -34,28 +34,29 @@ class Registrant:
 class Users:
     """Finds the user who sent a graph: the person whom a team lead would ask about it.
 
-    - A client that registered is the user's who said so; still when it has lost its connection and
-      comes back.
-    - Where the plugin was preloaded, nobody needs to register: other clients count as those of the
-      user who runs the scheduler, to whom the whole cluster belongs.
-    - Where someone registered, others may share the cluster: a client that did not register is not
-      taken for theirs. It is known only if it lives in one process with the scheduler and a client
-      that registered, as on a ``LocalCluster``; or if a task sent the graph, while the computations
-      of one user alone were running.
-    - Of all others the user is ``unknown``, until they register, too.
+    - A client that registered belongs to the user whom it named, also after it reconnects.
+    - If the plugin was preloaded, clients need not register: the others belong to the user who runs
+      the scheduler, to whom the whole cluster belongs.
+    - If a client registered, other users may share the cluster, so other clients do not belong to
+      that user by default. Their user is known in two cases only: the client lives in one process
+      with the scheduler and a registered client, as on a ``LocalCluster``; or a task sent the graph
+      while computations of a single user were running.
+    - All other clients have the user ``unknown`` until they register.
     """
 
     def __init__(self, of_scheduler: str | None, drops: Counter[str]) -> None:
-        """``of_scheduler`` is who runs the scheduler if the plugin was preloaded, else None."""
+        """``of_scheduler`` is the user who runs the scheduler if the plugin was preloaded, else
+        None.
+        """
         self._of_scheduler = of_scheduler
         self._drops = drops
-        # Of each client its user, and whether its code may be sent.
+        # By client: its user, and whether its code may be sent.
         self._clients: OrderedDict[str, tuple[str, bool]] = OrderedDict()
-        # Who registered from the scheduler's own process.
+        # The user who registered from the scheduler's own process.
         self._here: str | None = None
 
     def client_is(self, client: str, user: str, *, sends_code: bool) -> None:
-        """Remember whose client that is, and whether it refuses to send its code."""
+        """Store the client's user, and whether its code may be sent."""
         if _is_here(client):
             self._here = user
         self._clients[client] = user, sends_code
@@ -67,13 +68,13 @@ class Users:
     def sends_code(self, client: str) -> bool:
         """Return whether that client has registered and has not refused to send its code.
 
-        Any client may send it: Dask has a setting for that, ``nframes``.
+        A client's graphs may contain code all the same, because of Dask's own setting ``nframes``.
         """
         _, sends_code = self._clients.get(client, ("", False))
         return sends_code
 
     def user_of(self, client: str, running: Callable[[], Collection[str]]) -> str:
-        """Return whose client that is; ``running`` gives the users whose computations run now."""
+        """Return the client's user; ``running`` returns the users whose computations run now."""
         known = self._clients.get(client)
         if known is not None:
             return known[0]
@@ -87,7 +88,7 @@ class Users:
 
 
 def _is_here(client: str) -> bool:
-    # Other threads may make clients meanwhile.
+    # Other threads may create clients meanwhile.
     with suppress(RuntimeError):
         return any(known.id == client for known in tuple(Client._instances))
     return False

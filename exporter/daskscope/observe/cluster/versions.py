@@ -1,7 +1,7 @@
 """Versions of packages that differ between scheduler, workers and clients.
 
-Each reports the versions of what Dask needs as it connects. Dask warns of a difference once, in a
-log.
+Workers and clients report the versions of the packages that Dask needs when they connect. Dask logs
+a warning about differences once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from distributed.versions import get_versions, scheduler_relevant_packages
 
 from daskscope.protocol import MAX_NAME, Mismatch
 
-#: The version of a package that is not there.
+#: Stands for the version of a package that is not installed.
 NONE = "none"
 
-#: Clients that are asked, and packages and versions of one that are sent.
+#: Clients that are compared; packages that are sent; versions that are sent of one package.
 MAX_CLIENTS, MAX_PACKAGES, MAX_VERSIONS = 100, 20, 10
-#: Characters of a version.
+#: Most characters of a version.
 MAX_VERSION = 50
 
 #: Packages and their versions.
@@ -29,13 +29,13 @@ _Versions = tuple[tuple[str, str], ...]
 
 
 class Versions:
-    """Counts the workers by their versions, as they come and go."""
+    """Counts the workers by their versions and compares them with scheduler and clients."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._own = dict(_read(get_versions()))
         self._of: dict[str, _Versions] = {}
-        # Most workers have the same versions: how many have which.
+        # Workers by their versions: most have the same.
         self._workers: Counter[_Versions] = Counter()
         self._clients: dict[str, _Versions] = {}
         self._found: tuple[Mismatch, ...] | None = None
@@ -49,7 +49,7 @@ class Versions:
         self._found = None
 
     def removed(self, address: str) -> None:
-        """Do not count it any more."""
+        """Stop counting the worker."""
         versions = self._of.pop(address, None)
         if versions is None:
             return
@@ -61,8 +61,9 @@ class Versions:
     def mismatches(self) -> tuple[Mismatch, ...]:
         """Return the packages whose version is not the same everywhere.
 
-        As for Dask, what only runs tasks, such as numpy, may be missing or differ on the scheduler.
-        On the event loop: they are compared only after someone has come or gone.
+        As in Dask, packages that only tasks need, such as numpy, may be missing or differ on the
+        scheduler. Runs on the event loop, so it compares only after a worker or client came or
+        went.
         """
         clients = dict(islice(self._scheduler.clients.items(), MAX_CLIENTS))
         if clients.keys() != self._clients.keys():
@@ -93,7 +94,9 @@ class Versions:
 def _by_package(
     among: Mapping[_Versions, int], packages: Collection[str]
 ) -> dict[str, Counter[str]]:
-    """Return how many have each version of each package; one that reports none is left out."""
+    """Return, by package, how many processes have each version. Processes that reported no versions
+    are left out.
+    """
     found: dict[str, Counter[str]] = {package: Counter() for package in packages}
     for versions, count in among.items():
         for package, version in versions:
@@ -107,7 +110,7 @@ def _by_package(
 
 
 def _read(reported: Mapping[str, Any] | None) -> _Versions:
-    # It comes from other processes, of whatever version.
+    # Other processes sent it, with any version of Dask.
     packages = (reported or {}).get("packages")
     if not isinstance(packages, Mapping):
         return ()
@@ -116,6 +119,6 @@ def _read(reported: Mapping[str, Any] | None) -> _Versions:
 
 def _texts(items: Iterable[tuple[Any, Any]]) -> Iterable[tuple[str, str]]:
     for name, version in islice(items, 2 * MAX_PACKAGES):
-        # Python's own is reported with what kind of a release it is.
+        # Python's own version is reported with its kind of release.
         text = NONE if version is None else str(version).removesuffix(".final.0")
         yield str(name)[:MAX_NAME], text[:MAX_VERSION]

@@ -1,8 +1,8 @@
 """The causes of an exception, read from its pickle without unpickling it.
 
-Dask's text and traceback are those of the exception that left the task. Those that it was raised
-from, or while they were handled, are in its pickle, each with where it was raised. Of that pickle
-nothing is imported and nothing called: inert objects stand for whatever is named in it.
+Dask reports the text and traceback of the exception that left the task. The exceptions that led to
+it are in its pickle, each with its traceback. Reading the pickle imports and calls nothing that it
+names: inert objects stand in for all of it.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from typing import Any, NamedTuple
 from daskscope.containment import contain
 from daskscope.protocol import MAX_NAME
 
-#: The longest pickle that is read, in bytes: it is on the event loop, if once for equal failures,
-#: and takes 1.5 ms. Most take 50 µs.
+#: The longest pickle that is read, in bytes. Reading is on the event loop, once for equal failures,
+#: and takes 1.5 ms at most; usually 50 µs.
 MAX_PICKLE = 32_768
-#: Exceptions that are sent as having led to another, and frames of each, the innermost.
+#: Causes of an exception that are sent, and innermost frames of each.
 MAX_CAUSES = 5
 MAX_FRAMES = 30
 #: Notes of an exception that are sent, and members of a group of exceptions.
 MAX_NOTES, MAX_MEMBERS = 5, 5
-#: What is shown of what an exception was made of.
+#: Arguments of an exception that are shown.
 _MAX_ARGUMENTS = 6
-# No traceback is longer, even where a pickle is made up.
+# A bound on frames, in case a pickle is forged.
 _MAX_DEPTH = 5_000
 
-# What says what an exception is, or how it is pickled. Where Python's own do that, they show what
-# it was made of; a class of a user's own may mean not to.
+# Methods that decide what an exception shows. If all of them are Python's own, they show the
+# arguments anyway; a user's class that overrides one may mean to hide its arguments.
 _SHOWS = frozenset({"__repr__", "__str__", "__reduce__", "__reduce_ex__"})
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """An exception that led to another. It has not been cleared to leave.
+    """An exception that led to another. Privacy rules have not been applied to it yet.
 
-    ``direct``: the other was raised from it; else while it was being handled. ``frames`` are lines
-    of a traceback, without source lines: those were never sent to the scheduler.
+    ``direct``: the other was raised from it (``raise … from``), else while it was being handled.
+    ``frames`` are lines of a traceback, without source lines: those were never sent to the
+    scheduler.
     """
 
     type: str
@@ -53,10 +54,10 @@ class Cause:
 
 
 class ExceptionChain(NamedTuple):
-    """What led to an exception, the last first. ``cut`` says that there is, or may be, more.
+    """What led to an exception, the most recent cause first.
 
-    And what came with it: the ``notes`` that were added to it and, of a group of exceptions, its
-    ``members``, for which ``direct`` says nothing.
+    ``cut`` is whether there are, or may be, more causes. ``notes`` are those that were added to the
+    exception. ``members`` are those of an exception group; their ``direct`` has no meaning.
     """
 
     causes: tuple[Cause, ...] = ()
@@ -65,7 +66,7 @@ class ExceptionChain(NamedTuple):
     members: tuple[Cause, ...] = ()
 
     def characters(self) -> int:
-        """Return how many characters it is."""
+        """Return the characters of all its texts."""
         parts = (*self.causes, *self.members)
         return sum(len(part.message) + len(part.frames) for part in parts) + sum(
             map(len, self.notes)
@@ -73,17 +74,17 @@ class ExceptionChain(NamedTuple):
 
 
 def causes_of(traceback: str, exception: Any) -> ExceptionChain:
-    """Return what led to an ``exception`` as a worker sends it: pickled.
+    """Return what led to an ``exception``, which is pickled as a worker sends it.
 
-    ``traceback`` is what Dask reports of it: its own.
+    ``traceback`` is the exception's own, as Dask reports it.
     """
     try:
         error = _read(exception)
-    except Exception as unread:  # of what is no pickle, or is made in a way that is not known
+    except Exception as unread:  # it is no pickle, or has an unknown form
         contain(unread)
         error = None
-    # Dask sends another in place of one that cannot be pickled, or has a long text: one that was
-    # made, not raised.
+    # If an exception cannot be pickled or has a long text, Dask sends another in its place, which
+    # was never raised and so has no traceback.
     if error is None or (traceback and error.traceback is None):
         return ExceptionChain(cut=bool(traceback))
     causes: list[Cause] = []
@@ -93,7 +94,7 @@ def causes_of(traceback: str, exception: Any) -> ExceptionChain:
             if len(causes) == MAX_CAUSES:
                 return ExceptionChain(tuple(causes), True, notes, members)
             causes.append(cause)
-    except Exception as unread:  # the rest is made in a way that is not known
+    except Exception as unread:  # the rest has an unknown form
         contain(unread)
         return ExceptionChain(tuple(causes), True, notes, members)
     return ExceptionChain(tuple(causes), False, notes, members)
@@ -105,7 +106,7 @@ def _notes(error: _Raised) -> tuple[str, ...]:
 
 
 def _members(error: _Raised) -> tuple[Cause, ...]:
-    """Return the members of a group, without what groups in it hold."""
+    """Return the direct members of an exception group."""
     held = error.made_of[1:2] if isinstance(error.made_of, tuple) else ()
     found = [_raised(one) for one in held[0]] if held and isinstance(held[0], list | tuple) else []
     members = []
@@ -113,13 +114,13 @@ def _members(error: _Raised) -> tuple[Cause, ...]:
         if one is not None:
             try:
                 members.append(_cause(one, direct=True))
-            except Exception as unread:  # it is made in a way that is not known
+            except Exception as unread:  # it has an unknown form
                 contain(unread)
     return tuple(members)
 
 
 class _Raised(NamedTuple):
-    """An exception, as tblib pickles it. Old tblib leaves out all after the traceback."""
+    """An exception, as tblib pickles it. Old tblib omits the fields after ``traceback``."""
 
     made_by: Any
     made_of: Any
@@ -131,7 +132,7 @@ class _Raised(NamedTuple):
 
 
 class _Stand:
-    """Stands for what a pickle names, and for what is made by it, out of ``args``."""
+    """Stands in for a class or function that a pickle names, and for what calls of it return."""
 
     __slots__ = ("args", "state")
     module = ""
@@ -147,20 +148,20 @@ class _Stand:
         self.state = state
 
     def __call__(self, *args: Any, **_: Any) -> _Stand:
-        """Make what a pickle makes by something that it has made, as methods of a class."""
+        """Stand in for a call of an object from the pickle, such as a bound method."""
         return _stand_in("", "object")(*args)
 
     def __repr__(self) -> str:
         raised = _raised(self)
         return f"<{type(self).__name__ if raised is None else raised.made_by.__name__}>"
 
-    # What is like a list, a set or a mapping is filled.
+    # The unpickler fills objects like lists, sets and mappings by these methods.
 
     def append(self, item: Any) -> None:
         """Take an item."""
 
     def extend(self, items: Any) -> None:
-        """Take some items."""
+        """Ignore items of a list."""
 
     def add(self, item: Any) -> None:
         """Take an item."""
@@ -175,12 +176,12 @@ def _stand_in(module: str, name: str) -> type[_Stand]:
 
 
 def _class_by_value(metaclass: Any, name: str, *_: Any) -> type[_Stand]:
-    # It came along, as cloudpickle sends what is of no module.
+    # The pickle contains the class itself: cloudpickle does so for classes without a module.
     return _stand_in("", name)
 
 
 class _Reader(pickle.Unpickler):
-    """Makes nothing but what Python writes as a literal, and what stands for all else."""
+    """Creates Python's literals, and stand-ins for everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         return _class_by_value if name == "_make_skeleton_class" else _stand_in(module, name)
@@ -205,7 +206,7 @@ def _raised(error: Any) -> _Raised | None:
 
 
 def _led_to(raised: _Raised) -> Iterator[Cause]:
-    """Yield what led to it, the last first."""
+    """Yield the causes, the most recent first."""
     while True:
         direct = raised.cause is not None
         error = raised.cause if direct or raised.suppresses_context else raised.context
@@ -223,7 +224,7 @@ def _cause(raised: _Raised, direct: bool) -> Cause:
     if not (isinstance(kind, type) and issubclass(kind, _Stand)):
         raise ValueError("it is made by no class")
     name = kind.__name__.rpartition(".")[2][:MAX_NAME]
-    if not name.lstrip("_")[:1].isupper():  # a function makes it, and its name may not be sent
+    if not name.lstrip("_")[:1].isupper():  # a function creates it, and that name may not be sent
         name = "Exception"
     message = f"{name}(…)"
     if _shows_arguments(kind.module, kind.__name__):
@@ -234,7 +235,7 @@ def _cause(raised: _Raised, direct: bool) -> Cause:
 
 
 def _shows_arguments(module: str, name: str) -> bool:
-    # Only where the class is at hand here can that be known; it is not imported.
+    # This can only be known if the class's module is loaded here; it is never imported for this.
     kind = vars(sys.modules[module]).get(name) if module in sys.modules else None
     return isinstance(kind, type) and not any(
         base.__module__ != "builtins" and not _SHOWS.isdisjoint(vars(base))
@@ -246,7 +247,7 @@ def _frames(traceback: Any) -> str:
     last: deque[str] = deque(maxlen=MAX_FRAMES)
     depth = 0
     while traceback is not None and depth < _MAX_DEPTH:
-        if traceback.state is None:  # the first is a call, those below it are objects
+        if traceback.state is None:  # the first is a call, the others are objects
             frame, line, following = traceback.args
         else:
             names = ("tb_frame", "tb_lineno", "tb_next")
@@ -260,11 +261,11 @@ def _frames(traceback: Any) -> str:
 
 
 class _Repr(reprlib.Repr):
-    """Short texts of what an exception was made of."""
+    """Short texts of an exception's arguments."""
 
     def __init__(self) -> None:
         super().__init__()
-        # They are cut once they are scrubbed: half a secret is not known for one.
+        # Texts are cut only after scrubbing, because half a secret would not be recognized.
         self.maxstring = self.maxother = MAX_PICKLE
         self.maxlevel = 3
 

@@ -20,12 +20,12 @@ _BUILTINS = frozenset(
     if isinstance(value, type) and issubclass(value, BaseException)
 )
 _TYPE = re.compile(r"[A-Za-z_][\w.]*(?=\(|$)")
-# Operations, and bytes, of a pickle among which the class of what is pickled is named.
+# Operations and bytes at the start of a pickle that are searched for the class.
 _MAX_OPERATIONS, _MAX_BYTES = 100, 4_096
-# Modules of what wraps exceptions and classes in pickles.
+# Packages that wrap exceptions and classes in pickles.
 _WRAPPERS = frozenset({"tblib", "cloudpickle", "copyreg"})
 
-# What Dask's scheduler itself gives a task up for.
+# Exceptions that Dask's scheduler itself raises for a task.
 _DASKS_OWN = {
     "KilledWorker": "The workers that ran this task died, more often than Dask allows.",
     "NoWorkerError": "No worker came to run this task for as long as Dask waits for one "
@@ -35,17 +35,17 @@ _DASKS_OWN = {
     "MemoryError": "This task needs more memory than any worker has.",
 }
 _LOST_ACTOR = "The worker that held this actor was lost."
-# Of older Dask this is the type that the client gets.
+# The type that the client gets, in older versions of Dask a ValueError.
 _LOST_ACTORS_TYPE = (
     "RuntimeError" if hasattr(Scheduler, "_transition_memory_erred") else "ValueError"
 )
 
-#: What there is to say where Dask has no text. It names no key.
+#: Our texts for exceptions without a text of Dask's. They contain no key.
 OWN_WORDS = frozenset(_DASKS_OWN.values())
 
 
 def type_of_failed(details: Mapping[str, Any]) -> str:
-    """Return the type of an exception; ``details`` are those of Dask's transition."""
+    """Return the type of an exception; ``details`` are the arguments of Dask's transition."""
     text, exception = details.get("exception_text"), details.get("exception")
     if text:
         return exception_type(text, exception)[: protocol.MAX_NAME]
@@ -53,11 +53,11 @@ def type_of_failed(details: Mapping[str, Any]) -> str:
 
 
 def exception_type(text: str, exception: Any) -> str:
-    """Return the name of the class of an ``exception`` as a worker sends it: pickled.
+    """Return the class name of an ``exception``, which is pickled as a worker sends it.
 
-    ``text`` is its repr, which its author can choose: it may contain what must not be sent. So it
-    is only used to choose among the classes that the pickle names. For an exception that cannot be
-    pickled, Dask sends an ``Exception``; then only Python's own classes are reported.
+    ``text`` is its repr. A class can define that freely, so it may contain what must not be sent.
+    It only serves to choose among the classes that the pickle names. For an exception that cannot
+    be pickled, Dask sends an ``Exception``; then only Python's own classes are reported.
     """
     match = _TYPE.match(text)
     shown = match[0].rpartition(".")[2] if match else None
@@ -65,24 +65,25 @@ def exception_type(text: str, exception: Any) -> str:
     for name in _classes(exception):
         if name == shown:
             return name
-        # What makes it need not be its class: a function, which by convention begins otherwise.
+        # The pickle may name a function that creates the exception; a class begins with a capital.
         if found == "Exception" and name.lstrip("_")[:1].isupper():
             found = name
     return shown if found == "Exception" and shown in _BUILTINS else found
 
 
 def _classes(exception: Any) -> Iterator[str]:
-    """Yield names of what a pickle is made by, its class first. It is not unpickled.
+    """Yield names of classes and functions in a pickle, its class first, without unpickling it.
 
-    ``exception`` is Dask's wrapper of it, from the wire or from a worker in the same process.
+    ``exception`` is Dask's wrapper of the pickle, from the wire or from a worker in the same
+    process.
     """
     parts = [getattr(exception, "data", None) or b"", *getattr(exception, "frames", ())]
-    # Arrays that it holds are not copied.
+    # Only the beginning, so that large arrays in it are not copied.
     pickled = b"".join(bytes(memoryview(part)[:_MAX_BYTES]) for part in parts[:2])
-    names: list[Any] = []  # the strings of late, None for whatever else
+    names: list[Any] = []  # the unpickler's stack: strings, None for others
     memo: list[Any] = []
-    by_value = 0  # the class is no module's: its metaclass comes next (2), then its name (1)
-    with Contained():  # of what is no pickle nothing is known
+    by_value = 0  # a class without a module: 2 before its metaclass, 1 before its name
+    with Contained():  # yield nothing more if it is no pickle
         for operation, argument, _ in islice(pickletools.genops(pickled), _MAX_OPERATIONS):
             what = operation.name
             if what == "MEMOIZE":
@@ -108,9 +109,10 @@ def _classes(exception: Any) -> Iterator[str]:
 
 
 def by_dask(exception: Any) -> tuple[str, str]:
-    """Return type and text of an exception that Dask's scheduler made, pickled, or else an actor's.
+    """Return type and text of an exception that Dask's scheduler made.
 
-    It is not unpickled: its class is named right at the start.
+    ``exception`` is a pickle, which is not unpickled: its class is named at the start. Anything
+    else means that an actor was lost.
     """
     if not isinstance(exception, bytes):
         return _LOST_ACTORS_TYPE, _LOST_ACTOR

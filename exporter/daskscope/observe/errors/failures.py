@@ -1,4 +1,6 @@
-"""Exceptions of tasks: equal ones are one group, and each counts once, where it was raised."""
+"""Exceptions of tasks: equal ones form one group, and each counts once, for the task that raised
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,17 @@ from daskscope.observe.errors.exception_types import by_dask, type_of_failed
 from daskscope.observe.naming import without_key
 from daskscope.own_code import is_of_library
 
-#: Failures that are kept apart, over all computations, and characters of their texts; beyond it
-#: those that were not seen for longest make room.
+#: Failures that are stored, over all computations, and characters of their texts. Beyond it, the
+#: failure that was not seen for longest is dropped.
 MAX_FAILURES = 1_000
 MAX_CHARACTERS = 4_000_000
-#: Types of exceptions that the metric keeps apart.
+#: Types of exceptions that the metric counts separately.
 MAX_TYPES = 50
 
-#: Failures that have made room and whose counts are remembered.
+#: Dropped failures whose counts are remembered.
 MAX_COUNTED = 5_000
 
-#: The last tasks that raised, each with its failure; earlier ones are only counted.
+#: Tasks that raised whose failure is remembered; retries of earlier tasks are only counted.
 MAX_RAISED = 10_000
 
 _FRAME = re.compile(
@@ -46,14 +48,15 @@ _FRAME = re.compile(
     r"(?P<source>(?:\n    .*)*)",
     re.MULTILINE,
 )
-#: The most frames of a user's own that call each other in a circle and are known for one.
+#: The longest cycle of recursive calls that is recognized, in frames.
 _MAX_CYCLE = 8
-#: Frames that are looked at, and characters of a traceback at either end: it is on the event loop.
+#: Frames of a traceback that are read at its two ends, and characters at either end. Bounded
+#: because this runs on the event loop.
 _OUTERMOST, _INNERMOST, _MAX_PART = 100, 200, 100_000
 _DASKS_FOLDERS = tuple(
     os.path.join(os.path.dirname(inspect.getfile(module)), "") for module in (dask, distributed)
 )
-# Its part that loads what clients send.
+# The part of distributed that loads what clients send.
 _LOADING = os.path.join(_DASKS_FOLDERS[1], "protocol", "")
 # A notebook's cell is a file whose name changes with its text.
 _CELL = re.compile(r".*[\\/]ipykernel_\d+[\\/]\d+\.py")
@@ -79,10 +82,10 @@ def read_failed_run(message: Mapping[str, Any]) -> FailedRun:
 
 
 def details_of_graph(error: BaseException) -> dict[str, Any]:
-    """Return an error of a graph that Dask could not take, in the form of a task's details.
+    """Return the error of a graph that Dask could not accept, in the form of a task's details.
 
-    What Dask itself says of a graph names its keys, and is left out. What was raised as the graph
-    was loaded is of the user's own code, or says what is missing.
+    Dask's own messages about a graph contain its keys, so they are left out. Errors from loading
+    the graph come from the user's code or name a missing module, and are kept.
     """
     details: dict[str, Any] = dict(error_message(error))
     last = error.__traceback__
@@ -96,14 +99,14 @@ def details_of_graph(error: BaseException) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RawFailure:
-    """A row as observed, and what led to the first of its exceptions; neither has been cleared."""
+    """A row, and what led to its first exception. Privacy rules have been applied to neither."""
 
     row: protocol.Failure
     causes: ExceptionChain
 
     @property
     def computation(self) -> str | None:
-        """The computation that it is of."""
+        """The id of the failure's computation."""
         return self.row.computation
 
     @property
@@ -117,12 +120,12 @@ class Failures:
 
     def __init__(self, drops: Counter[str]) -> None:
         self._drops = drops
-        # Those first that were not seen for longest.
+        # The failure that was not seen for longest comes first.
         self._failures: dict[tuple[str | None, str], _Totals] = {}
-        # Of those that made room: how often, how often retried, and since when.
+        # Of dropped failures: their count, how many were retried, and when the first was.
         self._counted: dict[tuple[str | None, str], tuple[int, int, float]] = {}
-        # What failed with the tasks that raised last, by the hashes of their keys: a key may be
-        # long, and goes when Dask forgets the task. And the hashes of those that run again.
+        # The failures of the tasks that raised last, by the hashes of their keys: a key may be
+        # long, and would outlive Dask's task. Then the hashes of tasks that run again.
         self._raised: dict[int, tuple[str | None, str]] = {}
         self._again: deque[int] = deque()
         self._characters = 0
@@ -138,14 +141,14 @@ class Failures:
         *,
         retried: bool = False,
     ) -> None:
-        """Count one exception of the task of that key; ``retried`` if Dask runs it again.
+        """Count one exception of the task with the key ``task``; ``retried`` if Dask runs it again.
 
         ``details`` are the keyword arguments of Dask's transition.
         """
         self._note_retries()
         traceback = details.get("traceback_text") or ""
         function = function[: protocol.MAX_NAME]
-        # What cannot be read of it is left out of its text; it is counted all the same.
+        # It is counted even if parts of it cannot be read.
         kind = guarded(self._drops, "Exception", type_of_failed, details)
         self._types[kind].value += 1
         key = (computation, guarded(self._drops, "v1-", fingerprint, kind, function, traceback))
@@ -171,9 +174,9 @@ class Failures:
                 del self._raised[next(iter(self._raised))]
 
     def runs_again(self, task: Key) -> None:
-        """Note that the task of that key, which raised, is to run again, for someone asked for it.
+        """Note that the task with that key, which raised, runs again because someone asked for it.
 
-        In any thread, after :meth:`add` of it and before the next.
+        In any thread, after :meth:`add` for the task and before the next :meth:`add` for it.
         """
         if hash(task) in self._raised:
             self._again.append(hash(task))
@@ -184,7 +187,7 @@ class Failures:
         while self._again:
             key = self._raised.pop(self._again.popleft(), None)
             failure = None if key is None else self._failures.get(key)
-            if failure is None:  # it has made room meanwhile
+            if failure is None:  # it was dropped meanwhile
                 self._drops["retry"] += 1
             else:
                 failure.retried += 1
@@ -194,7 +197,7 @@ class Failures:
         key = next(iter(self._failures))
         failure = self._failures.pop(key)
         self._characters -= failure.characters()
-        # What is sent is how often it was in all: should it come again, it goes on from there.
+        # The rows contain total counts: if the failure occurs again, its count continues from here.
         self._counted[key] = failure.count, failure.retried, failure.first_at
         if len(self._counted) > MAX_COUNTED:
             del self._counted[next(iter(self._counted))]
@@ -212,7 +215,9 @@ class Failures:
         return len(self._changed)
 
     def changed(self, most: int) -> list[RawFailure]:
-        """Return at most ``most`` rows that have changed since they were sent, the oldest first."""
+        """Return at most ``most`` rows that have changed since they were sent, the earliest changed
+        first.
+        """
         self._note_retries()
         changed = list(islice(self._changed, most))
         for failure in changed:
@@ -332,7 +337,7 @@ class _Frame(NamedTuple):
 
 
 def _without_recursion(frames: list[_Frame]) -> list[str]:
-    """Return the names of frames, of each circle of calls only the way to where it was left."""
+    """Return the names of frames; of a recursive cycle, only the last way through it."""
     names = [frame.name for frame in frames]
     recursive = _recursive(frames, names)
     way: list[str] = []
@@ -345,7 +350,7 @@ def _without_recursion(frames: list[_Frame]) -> list[str]:
 
 
 def _recursive(frames: list[_Frame], names: list[str]) -> set[str]:
-    # A name that comes twice is not enough: functions may have the same decorator.
+    # A repeated name is not enough: several functions may have the same decorator.
     found: set[str] = set()
     if len(set(names)) == len(names):
         return found

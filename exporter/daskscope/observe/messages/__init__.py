@@ -1,1 +1,1 @@
-"""Events of the event log of Dask, log records, and messages as they arrive."""
+"""Events of Dask's event log, log records, and messages to the scheduler."""

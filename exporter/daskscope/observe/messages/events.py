@@ -1,4 +1,4 @@
-"""Events of Dask's log that the settings allow."""
+"""Events of Dask's event log whose topics the settings allow."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from daskscope.observe.bounded import Bounded, Count
 from daskscope.protocol import MAX_NAME
 from daskscope.size import estimate
 
-#: Events that are kept between two beats; beyond it the oldest go, and are counted.
+#: Events that are stored between two heartbeats. Beyond it the oldest are dropped and counted.
 MAX_EVENTS = 1_000
-#: The same in bytes of their messages, about.
+#: The approximate bytes of their messages that are stored.
 MAX_EVENT_BYTES = 4 << 20
-#: A name that went round, for what Dask has never called so.
+#: Topics that are often misspelled, with the names that Dask uses.
 MISSPELT = {"invalid-task-states": "invalid-worker-task-state"}
-#: Topics that the metric keeps apart.
+#: Topics that the metric counts separately.
 MAX_TOPICS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class RawEvent:
-    """An event as Dask has it: ``message`` may hold anything, and has not been cleared to leave.
-
-    It takes about ``size`` bytes.
+    """An event of Dask's. ``message`` may contain anything, and privacy rules have not been applied
+    to it. It takes about ``size`` bytes.
     """
 
     id: str
@@ -47,7 +46,7 @@ class Events:
         patterns = set(allow)
         patterns |= {meant for misspelt, meant in MISSPELT.items() if misspelt in patterns}
         allowed = re.compile("|".join(map(translate, patterns)) or r"(?!)")
-        # Topics are matched once: Dask makes one for every worker and client.
+        # Each topic is matched once. Dask creates a topic for every worker and client.
         self._allows = lru_cache(maxsize=1_024)(lambda topic: bool(allowed.match(topic)))
         self._drops = drops
         self._events: deque[RawEvent] = deque()
@@ -56,7 +55,7 @@ class Events:
         self._topics = Bounded(Count, MAX_TOPICS, "event topic", drops)
 
     def add(self, topic: str, message: Any) -> None:
-        """Keep an event if its topic is allowed."""
+        """Store an event if its topic is allowed."""
         if not self._allows(topic):
             return
         now = time()

@@ -1,9 +1,9 @@
 """Log records of the scheduler and the workers, with the computation and task that they belong to.
 
-Of the scheduler's process, what is logged in the thread of the scheduler's event loop counts as the
-cluster's: of a ``LocalCluster`` that is the scheduler and the nannies, and not the user's own
-script, other clusters or our threads, which share the process. Of an asynchronous ``LocalCluster``
-it is the script's thread, too: there only Dask's own loggers count.
+In the scheduler's process, records count as the cluster's if they are logged in the thread of the
+scheduler's event loop. With a ``LocalCluster``, these are the scheduler's and the nannies', not
+those of the user's script, of other clusters or of our threads in the same process. An asynchronous
+``LocalCluster`` shares its thread with the script, so only Dask's own loggers count.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from daskscope.worker_logs import OP, Described, Records, of_framework, shortene
 
 _TEXTS = texts_of(cutting, worker_logs)
 
-#: The plugin's name on the workers.
+#: The name of the worker plugin.
 NAME = "daskscope-logs"
 
-#: Records that are kept between two snapshots; what comes beyond is counted.
+#: Records that are stored between two snapshots. Further records are dropped and counted.
 MAX_RECORDS = 1_000
-#: Characters of a line that is kept of a worker.
+#: Characters of a line of a worker's log.
 MAX_LINE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A log record. ``level`` is Python's; without a ``worker`` it is the scheduler's.
-
-    ``exception`` and ``traceback`` are None where there is none, or where they were refused.
+    """A log record. ``level`` is Python's. ``worker`` is None for the scheduler's records.
+    ``exception`` and ``traceback`` are None if there is none, or if the settings forbid them.
     """
 
     at: float
@@ -61,8 +60,8 @@ class LogRecord:
 class Logs:
     """The records since the last snapshot.
 
-    ``computation_of`` returns the id of a task's computation. ``worker_logged`` gets the address of
-    a worker, and each line that it logged.
+    ``computation_of`` returns the id of a task's computation. ``worker_logged`` is called with a
+    worker's address and each line that it logged.
     """
 
     def __init__(
@@ -81,13 +80,13 @@ class Logs:
         self._records: list[LogRecord] = []
 
     def of_worker(self, worker: str, records: Iterable[tuple[Described, Any]]) -> None:
-        """Keep records of a worker, each with the key of the task that logged it."""
+        """Store a worker's records, each with the key of the task that logged it, if any."""
         for described, key in records:
             if not guarded(self._drops, False, self._of_task, described, worker, key):
                 self.dropped(1)
 
     def _of_task(self, described: Described, worker: str, key: Key | None) -> bool:
-        """Keep a record of the task of that key, if it is of one. Return that it was kept."""
+        """Store a record, with the computation and prefix of the task that logged it. Return True."""
         computation = prefix = None
         if key is not None:
             described = _without_key(described, key)
@@ -98,11 +97,11 @@ class Logs:
         return True
 
     def of_scheduler(self, described: Described) -> None:
-        """Keep a record of the scheduler."""
+        """Store a record of the scheduler."""
         self._add(described, None)
 
     def dropped(self, count: int) -> None:
-        """Count records that were made, and not sent."""
+        """Count records that were logged and not sent."""
         if count:
             self._drops["log record"] += count
 
@@ -129,7 +128,7 @@ class Logs:
 def watch_logs(
     scheduler: Scheduler, logs: Logs, settings: Settings, drops: Counter[str]
 ) -> Callable[[], None]:
-    """Give ``logs`` what is logged from now on, here and on all workers. Return what ends it."""
+    """Pass further records, here and on all workers, to ``logs``. Return a function to stop it."""
     contained = Contained(drops)
     level, exceptions = settings.logs_level, settings.exceptions_transmit
     loop = threading.get_ident()
@@ -139,7 +138,7 @@ def watch_logs(
     def is_the_schedulers(record: logging.LogRecord) -> bool:
         if threading.get_ident() != loop:
             return False
-        # An asynchronous program that has a cluster runs in the thread of the scheduler's loop.
+        # An asynchronous program with a LocalCluster runs in the thread of the scheduler's loop.
         return of_framework(record.name) or not (in_main_thread and manager_of(scheduler))
 
     def take(record: logging.LogRecord) -> None:
@@ -150,7 +149,7 @@ def watch_logs(
             logs.dropped(records.dropped())
 
     def receive(worker: str, records: Any = (), dropped: int = 0, **_: Any) -> None:
-        # What this raised would end the worker's connection.
+        # An exception here would end the worker's connection.
         with contained:
             logs.dropped(dropped)
             logs.of_worker(worker, records)
@@ -158,23 +157,24 @@ def watch_logs(
     async def board() -> None:
         with contained:
             plugin = sent(_TEXTS, "WorkerLogs", level=level, exceptions=exceptions)
-            # A worker may leave meanwhile. All others have it then, and those that come get it.
+            # A worker may leave meanwhile. All other workers, and new ones, get the plugin all the
+            # same.
             with Contained():
                 await scheduler.register_worker_plugin(None, plugin, NAME, idempotent=False)
 
     async def leave() -> None:
-        with Contained():  # as workers leave
+        with Contained():  # workers may leave meanwhile
             await scheduler.unregister_worker_plugin(None, NAME)
 
     scheduler.stream_handlers[OP] = receive
-    # For a worker whose stream has broken.
+    # Used by a worker whose stream has broken.
     scheduler.handlers[OP] = receive
     scheduler.loop.add_callback(board)
     untap = tap(contained.around(take, otherwise=None))
 
     def stop() -> None:
         untap()
-        # Unless another plugin has come and put its own in place.
+        # Another plugin may have replaced the handler since.
         if scheduler.stream_handlers.get(OP) is receive:
             # A message without a handler would end the worker's connection.
             scheduler.stream_handlers[OP] = scheduler.handlers[OP] = _ignore
@@ -185,11 +185,11 @@ def watch_logs(
 
 
 def _ignore(**_: Any) -> None:
-    """Take what workers still send."""
+    """Ignore what workers still send."""
 
 
 def _without_key(described: Described, key: Key) -> Described:
-    # A task may log what it is called.
+    # A task may log its own key.
     at, level, *texts = described
     logger, text, exception_type, exception, traceback = (
         None if text is None else without_key(text, key) for text in texts

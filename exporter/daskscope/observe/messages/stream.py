@@ -1,8 +1,8 @@
-"""The message to the scheduler that is being handled, for the hooks that run meanwhile.
+"""Gives plugin hooks access to the message that the scheduler is handling.
 
-Some things no hook gets: the size of a graph, the code that sent it, the exception of a task
-that Dask runs again. They are in the messages of clients and workers. So the handler of a kind of
-message is wrapped, and what is read from the message is at hand inside.
+Hooks do not get the size of a graph, the code that sent it, or the exception of a task that Dask
+runs again. These are in the messages of clients and workers. So this module wraps the handler of a
+kind of message, and stores what it reads from the message while the handler runs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Value = TypeVar("Value")
 
 
 class Messages(Generic[Value]):
-    """One kind of message, from now on until :meth:`stop`.
+    """Reads one kind of message until :meth:`stop`.
 
-    ``read`` makes a value of each, out of what is small in it: the value may live for as long as
-    anything that the handler sets going. ``pass_on`` returns the message that the handler gets.
+    ``read`` returns a value for each message. It must be small, because everything that the handler
+    starts may keep it alive. ``pass_on`` returns the message to pass to the handler.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class Messages(Generic[Value]):
             self._ours = self._handlers[kind] = self._around(self._original)
 
     def current(self) -> Value | None:
-        """Return what was read from the message that is being handled; None outside of one."""
+        """Return the value of the message that is being handled; None if there is no message."""
         return self._current.get()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading messages."""
         self._read = lambda message: None  # type: ignore[assignment, return-value]
-        # Someone may have wrapped the handler after us: then ours stays, harmless, inside theirs.
+        # If other code has wrapped the handler since, ours stays inside it and reads nothing.
         if self._original is not None and self._handlers.get(self._kind) is self._ours:
             self._handlers[self._kind] = self._original
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        # Dask awaits a handler if its function is a coroutine's, so that ours must be as well.
+        # Dask awaits a handler only if it is a coroutine function, so ours must be one, too.
         if iscoroutinefunction(original):
 
             @wraps(original)

@@ -1,4 +1,4 @@
-"""The user's code around the call that sent a graph, which the client reads off its stack."""
+"""The user's code around the call that sent a graph. The client reads it from its stack."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 from daskscope import protocol
 from daskscope.size import size_of
 
-#: Calling lines that are remembered; beyond it the oldest are sent again when they come back.
+#: Calling lines that are cached. Beyond it the oldest are forgotten, and sent again when they
+#: recur.
 MAX_CODE = 1_000
-#: Bytes of code that wait for the next snapshot. What is met beyond them goes without its code, and
-#: that is counted; it is looked at again when it comes back.
+#: Bytes of code that wait for the next snapshot. Further calling lines are sent without code and
+#: counted. If they recur later, their code is sent then.
 MAX_BYTES = 4 << 20
 #: Dask's ``SourceCode`` of a call's frames, outermost first: the text, the calling line counted in
 #: the file and in the text, and the file.
@@ -26,7 +27,7 @@ class CodeOfGraphs:
         self._context_lines = context_lines
         self._max_bytes = max_bytes
         self._drops = drops
-        # By what identifies a frame's source; the source itself may be a whole file.
+        # By a small key that identifies a frame's source: the source may be a whole file.
         self._frames: OrderedDict[tuple[Any, ...], protocol.CodeFrame] = OrderedDict()
         self._unsent: dict[str, protocol.Code] = {}
         self._unsent_bytes = 0
@@ -36,7 +37,7 @@ class CodeOfGraphs:
         return tuple(self._frame(*source) for source in sources)
 
     def take(self) -> tuple[protocol.Code, ...]:
-        """Return the code that was met since the last call."""
+        """Return the code that was new since the last call."""
         code = tuple(self._unsent.values())
         self._unsent.clear()
         self._unsent_bytes = 0
@@ -65,10 +66,10 @@ def cut(
     """Return the lines of ``text`` around the calling line.
 
     ``line`` counts in the file, ``relative_line`` from the first line of ``text`` (0 is the first).
-    At module level ``text`` is the whole file, or the notebook's cell. No more than ``max_bytes``
-    are kept, and the calling line always.
+    At module level ``text`` is the whole file, or the notebook's cell. At most ``max_bytes`` are
+    returned, and always the calling line, or its beginning.
     """
-    # Not splitlines(): a form feed ends no line of Python.
+    # Not splitlines(): a form feed does not end a line of Python.
     lines = text.removesuffix("\n").split("\n")
     called = min(max(relative_line, 0), len(lines) - 1)
     first = max(called - context_lines, 0)

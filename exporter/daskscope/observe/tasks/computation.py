@@ -1,4 +1,4 @@
-"""A computation: its groups, how many of its tasks are still at work, how it ended, and its row."""
+"""One computation: its groups, how many of its tasks are active, how it ended, and its row."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from daskscope.observe.tasks.runs import TaskSample
 from daskscope.observe.tasks.shares import Shares
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation
 
-#: States of a task that still has something to do.
+#: States of a task that still has to run: an active task.
 ACTIVE = frozenset({"waiting", "no-worker", "queued", "processing"})
 
-#: Groups that one computation keeps apart; the rest is joined as ``other``.
+#: Groups that a computation counts separately; all others are joined as ``other``.
 MAX_GROUPS = 200
-#: Span names that a computation keeps.
+#: Span names that a computation stores.
 MAX_SPANS = 50
-#: Computations that one is shown to have waited for in vain.
+#: Computations whose failures a computation is shown to depend on.
 MAX_BLAMED = 10
-#: The share of its tasks after which those that are left are the last few.
+#: The share of ended tasks from which a computation counts as mostly done.
 MOSTLY = 0.95
-#: Seconds for which a loop may do something else before it submits its next task.
+#: Seconds that a loop may pause before it submits its next task to the same computation.
 LOOP_PAUSE = 1.0
 
 
 class Computation:
-    """One computation: its groups, how many of its tasks are still at it, and how it ended.
+    """One computation: its groups, how many of its tasks are active, and how it ended.
 
-    ``line`` says which further graphs join it while it runs, or goes on. ``caller`` is where its
-    trace goes on from; ``sampled`` says whether that of an id is kept, if there is no caller.
-    ``places`` is how many samples of each sort are kept of a group's tasks.
+    Graphs from the same ``line`` join it while it runs or may resume. ``caller`` is the parent of
+    its span. Without a caller, ``sampled`` decides whether a trace with that id is sampled.
+    ``places`` is how many samples of each sort are stored of a group's tasks.
     """
 
     __slots__ = (
@@ -100,9 +100,9 @@ class Computation:
         self.id = uuid.uuid4().hex
         self.caller = caller
         self.trace_id: str | None = None
-        #: That of its own span; None if it has none.
+        #: The context of its own span; None if it has no span.
         self.context: TraceContext | None = None
-        # No span, no samples.
+        # Without a span there are no samples.
         self.places = 0
         if sampled is not None:
             trace = self.trace_id = uuid.uuid4().hex if caller is None else caller.trace_id
@@ -110,10 +110,10 @@ class Computation:
             self.context = of_computation(self.id, trace, caller, sampled=kept)
             self.places = places if kept else 0
         self.line = line
-        # A task of the last graph that joined it, as one is about to, and when that was.
+        # A task of the last graph that joined it, or is about to join it, and when it did.
         self._newest: ref[TaskState] | None = None
         self._joined_at = now
-        #: Whether the last graph that joined it was one of submit or map.
+        #: Whether the last graph that joined it came from submit or map.
         self.submitted = False
         self.user = user
         self.frames = frames
@@ -123,61 +123,61 @@ class Computation:
         self.started_at = now
         #: What the cluster does while it runs.
         self.stretch = stretch
-        #: For how long some of its tasks were seen that no worker could run, and what they ask for.
+        #: Seconds in which some of its tasks could run on no worker, and what these tasks require.
         self.unrunnable_seconds = 0.0
         self.asks: dict[str, int] = {}
-        # When its first task began, once one has ended.
+        # When its first task began; known once a task has ended.
         self.began_at = inf
         self.stopped_at: float | None = None
         # When its last task ended.
         self.ended_at: float | None = None
         self.groups: dict[str, Group] = {}
-        #: The group that joins those beyond the bound; as all others it is one of its groups.
+        #: The group that joins the groups beyond the bound. It is one of ``groups``, too.
         self.rest: Group | None = None
-        #: Its groups that have changed since they were sent.
+        #: The groups that have changed since they were sent.
         self.changed: list[Group] = []
-        #: Whether it made room, so that some have not been sent at all.
+        #: Whether it was dropped from the queue, so that some groups have never been sent.
         self.dropped = False
         self.tasks = 0
-        # Tasks that have something to do. Once it has ended: for results that were lost since.
+        # Active tasks. Once it has ended: those that compute lost results again.
         self.active = 0
-        # Whether they make it run: it has begun, and has not ended.
+        # Whether it runs: it has begun and has not ended.
         self.runs = False
-        # Tasks that ended without a result: they raised, or what they need did.
+        # Tasks that ended without a result: they raised, or a task that they need did.
         self.stuck = 0
-        #: Those of them that never ran: what they need raised. And where that is counted, with the
-        #: prefix of one that raised there.
+        #: How many of these never ran, because a task that they need raised. And, by the id of the
+        #: computation of that task, the prefix of one that raised there.
         self.blamed = 0
         self.blames: dict[str, str] = {}
-        #: Runs that ended with their workers.
+        #: Task runs that ended because their worker was lost.
         self.lost_runs = 0
-        #: What each worker did for it, and when how many of its tasks had ended.
+        #: The part of each worker, and the number of ended tasks over time.
         self.shares, self.marks = Shares(), Marks()
-        # Tasks that were given up while they still had something to do: cancelled ones.
+        # Cancelled tasks: those that were given up while they were active.
         self.cancelled = 0
-        # Whether it has ended: what becomes of its tasks from now on changes nothing but their
-        # states. Retries by hand, and what a loop goes on to submit, open it again.
+        # Whether it has ended. From then on only the states of its tasks change. Retries by the
+        # user, and further tasks of the same loop, reopen it.
         self.over = False
 
     def group(self, name: str, prefix: str, prefixes: Prefixes) -> Group:
-        """Return the group of that name, or the one that joins the rest; make it if need be."""
+        """Return the group of that name, or the one that joins the rest. Create it if necessary."""
         group = self.groups.get(name)
         if group is None:
             if len(self.groups) < MAX_GROUPS:
                 group = self.groups[name] = Group(self, name, prefix, prefixes[prefix])
             else:
                 if self.rest is None:
-                    # A function may be called so, too.
+                    # A function may have the same name.
                     self.rest = self.groups.setdefault(OTHER, Group(self, OTHER, OTHER, None))
                     self.rest.totals = None
                 group = self.rest
         return group
 
     def joined_by(self, graph: Graph | None, newest: TaskState | None) -> None:
-        """Take over what came along with one of its graphs, and one of that one's tasks, if Dask
-        made any of it.
+        """Store the data of a graph that joins it. ``newest`` is one of the graph's tasks, if it
+        has any.
         """
-        # What it is to run may be large, and Dask may forget it any time.
+        # A weak reference: the task may be large, and Dask may forget it at any time.
         self._newest = None if newest is None else ref(newest)
         self._joined_at = time()
         self.submitted = graph is not None and graph.submitted
@@ -191,15 +191,18 @@ class Computation:
                     self.annotations[name] = text
 
     def surely_takes(self, graph: Graph | None) -> bool:
-        """Return whether ``graph``, from its line, joins it whatever is yet to be counted: that can
-        be judged by what its newest task is doing now.
+        """Return whether ``graph``, from the same line, joins it whatever the uncounted transitions
+        are.
+
+        The current state of its newest task decides this.
         """
         newest = None if self._newest is None else self._newest()
-        if newest is None:  # Dask has forgotten it, and how it ended is to be counted
+        if newest is None:  # Dask has forgotten it; how it ended is not counted yet
             return False
         if newest.state in ACTIVE:
             return True
-        # It may go on from when its last task ended, which was no sooner than when this one came.
+        # The pause is counted from its last task's end, which cannot be before the last graph
+        # joined.
         return (
             newest.state == "memory"
             and self.stopped_at is None
@@ -210,38 +213,38 @@ class Computation:
         )
 
     def may_go_on(self, now: float) -> bool:
-        """Return whether it has not stopped though its tasks have ended: a loop may submit more."""
+        """Return whether it may resume although its tasks have ended: a loop may submit more."""
         if self.stopped_at is not None or self.runs or self.ended_at is None:
             return False
-        return abs(now - self.ended_at) < LOOP_PAUSE  # a clock may be set
+        return abs(now - self.ended_at) < LOOP_PAUSE  # abs: the clock may be set back
 
     def in_span(self, name: str) -> None:
-        """Note that tasks of it are in the user's span of that name."""
+        """Note that tasks of it are in Dask's span of that name."""
         if len(self.spans) < MAX_SPANS:
             self.spans[name] = None
 
     def blame(self, group: Group | None) -> None:
-        """Note a task that never ran, for one of that ``group`` raised, if it is known."""
+        """Note a task that never ran because one of ``group`` raised; None if that is not known."""
         self.blamed += 1
         if group is not None and len(self.blames) < MAX_BLAMED:
             self.blames.setdefault(group.computation.id, group.prefix)
 
     def stop(self) -> None:
-        """Note that it does not go on."""
-        # None of its tasks had to run, if none ended: all were known, or failed with their needs.
+        """Note that it will not resume."""
+        # If no task ended, none had to run: all had results, or failed because of what they need.
         self.stopped_at = self.started_at if self.ended_at is None else self.ended_at
         if self.ended_at is None:
             self.stretch.end(self.started_at)
 
     def ends_unbegun(self, *, cancelled: bool) -> None:
-        """Note that Dask could make no task of its graph, or was to make none any more."""
+        """Note that it ends without a task: its graph could not be loaded, or was cancelled."""
         self.stretch.end(self.started_at)
         self.stopped_at = self.started_at
         self.stuck, self.cancelled = (0, 1) if cancelled else (1, 0)
 
     @property
     def status(self) -> protocol.ComputationStatus:
-        """Return what became of it."""
+        """The status to report."""
         if self.stopped_at is None:
             return "running"
         if self.stuck:
@@ -249,7 +252,7 @@ class Computation:
         return "cancelled" if self.cancelled else "finished"
 
     def take_traced(self) -> Traced:
-        """Return what to trace of it. The samples are handed out once, when it has ended."""
+        """Return its data for traces. The samples are returned once, when it has ended."""
         samples, sent = {}, {}
         if self.places and self.stopped_at is not None:
             for group in self.groups.values():
@@ -260,7 +263,7 @@ class Computation:
         return Traced(self.caller, samples, sent)
 
     def row(self) -> protocol.Computation:
-        """Return what goes over the wire."""
+        """Return the row to send."""
         states: Counter[str] = Counter()
         seconds: dict[str, float] = defaultdict(float)
         completed = erred = retried = largest_output = first_runs = 0
@@ -325,10 +328,10 @@ class Computation:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A computation's data for traces, apart from its rows: heartbeats never contain it.
+    """A computation's data for traces, which heartbeats never contain.
 
-    ``samples``, and when the first task was ``sent`` to a worker, are by the group's name, and
-    empty until the computation has ended.
+    ``samples``, and when the first task was ``sent`` to a worker, are by group name. Both are empty
+    until the computation has ended.
     """
 
     caller: TraceContext | None
