@@ -1,9 +1,9 @@
-"""Decides before a view runs whether the user or token may do it; refuses by default.
+"""Checks before a view runs whether the user or token may do what it does; refuses by default.
 
-API views say :func:`require`, pages say :func:`signed_in`; views that change something in a
-workspace say :func:`require_role` and :func:`acting_as`, and make the change in :func:`changing`.
-All set ``flask.g.workspace``, the one workspace that the request may see, and where it comes from a
-session, ``flask.g.session``.
+API views use the decorator :func:`require`, pages :func:`signed_in`. Views that change something in
+a workspace use :func:`require_role` or :func:`acting_as`, and make the change inside
+:func:`changing`. All of them set ``flask.g.workspace``, the one workspace that the request may see,
+and, if the request has a session, ``flask.g.session``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from daskscope_service.web.problems import Problem, is_api
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What the roles may do, each all of those before it.
+#: The roles, lowest first: each may also do what the roles before it may.
 _RANK = ("viewer", "member", "owner")
 
 #: Seconds after sign-in for which a session may do what :func:`check_fresh` guards.
@@ -42,7 +42,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class SignInAgain(Problem):
-    """Whoever asks signed in too long ago for this: someone else may have found their browser."""
+    """The session needs a new sign-in first: someone else may be using an unattended browser."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -61,8 +61,8 @@ def install(app: Flask, settings: Settings) -> None:
 
     @app.before_request
     def refuse_other_hosts() -> None:
-        # Programs may know the service by an address of its network, and show a token. What a
-        # browser shows by itself it shows to this host alone.
+        # Programs may reach the service by another address of its network, and send a token. A
+        # browser sends its cookie by itself, so requests with a cookie must name the public host.
         if is_api(request.path) and "Cookie" not in request.headers:
             return
         host = request.environ.get("HTTP_HOST", "")
@@ -75,17 +75,17 @@ def install(app: Flask, settings: Settings) -> None:
 
     def is_own(origin: str) -> bool:
         scheme, _, host = origin.partition("://")
-        if expected is None:  # a proxy of which nothing is known may speak TLS for the service
+        if expected is None:  # an unknown proxy may speak TLS for the service
             return host in (request.host, own_host)
-        # What is served in clear at the same host may have been put there by anyone on the way.
+        # The scheme must match too: anyone on the network may answer for this host over plain HTTP.
         return (scheme, _without_usual_port(host)) == (own_scheme, expected)
 
     @app.before_request
     def refuse_cross_site() -> None:
         if request.method in _SAFE_METHODS:
             return
-        # A browser adds the session's cookie by itself, a Bearer token it does not. Pages look at
-        # the cookie in any case.
+        # A browser sends the session cookie by itself, but never a Bearer token. Pages read the
+        # cookie even if the request has a token.
         if _bearer() is not None and is_api(request.path):
             return
         site = request.headers.get("Sec-Fetch-Site")
@@ -103,31 +103,33 @@ def install(app: Flask, settings: Settings) -> None:
 def require(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let an API view run only for a token of ``scope``.
 
-    For ``read``, a signed-in person's session does as well.
+    For ``read``, the session of a signed-in person is accepted, too.
     """
     return _checked(scope, "viewer" if scope == "read" else None)
 
 
 def require_recently(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """As :func:`require`, but the token may have been revoked within the last minute.
+    """Like :func:`require`, but accept a token that was valid within the last minute.
 
-    The view raises something unless :func:`~daskscope_service.accounts.tokens.in_force` said so of
-    ``flask.g.token_id``: then the token is looked up, and what is wrong with it is the answer.
+    The token may have been revoked since. The view must therefore raise an exception unless
+    :func:`~daskscope_service.accounts.tokens.in_force` returns True for ``flask.g.token_id``. The
+    token is then looked up again; if it is not valid any more, the answer says why.
     """
     return _checked(scope, None, recently=True)
 
 
 def require_role(least: Role) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let an API view that changes something run only for sessions of the role ``least`` or higher.
+    """Let an API view that changes something run only for the role ``least`` or higher.
 
-    A token needs the scope ``admin``: it may do what its user may do or, if it belongs to no user,
-    what an owner may. ``flask.g.actor`` is the actor's name in the audit log.
+    A session must have that role. A token needs the scope ``admin``; it acts with its user's role
+    or, if it belongs to no user, as an owner. ``flask.g.actor`` is set to the actor's name in the
+    audit log.
     """
     return _checked("admin", least)
 
 
 def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseReturnValue]:
-    """Let a page run only for a signed-in person; send others to the sign-in page first."""
+    """Let a page run only for a signed-in person; redirect others to the sign-in page."""
 
     @functools.wraps(view)
     def checked(*args: P.args, **kwargs: P.kwargs) -> ResponseReturnValue:
@@ -137,7 +139,7 @@ def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRet
             return redirect(f"/sign-in?{urlencode({'next': here})}", code=303)
         g.caller = _caller_of(session)
         g.workspace = session.workspace
-        if session.user is not None:  # for the choice in the header
+        if session.user is not None:  # for the workspace menu in the header
             g.workspaces = users.workspaces_of(services().engine, session.user)
         return view(*args, **kwargs)
 
@@ -182,15 +184,16 @@ def acting_as(
 
 
 def may_act(who: Session | Caller, least: Role) -> bool:
-    """Return whether ``who`` is ``least``, or more, in the workspace."""
+    """Return whether ``who`` has the role ``least`` or a higher one in the workspace."""
     return _RANK.index(who.role) >= _RANK.index(least)
 
 
 def check_fresh() -> None:
     """Raise SignInAgain if the request comes from a session that is not fresh.
 
-    What gives others rights, or removes what does not come back, is not for who finds a browser
-    that was left signed in. A token of scope ``admin`` is there to do so.
+    Views that give others rights, or remove something for good, call this: someone may have found a
+    browser that was left signed in. Tokens pass: a token of scope ``admin`` exists to do these
+    things.
     """
     session: Session | None = g.get("session")
     if session is None:
@@ -200,16 +203,16 @@ def check_fresh() -> None:
 
 
 def check_fresh_for_token(scopes: Collection[str], expires_at: float | None) -> None:
-    """Raise SignInAgain if the token to be made needs a session that is fresh, and it is not.
+    """Raise SignInAgain if creating this token needs a fresh session, and the session is not fresh.
 
-    So it is with a token that makes changes, and one that works longer than a session could.
+    A token needs one if it can make changes, or works longer than a session could.
     """
     if "admin" in scopes or expires_at is None or expires_at > time.time() + sessions.SECONDS:
         check_fresh()
 
 
 def current_session() -> Session | None:
-    """Return the session of the request, in force; None if there is none."""
+    """Return the session of the request and store it in ``flask.g``; None if none is in force."""
     session_id = session_cookie()
     session = None
     if session_id is not None:
@@ -221,12 +224,12 @@ def current_session() -> Session | None:
 
 
 def session_cookie() -> str | None:
-    """Return the id of a session that the request shows; None if it shows none."""
+    """Return the session id in the request's cookie; None if there is no cookie."""
     return request.cookies.get(session_cookie_name())
 
 
 def session_cookie_name() -> str:
-    """Return what the cookie of a session is called here."""
+    """Return the name of the session cookie."""
     settings: Settings = current_app.config["SETTINGS"]
     return sessions.cookie_name(secure=settings.secure)
 
@@ -253,7 +256,7 @@ def _checked(
                     _workspace_for(scope, least)
                 raise
 
-        # For the API's document.
+        # The OpenAPI description reads these.
         checked.__dict__["scope"], checked.__dict__["least_role"] = scope, least
         return checked
 
@@ -330,10 +333,10 @@ def _workspace_for(scope: str, least: Role | None, *, recently: bool = False) ->
 
 
 def _role_of(token: tokens.Token) -> str:
-    """Return the role in which a token of scope ``admin`` acts: its user's."""
+    """Return the role with which a token of scope ``admin`` acts: its user's, or owner."""
     if token.user is None:
         return "owner"
-    # It is revoked when its user leaves the workspace: a user without a role has just left.
+    # A token is revoked when its user leaves the workspace: a user without a role has just left.
     return users.roles_of(services().engine, token.user).get(token.workspace, "viewer")
 
 
@@ -364,6 +367,6 @@ def _unauthorized(detail: str, *, error: str | None = None) -> Problem:
 
 @contextmanager
 def changing() -> Iterator[Change]:
-    """A change by the user or the token of this request; committed at the end."""
+    """Open a transaction for a change by the request's user or token; commit it at the end."""
     with writing(services().engine) as connection:
         yield Change(connection, g.workspace, g.actor, request.remote_addr)

@@ -1,8 +1,8 @@
 """The audit log: sign-ins, refusals, shutdowns, and changes of rights and settings.
 
-Entries are written and never changed. They name people, addresses and the readable ids of tokens,
-and hold no secret: neither a password nor a token nor a name that no one has, as some type their
-password where the name belongs.
+Entries are written once and never changed. They contain people's names, addresses and the readable
+ids of tokens, but no secret: no password, no token, and no sign-in name that does not exist,
+because some people type their password into the name field.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Action = Literal[
     "report made",
 ]
 
-#: The actor where nobody has signed in: someone with the command line and the database.
+#: The actor of commands: someone who has the command line and the database.
 OPERATOR = "command line"
 
 
@@ -85,7 +85,7 @@ def write(
     workspace: str | None = None,
     address: str | None = None,
 ) -> None:
-    """Add an entry, in the transaction of what it records: both are kept, or neither."""
+    """Add an entry in the caller's transaction, so that change and entry are stored together."""
     connection.execute(
         insert(table).values(
             id=secrets.token_hex(16),
@@ -100,7 +100,7 @@ def write(
 
 
 def refused(engine: Engine, actor: str, detail: str, address: str) -> None:
-    """Add an entry about someone who was not let in."""
+    """Add an entry about a refused attempt to sign in."""
     with writing(engine) as connection:
         write(connection, "refused", actor=actor, detail=detail, address=address)
 
@@ -112,9 +112,9 @@ def newest(
     workspace: str | None = None,
     after: tuple[float, str] | None = None,
 ) -> list[Entry]:
-    """Return the newest ``limit`` entries, newest first: of one workspace, or of all and none.
+    """Return the newest ``limit`` entries, newest first: of one workspace, or of all.
 
-    ``after``: those that follow on the one of this time and id.
+    ``after``: only entries older than the one with this time and id.
     """
     columns = [table.c[name] for name in Entry.__slots__]
     statement = select(*columns).order_by(table.c.at.desc(), table.c.id.desc()).limit(limit)

@@ -1,4 +1,4 @@
-"""The user or token behind a request, and the tokens that it may make: none with more rights."""
+"""The user or token behind a request, and the tokens that it may create: with no more rights."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from daskscope_service.db.schema import member
 from daskscope_service.db.schema import user as user_table
 from daskscope_service.web.fields import Missing, check
 
-#: What a token that people and programs make may be like.
+#: The bounds of a new token's label and scopes.
 Label = Annotated[str, Meta(max_length=LONGEST_LABEL, pattern=r"^[^\x00]*$")]
 Scopes = Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=3)]
 
 
 class NotGranted(Exception):
-    """A token would be allowed more than who makes it. ``allowed``: the most that it may have."""
+    """A token would have more rights than its creator. ``allowed``: the scopes it may have."""
 
     def __init__(self, allowed: tuple[Scope, ...]) -> None:
         super().__init__(f"no more than: {', '.join(allowed) or 'nothing'}")
@@ -30,16 +30,16 @@ class NotGranted(Exception):
 
 
 class NotOwn(Exception):
-    """A token is someone else's. The message says who may revoke it."""
+    """The token belongs to someone else. The message says who may revoke it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The user or token behind a request in ``workspace``, from ``address``.
 
-    ``name`` is theirs, for people and the audit log. ``user`` is the id of the user, or of the one
-    whose token it is; None for who came with a link or with a token that is no user's.
-    ``by_token``: they showed a token, now or when they signed in.
+    ``name`` is shown to people and in the audit log. ``user`` is the id of the user, or of the
+    token's user; None for a sign-in with a link and for a token without a user. ``by_token``: the
+    caller used a token, in this request or to sign in.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Caller:
 
     @property
     def grants(self) -> tuple[Scope, ...]:
-        """The scopes that tokens may have which they make."""
-        # A token that makes others would live on in them when it is revoked. Scope admin of an
-        # owner is there to do so.
+        """The scopes that this caller may give to new tokens."""
+        # Otherwise a revoked token would live on in the tokens that it created. An owner's token of
+        # scope admin is meant to create others.
         if self.by_token and self.role != "owner":
             return ()
         return GRANTS[self.role]
 
     def owns(self, token: tokens.Token) -> bool:
-        """Return whether they may revoke ``token``."""
+        """Return whether this caller may revoke ``token``."""
         return self.role == "owner" or (self.user is not None and token.user == self.user)
 
 
@@ -71,12 +71,12 @@ def make_token(
     scopes: Iterable[Scope],
     expires_at: float | None,
 ) -> str:
-    """Make a token of the caller's workspace and return it as text.
+    """Create a token in the caller's workspace and return its text.
 
     Raises
     ------
     NotGranted
-        It would be allowed more than the caller.
+        It would have more rights than the caller.
     Unfit
         Its label is too long, or it has no scope.
     """
@@ -103,12 +103,12 @@ def make_token(
 
 
 def revoke_token(engine: Engine, caller: Caller, token_id: str) -> None:
-    """Revoke one token of the caller's workspace: any by an owner, one's own by others.
+    """Revoke a token of the caller's workspace: owners may revoke any, others only their own.
 
     Raises
     ------
     Missing, NotOwn
-        There is no such token, or it is someone else's.
+        There is no such token, or it belongs to someone else.
     """
     token = tokens.one_in(engine, caller.workspace, token_id)
     if token is None:
@@ -119,10 +119,10 @@ def revoke_token(engine: Engine, caller: Caller, token_id: str) -> None:
 
 
 def granted(connection: Connection, user: str, workspace: str) -> tuple[Scope, ...]:
-    """Return the scopes that the user of this id may give away in ``workspace``.
+    """Return the scopes that the user with this id may give to tokens in ``workspace``.
 
-    Until the transaction ends, neither the role nor the user changes: a token that is made
-    meanwhile is there to be revoked when they do.
+    This locks the user and the role until the transaction ends. A change of either waits, and then
+    finds the token that this transaction creates, and revokes it.
     """
     role = connection.execute(
         select(member.c.role)

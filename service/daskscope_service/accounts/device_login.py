@@ -1,8 +1,8 @@
 """``daskscope login``: a program gets a token in the name of a user who allows it (RFC 8628).
 
-The program asks and gets two codes: a long one with which it polls, and a short one for the user
-to compare. The user, signed in, looks at who asks and allows or denies it. At its next poll the
-program gets its token, which is made only then, so that no secret lies in wait for it.
+The program gets two codes: a long one with which it polls, and a short one for the user to compare.
+The signed-in user sees which host asks, and allows or denies it. The token is created only when the
+program polls next, so that no secret is stored in the meantime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from daskscope_service.accounts.tokens import GRANTS, USUAL, Scope
 from daskscope_service.db.engine import take_turns, writing
 from daskscope_service.db.schema import device_login as table
 
-#: Seconds for which the codes are good, between two polls, and by which a hasty one slows down.
+#: Seconds: how long the codes are valid, how long to wait between two polls, and how much longer
+#: after a poll that came too early.
 SECONDS = 15 * 60.0
 INTERVAL = 5.0
 SLOWER = 5.0
@@ -41,7 +42,7 @@ _LENGTH = 8
 
 
 class NoToken(Exception):
-    """There is no token for the program, or not yet. ``error`` is the reason by RFC 8628.
+    """The program gets no token, or not yet. ``error`` is the reason, as RFC 8628 names it.
 
     ``interval`` is the number of seconds to wait between two polls.
     """
@@ -76,12 +77,12 @@ class Asked:
 
 
 def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address: str) -> Begun:
-    """Let a program on ``host`` ask for a token, from ``address``.
+    """Start a login for a program on ``host``, from ``address``.
 
     Raises
     ------
     TooMany
-        Too many from this address wait for an answer.
+        Too many logins from this address wait for an answer.
     """
     code = new_secret()
     user_code = "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
@@ -112,12 +113,12 @@ def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address
 
 
 def shown(user_code: str) -> str:
-    """Return a user's code as people read it: ``BCDF-GHJK``."""
+    """Return a user code as it is displayed: ``BCDF-GHJK``."""
     return f"{user_code[:4]}-{user_code[4:]}"
 
 
 def find(engine: Engine, user_code: str) -> Asked | None:
-    """Return the login with this code, in any case; None if none waits for an answer."""
+    """Return the waiting login with this code, compared without case; None if there is none."""
     with engine.connect() as connection:
         return _waiting(connection, user_code)
 
@@ -125,9 +126,9 @@ def find(engine: Engine, user_code: str) -> Asked | None:
 def answer(
     engine: Engine, user_code: str, caller: Caller, *, workspace: str, allow: bool
 ) -> Asked | None:
-    """Allow a program its token, in ``workspace``, or deny it; return who asked.
+    """Allow a program its token, in ``workspace``, or deny it; return the login.
 
-    None if no one waits for an answer, or if the caller may not allow any of it.
+    Return None if no login waits with this code, or if the caller may allow none of its scopes.
     """
     with writing(engine) as connection:
         asked = _waiting(connection, user_code)
@@ -161,16 +162,16 @@ def answer(
 
 
 def collect(engine: Engine, code: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return the token that the program with this code was allowed, its workspace and its scopes.
+    """Return the token of the login with this code, its workspace and its scopes.
 
     Raises
     ------
     NoToken
-        Not yet, or not any more.
+        The login is not allowed yet, or was denied, or the code has expired or was used.
     """
     now = time.time()
     waiting = select(table).where(table.c.code_hash == hash_of(code), table.c.expires_at > now)
-    with engine.connect() as connection:  # who makes codes up takes no one's turn to write
+    with engine.connect() as connection:  # an invented code must not take the write lock
         if connection.execute(waiting).first() is None:
             raise NoToken("expired_token")
     with writing(engine) as connection:
@@ -217,7 +218,7 @@ def _granted(
     workspace: str,
     grants: tuple[Scope, ...],
 ) -> tuple[Scope, ...]:
-    """Return what of ``asked`` the user may allow; who came with a link has ``grants``."""
+    """Return which ``asked`` scopes the user may allow; without a user, ``grants`` decides."""
     allowed = set(grants) if user is None else set(granted(connection, user, workspace))
     return tuple(scope for scope in asked if scope in allowed)
 

@@ -1,4 +1,4 @@
-"""How to report a cluster: shown by an empty workspace, and in the settings."""
+"""How to report a cluster: shown in an empty workspace, and in the settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def has_clusters(scope: Scope) -> bool:
 
 
 def first_run() -> str:
-    """Return the page, which shows how far one has come and notices when a cluster arrives."""
+    """Return the page that shows which steps are done, and notices when a cluster reports."""
     found = steps()
     used = [one for one in found["sends"] if one.last_used_at is not None]
     return render_template(
@@ -31,7 +31,7 @@ def first_run() -> str:
 
 
 def steps() -> dict[str, Any]:
-    """Return what ``_connect.html`` needs: the steps to a cluster that reports."""
+    """Return the variables of ``_connect.html``: the steps to a cluster that reports."""
     now = time.time()
     return {
         "now": now,

@@ -1,8 +1,8 @@
-"""Replaces the key that users' code is encrypted with, while services run.
+"""Replaces the key that encrypts users' code, while services run.
 
-The new key is put into use first: from then on nothing is sealed with the others. Then what they
-sealed is sealed anew, in small transactions; at the end they leave the register. Wherever it is cut
-off, everything can be read, and the next run goes on.
+First, a new key is put into use: from then on nothing is encrypted with the old ones. Then all
+values of old keys are encrypted again, in small transactions. At the end the old keys leave the
+register. If a run is interrupted, all values stay readable, and the next run continues.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from daskscope_service.db.sealing import (
     unseal,
 )
 
-#: Rows that one transaction changes: services wait for it, on SQLite, before they can write.
+#: Rows that one transaction changes: on SQLite, services cannot write until it ends.
 _AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The key that is in use from now on, and whether an earlier run had put it there."""
+    """The key that is in use from now on, and whether an earlier run had put it into use."""
 
     key: Key
     resumed: bool
@@ -58,7 +58,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """So many rows have been seen to since the step before; why values could not be read."""
+    """Progress: the rows handled since the step before, and why values could not be decrypted."""
 
     rows: int
     unreadable: list[Unreadable]
@@ -66,7 +66,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """The columns of ``table`` that are sealed, as the ciphertext that they hold."""
+    """The encrypted columns of ``table``, read as raw ciphertext."""
 
     table: Table
     primary: list[Any]
@@ -82,7 +82,7 @@ class _Values:
 
 
 def begin(engine: Engine) -> Start:
-    """Put a new key into use: the first of those given, or one that is made and put into the file.
+    """Put a new key into use: the first of the given keys, or a new one, which the key file gets.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def begin(engine: Engine) -> Start:
 
 
 def outstanding(engine: Engine, key: Key) -> int:
-    """Return the number of rows that hold something that others than ``key`` sealed."""
+    """Return the number of rows with values that another key than ``key`` encrypted."""
     with engine.connect() as connection:
         return sum(
             connection.execute(
@@ -116,7 +116,7 @@ def outstanding(engine: Engine, key: Key) -> int:
 
 
 def renew(engine: Engine, key: Key) -> Iterator[Step]:
-    """Seal with ``key``, which is in use, what others sealed; yield now and then how it goes.
+    """Encrypt the values of other keys again with ``key``, which is in use; yield the progress.
 
     Raises
     ------
@@ -141,15 +141,15 @@ def renew(engine: Engine, key: Key) -> Iterator[Step]:
                 _still_in_use(connection, key)
                 unreadable = [why for row in rows for why in _renew(connection, key, values, row)]
             yield Step(len(rows), unreadable)
-            time.sleep(time.monotonic() - began)  # for as long as services had to wait
+            time.sleep(time.monotonic() - began)  # give services as much time as they had to wait
             last = tuple_(*(rows[-1][column.name] for column in values.primary))
             part = query.where(tuple_(*values.primary) > last)
 
 
 def finish(engine: Engine, key: Key) -> list[str]:
-    """Take out of the register the keys that nothing is sealed with any more; return their ids.
+    """Remove all keys but ``key`` from the register, as nothing needs them; return their ids.
 
-    Raises as :func:`renew`.
+    Raises the same error as :func:`renew`.
     """
     with alone(engine) as connection:
         _still_in_use(connection, key)
@@ -161,12 +161,12 @@ def finish(engine: Engine, key: Key) -> list[str]:
 
 
 def forget(engine: Engine, id: str) -> None:
-    """Give up what is sealed with the key of that id, which is lost.
+    """Remove a lost key from the register, and give up the values that it encrypted.
 
     Raises
     ------
     ConfigurationError
-        The key is not lost, or the database does not name it.
+        The key is not lost, or the database does not use it.
     """
     with alone(engine) as connection:
         keys = keys_of(engine.dialect)
@@ -182,7 +182,7 @@ def forget(engine: Engine, id: str) -> None:
 
 
 def _all_values() -> Iterator[_Values]:
-    # Of all workspaces alike: what is read here is only written back.
+    # All workspaces are included: the values that are read here are only written back.
     for table in schema.metadata.sorted_tables:
         sealed = [c.name for c in table.columns if isinstance(c.type, Sealed | SealedJSON)]
         raw = table.to_metadata(MetaData())
@@ -206,7 +206,7 @@ def _renew(
         else:
             new[column.name] = seal(key, value)
     if new:
-        # A service may have replaced the row since it was read; it did so with the key in use.
+        # A service may have replaced the row since it was read, with the key in use: then leave it.
         read = [*values.primary, *(values.table.c[name] for name in new)]
         same = [column == row[column.name] for column in read]
         connection.execute(update(values.table).where(*same).values(new))

@@ -1,8 +1,8 @@
-"""Limits attempts to sign in with a password, in the database, for all processes.
+"""Limits failed attempts to sign in, in the database, for all processes.
 
-An attempt is written down before the password is looked at, so that many at once do not all pass.
-One that succeeds is taken back, with those before it for the same name. One that is refused here
-does not count: who waits as long as the answer says, may try.
+An attempt is stored before its password is checked, so that many simultaneous attempts do not all
+pass. When an attempt succeeds, it is deleted, with earlier ones for the same name. An attempt that
+is refused here does not count: after the time that the answer names, the next one is allowed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from daskscope_service.db.schema import sign_in_attempt as table
 #: Seconds for which an attempt counts.
 WINDOW = 15 * 60.0
 
-#: How many attempts may fail in that time, for one name, and from one address.
+#: How many attempts may fail in that time, per name and per address.
 FOR_NAME = 10
 FROM_ADDRESS = 30
 
-#: What an attempt names: a user, the workspace of an invitation, who types a program's code, or a
-#: token that lets nobody in.
+#: What an attempt names: a user, the workspace of an invitation, the user who types a program's
+#: code, or a token that cannot be used to sign in.
 Kind = Literal["name", "invitation", "code", "token"]
 
 
 class TooMany(Exception):
-    """Too many attempts have failed. ``until``: when to come again, in seconds since the epoch."""
+    """Too many attempts have failed. ``until``: when the next is allowed (seconds since epoch)."""
 
     def __init__(self, until: float) -> None:
         super().__init__(f"too many attempts to sign in; try again at {until:.0f}")
@@ -40,30 +40,32 @@ class TooMany(Exception):
 
     @property
     def seconds(self) -> int:
-        """How long to wait."""
+        """The seconds to wait."""
         return max(1, round(self.until - time.time() + 0.5))
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One that may go on: the rows that were written down for it."""
+    """An attempt that may go on: the ids of its rows, and the hash of its name."""
 
     ids: tuple[str, ...]
     name: bytes
 
 
 def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
-    """Write down that someone at ``address`` tries to get in by ``name``, as it is compared.
+    """Store an attempt from ``address`` for the normalized ``name``, if it is allowed.
 
-    Each ``kind`` has names of its own: anyone can use up those of users, by sign-ins.
+    Names are counted separately for each ``kind``: anyone can use up the attempts of a user's name
+    by failed sign-ins.
 
     Raises
     ------
     TooMany
-        They must wait.
+        The next attempt is allowed only later.
     """
     now = time.time()
-    # Hashes, as some type the password where the name belongs, and a name may have any length.
+    # Hashes, because some people type their password into the name field, and because a name may
+    # have any length.
     limits = {
         hash_of(f"{kind} {name}"): FOR_NAME,
         hash_of(f"address {network(address)}"): FROM_ADDRESS,
@@ -75,7 +77,7 @@ def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
         for id, key in zip(attempt.ids, limits, strict=True):
             connection.execute(insert(table).values(id=id, key_hash=key, at=now))
     try:
-        # Once more, as others may have come at the same moment.
+        # Check again: other attempts may have been stored at the same moment.
         _check(engine, limits, now, besides=1)
     except TooMany:
         _take_back(engine, attempt.ids)
@@ -84,19 +86,19 @@ def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
 
 
 def succeeded(engine: Engine, attempt: Attempt) -> None:
-    """Take back an attempt, and all before it for the same name."""
+    """Delete an attempt that succeeded, and all earlier ones for the same name."""
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.key_hash == attempt.name))
     _take_back(engine, attempt.ids)
 
 
 def withdraw(engine: Engine, attempt: Attempt) -> None:
-    """Take back an attempt, and leave those before it."""
+    """Delete an attempt, but keep earlier ones."""
     _take_back(engine, attempt.ids)
 
 
 def network(address: str) -> str:
-    """Return ``address``, or with IPv6 its network, because one person has all of it."""
+    """Return ``address``, or for IPv6 its /64 network, because one person has all of that."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -105,7 +107,7 @@ def network(address: str) -> str:
 
 
 def _check(engine: Engine, limits: dict[bytes, int], now: float, *, besides: int) -> None:
-    """Raise TooMany if there are as many attempts as may be, ``besides`` this one's own."""
+    """Raise TooMany if the limit is reached, not counting ``besides`` attempts of the caller."""
     until = now
     with engine.connect() as connection:
         for key, limit in limits.items():
@@ -116,7 +118,7 @@ def _check(engine: Engine, limits: dict[bytes, int], now: float, *, besides: int
                 .offset(limit - 1 + besides)
                 .limit(1)
             )
-            # Once this one does not count any more, there is room for another.
+            # When this attempt is older than the window, there is room for another.
             last: float | None = connection.execute(statement).scalar()
             if last is not None:
                 until = max(until, last + WINDOW)

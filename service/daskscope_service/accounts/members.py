@@ -28,7 +28,7 @@ from daskscope_service.db.engine import take_turns, writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import invitation, member, user
 
-#: Seconds for which an invitation is good, and how many of a workspace may be open.
+#: Seconds for which an invitation is valid, and how many of a workspace may be open.
 SECONDS = 7 * 24 * 60 * 60.0
 MOST_OPEN = 200
 
@@ -40,12 +40,12 @@ class LastOwner(Exception):
 
 
 class TooManyOpen(Exception):
-    """The workspace has as many invitations as may be open."""
+    """The workspace has the largest allowed number of open invitations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Someone in a workspace. ``active``: not disabled."""
+    """A member of a workspace. ``active``: not disabled."""
 
     user: str
     name: str
@@ -56,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """An open one, without its code. Times are seconds since the epoch, UTC."""
+    """An open invitation, without its code. Times are seconds since the epoch, UTC."""
 
     id: str
     workspace: str
@@ -73,9 +73,9 @@ _COLUMNS = [invitation.c[name] for name in Invitation.__slots__]
 def list_in(
     engine: Engine, workspace: str, *, limit: int | None = None, after: str | None = None
 ) -> list[Member]:
-    """Return the members of ``workspace`` by their names.
+    """Return the members of ``workspace``, sorted by name.
 
-    ``limit``: no more than so many, ``after`` the one of this name.
+    ``limit``: at most this many. ``after``: only members whose name follows this one.
     """
     columns = (user.c.id, user.c.name, user.c.display_name, member.c.role, user.c.disabled_at)
     statement = (
@@ -100,9 +100,9 @@ def count_in(engine: Engine, workspace: str) -> int:
 
 
 def change(engine: Engine, caller: Caller, user_id: str, role: Role | None) -> bool:
-    """Give the member of this id another role in the caller's workspace, or none.
+    """Give the member with this id another role in the caller's workspace; None removes them.
 
-    False if they are not in it: they come in by an invitation.
+    Return False if they are not a member: new members need an invitation.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def change(engine: Engine, caller: Caller, user_id: str, role: Role | None) -> b
     """
     here = and_(member.c.workspace == caller.workspace, member.c.user == user.c.id)
     with writing(engine) as connection:
-        # Locked, so that two owners cannot put each other out at the same moment.
+        # Locked, so that two owners cannot remove each other at the same moment.
         found = select(user.c.id, member.c.role, user.c.disabled_at).join(member, here)
         rows = connection.execute(found.order_by(user.c.id).with_for_update()).all()
         if user_id not in {row.id for row in rows}:
@@ -127,12 +127,12 @@ def change(engine: Engine, caller: Caller, user_id: str, role: Role | None) -> b
 def invite(engine: Engine, caller: Caller, name: str, role: Role) -> tuple[str, str]:
     """Invite someone into the caller's workspace; return the invitation's id and its secret code.
 
-    ``name`` is what they will sign in with, if they are no user yet.
+    ``name`` is what they will sign in with, if they have no account yet.
 
     Raises
     ------
     UnfitName
-        No user can have it.
+        No user can have this name.
     TooManyOpen
         See :data:`MOST_OPEN`.
     """
@@ -181,7 +181,7 @@ def invitations_in(engine: Engine, workspace: str) -> list[Invitation]:
 
 
 def take_back(engine: Engine, caller: Caller, identifier: str) -> bool:
-    """Take back an invitation of the caller's workspace; False if there is none of this id."""
+    """Revoke an invitation of the caller's workspace; return False if none has this id."""
     with writing(engine) as connection:
         row = connection.execute(
             delete(invitation)
@@ -209,16 +209,16 @@ def find(engine: Engine, code: str) -> Invitation | None:
 
 
 def accept(engine: Engine, code: str, *, user_id: str, name: str, address: str) -> str | None:
-    """Let a user accept an invitation; return its workspace, None if it is not open any more.
+    """Accept an invitation for a user; return its workspace, or None if it is not open any more.
 
-    Whoever has more there already keeps it.
+    A user who already has a higher role there keeps it.
     """
     with writing(engine) as connection:
         return join(connection, code, user_id=user_id, name=name, address=address)
 
 
 def join(connection: Connection, code: str, *, user_id: str, name: str, address: str) -> str | None:
-    """Do as :func:`accept` does, in a transaction that is under way."""
+    """Do as :func:`accept` does, in the caller's transaction."""
     row = connection.execute(
         delete(invitation)
         .where(invitation.c.code_hash == hash_of(code), _is_open())
@@ -237,26 +237,26 @@ def join(connection: Connection, code: str, *, user_id: str, name: str, address:
 def accept_as_new(
     engine: Engine, code: str, password: str, *, address: str, agent: str = ""
 ) -> str | None:
-    """Make the invited person a user with this password; return their session.
+    """Create an account with this password for the invited person; return a session's id.
 
-    None if the invitation is not open any more.
+    Return None if the invitation is not open any more.
 
     Raises
     ------
     UnfitName
-        There is a user of that name already: they accept it signed in.
+        A user with that name exists already: they must sign in to accept the invitation.
     UnfitPassword
         See :func:`passwords.check`.
     TooMany
-        Too many invitations of the workspace, or from this address, were to names that are taken:
-        who invites must not learn from it which accounts there are elsewhere.
+        Too many invitations of the workspace, or from this address, named existing users. Without
+        this limit, whoever invites could find out which accounts exist in other workspaces.
     """
     found = find(engine, code)
     if found is None:
         return None
     passwords.check(password, found.name)
     attempt = login_rate_limit.begin(engine, found.workspace, address, kind="invitation")
-    hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
+    hashed = passwords.hash_of(password)  # slow, so it runs before the transaction
     with writing(engine) as connection:
         row = connection.execute(
             delete(invitation).where(invitation.c.code_hash == hash_of(code), _is_open())
@@ -293,7 +293,7 @@ def accept_as_new(
 
 
 def _is_open() -> ColumnElement[bool]:
-    """Return the condition under which an invitation works: its time, and its maker's rights."""
+    """Return the SQL condition of an open invitation: not expired, its maker still an owner."""
     still_owner = exists().where(
         user.c.id == invitation.c.user,
         user.c.disabled_at.is_(None),
@@ -306,7 +306,7 @@ def _is_open() -> ColumnElement[bool]:
 
 
 def link(url: str, code: str) -> str:
-    """Return where an invited person goes. ``url`` is the service's address."""
+    """Return the address of an invitation's page. ``url`` is the service's address."""
     return f"{url}{_PAGE}?{urlencode({'code': code})}"
 
 

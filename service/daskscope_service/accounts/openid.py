@@ -1,7 +1,8 @@
 """OpenID Connect: requests to the provider, and the checks of its answers.
 
-The authorization code flow with PKCE, by Authlib. Nothing of it knows users or the database. It is
-imported only where a provider is set: Authlib and joserfc take a sixth of a process's start.
+This is the authorization code flow with PKCE, by Authlib. It knows neither users nor the database.
+It is imported only if a provider is configured: Authlib and joserfc take a sixth of the time that a
+process needs to start.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from urllib3.exceptions import HTTPError
 
 from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
 
-#: Signatures that are believed: those with a public key. Not "none", and none with a shared secret.
+#: Accepted signatures: those with a public key. Not "none", and none with a shared secret.
 _ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
 
-#: Seconds: for each request to the provider; for which it is asked nothing after one without an
-#: answer; and for which what it says of itself is kept.
+#: Seconds: the timeout of each request to the provider; the pause after a request that was not
+#: answered; and how long the provider's discovery document is kept.
 _TIMEOUT = 2.0
 _PAUSE = 30.0
 _KEPT = 600.0
-#: Bytes of an answer that are read, and at a time.
+#: Bytes: the longest answer that is read, and the size of one read.
 _MOST_BYTES, _CHUNK = 1 << 20, 1 << 16
 
 T = TypeVar("T")
@@ -46,15 +47,15 @@ T = TypeVar("T")
 
 @dataclass
 class Provider:
-    """One provider, found by its ``issuer``. ``secret``: "" for a client that has none."""
+    """A provider, known by its ``issuer``. ``secret`` is "" for a client that has none."""
 
     issuer: str
     client_id: str
     secret: str = field(repr=False)
     redirect_uri: str
-    #: How many sign-ins may wait for its answers at the same time.
+    #: How many sign-ins may wait for the provider's answers at the same time.
     at_once: int = 4
-    # What was asked of it lately, and when: any process asks again what it lacks.
+    # Answers of the provider, and when they came. Each process asks for them itself.
     _document: dict[str, Any] = field(default_factory=dict, repr=False)
     _keys: KeySet | None = field(default=None, repr=False)
     _asked_at: float = 0.0
@@ -66,15 +67,15 @@ class Provider:
         self._fetching = threading.Lock()
 
     def address(self, *, state: str, nonce: str, verifier: str, again: bool = False) -> str:
-        """Return the page of the provider to send the browser to.
+        """Return the provider's page to send the browser to.
 
-        ``again``: it asks for proof of identity even if the user is signed in there, and says when
-        it has done so. Whoever sits at the browser can take that out of the address again.
+        ``again``: ask the provider to check the user's identity even if they are signed in there,
+        and to report when it did. The person at the browser can remove this from the address.
 
         Raises
         ------
         OpenIDError
-            The provider does not say where that is.
+            The provider does not announce that page.
         """
         with nullcontext() if self._is_known() else self._place(), self._session() as session:
             url, _ = session.create_authorization_url(
@@ -87,12 +88,12 @@ class Provider:
         return str(url)
 
     def redeem(self, code: str, *, nonce: str, verifier: str) -> Person:
-        """Return who it was, for the code that the browser brought back.
+        """Return the person who signed in, for the code that the browser brought back.
 
         Raises
         ------
         OpenIDError
-            The provider does not take the code, or what it says of the person cannot be believed.
+            The provider refuses the code, or its statement about the person is not valid.
         """
         with self._place(), self._session() as session:
             url = self._endpoint("token_endpoint")
@@ -117,7 +118,7 @@ class Provider:
             try:
                 token = jwt.decode(text, self._key_set(), _ALGORITHMS)
             except (JoseError, ValueError):
-                # The provider may have changed its keys since they were asked for.
+                # The provider may have changed its keys since they were fetched.
                 token = jwt.decode(text, self._key_set(fresh=True), _ALGORITHMS)
             claims = CodeIDToken(
                 token.claims,
@@ -163,7 +164,7 @@ class Provider:
     def _discovered(self) -> dict[str, Any]:
         if self._is_known():
             return self._document
-        with self._fetching:  # one at a time; the others then find its result, or the pause
+        with self._fetching:  # one at a time; the others use its result
             if self._is_known():
                 return self._document
             document = self._ask(
@@ -190,7 +191,7 @@ class Provider:
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        """Take a place among those who wait for the provider, if there is one."""
+        """Take one of the places of sign-ins that wait for the provider; raise if none is free."""
         if not self._places.acquire(blocking=False):
             raise OpenIDError("too many sign-ins are already waiting for the provider")
         try:
@@ -199,9 +200,9 @@ class Provider:
             self._places.release()
 
     def _ask(self, request: Callable[[], T]) -> T:
-        """Return what a request to the provider comes to, within the time that there is for it.
+        """Return the result of a request to the provider, which has ``_TIMEOUT`` seconds to answer.
 
-        One that takes longer goes on in its thread, and its answer counts no more.
+        A slower request goes on in its thread, and its answer is ignored.
         """
         if time.monotonic() < self._pause_until:
             raise OpenIDError("the provider did not answer a moment ago")
@@ -223,14 +224,14 @@ class Provider:
         except OAuthError as error:
             raise OpenIDError(f"the provider refused the code: {error.error}") from None
         except (TimeoutError, requests.RequestException) as error:
-            # One that answers, even with an error, is asked again: whoever makes up a code that it
-            # cannot cope with must not keep everybody else from signing in.
+            # Do not pause if the provider answers, even with an error: otherwise anyone could keep
+            # everybody else from signing in, with an invented code that the provider fails on.
             answered = isinstance(error, ValueError) or getattr(error, "response", None) is not None
             if not answered:
                 self._pause_until = time.monotonic() + _PAUSE
             raise _unreachable(error) from None
         except (ValueError, TypeError, AttributeError, LookupError) as error:
-            raise _unreachable(error) from None  # what it said is of another kind than expected
+            raise _unreachable(error) from None  # not the expected kind of answer
 
 
 def is_safe(url: str) -> bool:
@@ -243,24 +244,25 @@ def is_safe(url: str) -> bool:
 
 
 class _Bounded(HTTPAdapter):
-    """Takes no more of an answer than there is room and time for, however it comes."""
+    """Reads an answer of at most ``_MOST_BYTES``, for about ``_TIMEOUT`` seconds at most."""
 
     def send(
         self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
     ) -> requests.Response:
-        """Return the whole answer. Raises ``requests.RequestException``."""
+        """Return the answer with its whole body. Raises ``requests.RequestException``."""
         until = time.monotonic() + _TIMEOUT
         response = super().send(request, *args, **kwargs)
         body = bytearray()
         try:
-            # A read returns what there is, and unpacks no more than it was asked for.
+            # Each read returns the bytes that have arrived, and unpacks no more than it was asked
+            # for.
             while chunk := response.raw.read1(_CHUNK, decode_content=True):
                 body += chunk
                 if len(body) > _MOST_BYTES:
                     raise requests.exceptions.ContentDecodingError("the answer is too large")
                 if time.monotonic() > until:
                     raise requests.ReadTimeout("the answer takes too long")
-        except HTTPError as error:  # urllib3's, which requests has a name of its own for
+        except HTTPError as error:  # of urllib3; callers catch those of requests
             raise requests.ConnectionError(str(error)) from None
         finally:
             response.close()

@@ -11,7 +11,7 @@ LEEWAY = 60
 
 
 class OpenIDError(Exception):
-    """The provider cannot be used, or its answer does not count. The message says why."""
+    """The provider cannot be used, or its answer is not valid. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)

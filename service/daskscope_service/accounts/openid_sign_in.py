@@ -1,8 +1,8 @@
-"""Sign-in by OpenID Connect: finds or makes the user whom the provider names.
+"""Sign-in by OpenID Connect: finds or creates the user for the person whom the provider names.
 
-What must be remembered until the browser comes back is in the database, for any process to find. A
-person is known by the provider's address and the subject it calls them by: a name or an e-mail
-address can pass to someone else.
+The database keeps the state of a sign-in until the browser comes back, so that any process can
+finish it. A person is identified by the provider's address and the provider's subject for them: a
+name or an e-mail address can pass to someone else.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from daskscope_service.settings import Settings
 if TYPE_CHECKING:
     from daskscope_service.accounts.openid import Provider
 
-#: Seconds within which the browser must come back, and how many from one address may be away.
+#: Seconds within which the browser must come back, and how many sign-ins from one address may be
+#: pending.
 SECONDS = 15 * 60.0
 FROM_ADDRESS = 30
 
 
-#: The actor in the audit log of what the provider decides.
+#: The actor in the audit log for changes that follow from the provider's answer.
 _ACTOR = "OpenID Connect"
 
 
 class NotLetIn(Exception):
-    """The provider knows them, and we do not let them in. The message says why and what to do."""
+    """The provider knows the person, but the service refuses them. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """``url``: where the browser goes. ``ticket``: what it keeps, to be known by as it returns."""
+    """``url``: the provider's page. ``ticket``: the cookie that identifies the browser later."""
 
     url: str
     ticket: str
@@ -65,18 +66,19 @@ def begin(
     user_id: str | None = None,
     again: bool = False,
 ) -> Begun:
-    """Send a browser at ``address`` to the provider; it wants to go to ``target`` afterwards.
+    """Store a pending sign-in of a browser at ``address``; return the provider's page for it.
 
-    With ``user_id``, that signed-in user connects their account with the provider's. ``again``: the
-    provider asks for proof of identity even if the user is signed in there. It must say so
-    afterwards, for the browser may ask it for less.
+    The browser goes to ``target`` afterwards. With ``user_id``, that signed-in user connects their
+    account with the provider's. ``again``: ask the provider to check the user's identity even if
+    they are signed in there. :func:`finish` requires the provider to confirm it, because the
+    browser can drop the request.
 
     Raises
     ------
     OpenIDError
         The provider does not answer.
     TooMany
-        Too many from this address have not come back.
+        Too many sign-ins from this address are pending.
     """
     state, nonce, verifier, ticket = (new_secret() for _ in range(4))
     now = time.time()
@@ -104,10 +106,10 @@ def begin(
             )
         )
     try:
-        # Only now: the provider may be slow, and an address without a place left does not ask it.
+        # The provider may be slow, so it is asked only after the address has got a place.
         url = provider.address(state=state, nonce=nonce, verifier=verifier, again=again)
     except OpenIDError:
-        with writing(engine) as connection:  # it is not theirs that the provider does not answer
+        with writing(engine) as connection:  # the provider's failure does not count
             connection.execute(
                 delete(openid_attempt).where(openid_attempt.c.state_hash == hash_of(state))
             )
@@ -132,13 +134,13 @@ def finish(
     Raises
     ------
     OpenIDError
-        The browser was not sent to the provider, or has come back before, or the provider's answer
-        does not count.
+        This browser did not start the sign-in, or has finished it before, or the provider's
+        answer is not valid.
     NotLetIn
-        They are no user, and none is made of them; or the user is disabled or in no workspace; or
-        they were to prove who they are, and the provider does not say that they have.
+        The person has no account and gets none; or the user is disabled or in no workspace; or
+        the sign-in needs a new proof of identity, and the provider does not confirm one.
     """
-    with writing(engine) as connection:  # whatever comes of it, this state is used up
+    with writing(engine) as connection:  # a state works once, whatever follows
         attempt = connection.execute(
             delete(openid_attempt)
             .where(
@@ -161,7 +163,7 @@ def finish(
         raise
     is_invited = members.find(engine, members.code_in(attempt.target)) is not None
     try:
-        # Two transactions: a user whose sign-in is refused still loses the role.
+        # Two transactions: a change of the role is stored even if the sign-in is then refused.
         with writing(engine) as connection:
             user_id = _user_of(
                 connection, provider, settings, person, attempt.user, is_invited, address
@@ -184,7 +186,7 @@ def finish(
 
 
 def is_connected(engine: Engine, issuer: str, user_id: str) -> bool:
-    """Return whether the user of this id can sign in by the provider at ``issuer``."""
+    """Return whether the user with this id can sign in by the provider at ``issuer``."""
     statement = select(identity.c.user).where(
         identity.c.issuer == issuer, identity.c.user == user_id
     )
@@ -201,7 +203,7 @@ def _user_of(
     is_invited: bool,
     address: str,
 ) -> str:
-    """Return the id of the user who ``person`` is, made or connected if need be."""
+    """Return the id of the person's user; create or connect the account if necessary."""
     _check_domain(settings, person)
     known = connection.execute(
         select(identity.c.user).where(
@@ -222,7 +224,7 @@ def _user_of(
         if role is None and not is_invited:
             raise NotLetIn("You have no account here yet. Ask an owner to invite you.")
         known = _make_user(connection, provider, person, address)
-    if is_new or settings.oidc_roles:  # else what they are is not the provider's affair
+    if is_new or settings.oidc_roles:  # else the provider sets no roles
         users.give_role(
             connection, known, settings.oidc_workspace, role, actor=_ACTOR, address=address
         )
@@ -255,7 +257,7 @@ def _start(
 
 
 def _has_proved(person: Person, *, since: float) -> bool:
-    """Return whether ``person`` showed the provider who they are, and not only an open browser."""
+    """Return whether the provider says that ``person`` proved their identity after ``since``."""
     return person.proved_at is not None and person.proved_at >= since - LEEWAY
 
 
@@ -281,13 +283,14 @@ def _role(settings: Settings, person: Person) -> Role | None:
 
 
 def _make_user(connection: Connection, provider: Provider, person: Person, address: str) -> str:
-    # Only what the provider vouches for may look like an e-mail address of ours.
+    # Only a verified e-mail address may become the name of a user.
     host = urlsplit(provider.issuer).hostname
     name = person.email if person.email_verified else None
     name = name or f"{person.subject[:100]} ({host})"
     taken = users.by_name(connection, name, user.c.made_in)
     if taken is not None and taken.made_in is not None and person.email_verified:
-        # Someone opened an invitation to that name; that must not keep its owner out.
+        # Someone accepted an invitation to that name without proof that it is theirs. This must not
+        # keep the real owner of the address out.
         name = f"{name} ({host})"
     elif taken is not None:
         raise NotLetIn(

@@ -1,6 +1,6 @@
-"""Passwords, and the slow hash that is stored of them.
+"""Passwords, and the slow hash that is stored instead of them.
 
-A password can be guessed where a random secret cannot, so it must cost much to try one.
+A password can be guessed, unlike a random secret, so each guess must be expensive.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import unicodedata
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
 
-#: Characters.
+#: The lengths that a password may have, in characters.
 SHORTEST = 12
 LONGEST = 1000
 
-# Of the parameters that OWASP recommends, those that take the least memory (19 MiB): anyone may try
-# to sign in, on all of the service's threads at once.
+# Of the parameters that OWASP recommends, these need the least memory (19 MiB): anyone may try to
+# sign in, on all of the service's threads at once.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 
 
 class UnfitPassword(ValueError):
-    """A password that must not be used. The message says why, to follow the word "it"."""
+    """A password that cannot be used. The message gives the reason, to follow the word "it"."""
 
 
 def check(password: str, name: str) -> None:
@@ -43,7 +43,10 @@ def hash_of(password: str) -> str:
 
 
 def fits(password: str, stored: str | None) -> bool:
-    """Return whether ``stored`` was made of ``password``; no less slow if it is None, and False."""
+    """Return whether ``stored`` is the hash of ``password``.
+
+    If it is None, return False, but take as long.
+    """
     try:
         _hasher.verify(_of_nobody() if stored is None else stored, _bytes(password))
     except VerifyMismatchError:
@@ -52,7 +55,7 @@ def fits(password: str, stored: str | None) -> bool:
 
 
 def _bytes(password: str) -> bytes:
-    # Keyboards differ in how they send an "ü".
+    # Some keyboards send an "ü" as one character, others as two.
     text = unicodedata.normalize("NFKC", password[:LONGEST])
     return text.encode("utf-8", "surrogatepass")
 

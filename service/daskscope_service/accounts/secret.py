@@ -1,7 +1,7 @@
 """Random secrets and how they are stored: only as their hash.
 
-A secret has 256 random bits, which no one can guess from a stolen hash; so a fast hash is enough,
-where a password would need a slow one.
+A secret has 256 random bits, so nobody can guess it from a stolen hash. Therefore a fast hash is
+enough, where a password needs a slow one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Sessions: what a browser has after sign-in.
+"""Sessions: how the service recognizes a browser after sign-in.
 
-The browser has a random id in a cookie, the database has that id's hash. A session sees one
-workspace at a time. Each request reads anew what it may do there: a session ends to be of use when
-its user is disabled, removed or no longer a member of the workspace, or its token is revoked.
+The browser holds a random id in a cookie, the database the hash of that id. A session sees one
+workspace at a time. Each request reads its rights anew: a session stops working when its user is
+disabled, removed or no longer a member of the workspace, or when its token is revoked.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from daskscope_service.db.schema import session as table
 
 COOKIE = "daskscope_session"
 
-#: Browsers take a cookie of such a name from this host alone, by HTTPS: none that another host of
-#: the domain has planted.
+#: Browsers accept a cookie with this prefix only from this host and by HTTPS, so no other host of
+#: the domain can set it.
 _SECURE_COOKIE = f"__Host-{COOKIE}"
 SECONDS = 30 * 24 * 60 * 60
 
 #: ``last_seen_at`` is written at most this often, in seconds: a write per request costs too much.
 _SEEN_NOTED_EVERY = 60.0
 
-#: Characters of a browser's name for itself that are looked at. It may send 60,000, made so that to
-#: look for a version among them takes a minute, in which no other thread goes on.
+#: How many characters of the User-Agent header are read. A browser may send 60,000, made so that
+#: searching them for a version takes a minute, in which no other thread runs.
 _MOST_AGENT = 500
 
 _BROWSERS = (
-    # In this order: each also says the names of those after it.
+    # In this order: each browser's header also contains names that follow here.
     ("Edge", r"Edg(?:e|A|iOS)?/(\d+)"),
     ("Opera", r"OPR/(\d+)"),
     ("Firefox", r"(?:Firefox|FxiOS)/(\d+)"),
@@ -69,10 +69,10 @@ _SYSTEMS = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session in force. Times are seconds since the epoch, UTC; None is not known.
+    """A session in force. Times are seconds since the epoch, UTC; None means unknown.
 
-    ``user`` and ``user_name`` are None where it began with a link or a token. ``proven``: they
-    showed who they are as it began. Whoever a provider let in may only have found a browser that
+    ``user`` and ``user_name`` are None if it began with a link or a token. ``proven``: the person
+    proved their identity when it began. With a provider, they may only have found a browser that
     was signed in there.
     """
 
@@ -137,7 +137,7 @@ def start(
 ) -> str:
     """Start a session and return its id. Give a ``user``, or a ``role`` and perhaps a ``token``.
 
-    ``agent`` is what the browser says of itself; ``proven`` is as in :class:`Session`.
+    ``agent`` is the User-Agent header; ``proven`` is as in :class:`Session`.
     """
     session_id = new_secret()
     now = time.time()
@@ -160,9 +160,9 @@ def start(
 
 
 def find(engine: Engine, session_id: str, idle: float = SECONDS) -> Session | None:
-    """Return the session of this id; None if there is none, or it is over.
+    """Return the session with this id; None if there is none, or it has ended.
 
-    ``idle``: so many seconds after it was last seen, it is.
+    It ends ``idle`` seconds after it was last seen.
     """
     now = time.time()
     statement = _IN_FORCE.where(table.c.id_hash == hash_of(session_id))
@@ -176,7 +176,7 @@ def find(engine: Engine, session_id: str, idle: float = SECONDS) -> Session | No
 
 
 def list_of(engine: Engine, user: str, idle: float = SECONDS) -> list[Session]:
-    """Return the sessions of the user of this id, the one seen last first. ``idle``: as above."""
+    """Return the user's sessions, the last seen first. ``user``: their id; ``idle``: as above."""
     now = time.time()
     statement = _IN_FORCE.where(table.c.user == user).order_by(
         table.c.last_seen_at.desc(), table.c.id_hash
@@ -187,7 +187,7 @@ def list_of(engine: Engine, user: str, idle: float = SECONDS) -> list[Session]:
 
 
 def switch(engine: Engine, session: Session, workspace: str) -> bool:
-    """Let the session see another workspace of its user; False if they have no role there."""
+    """Switch the session to another workspace; return False if its user has no role there."""
     with writing(engine) as connection:
         value = connection.execute(
             select(member.c.role).where(
@@ -208,7 +208,7 @@ def end(engine: Engine, session_id: str) -> None:
 
 
 def sign_out(engine: Engine, session_id: str, address: str) -> None:
-    """End the session of this id, whose browser at ``address`` asks for it."""
+    """End the session with this id, as the browser at ``address`` asks; log it in the audit log."""
     session = find(engine, session_id)
     end(engine, session_id)
     if session is not None:
@@ -231,9 +231,9 @@ def end_of(
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> int:
-    """End all sessions of the user of this id and name, or the one of this hash; return how many.
+    """End all sessions of the user with this id, or only the one with this hash; return how many.
 
-    ``actor`` does so from ``address``.
+    ``name`` is the user's name; ``actor`` ends the sessions from ``address``.
     """
     statement = delete(table).where(table.c.user == user)
     if id_hash is not None:
@@ -247,12 +247,12 @@ def end_of(
 
 
 def cookie_name(*, secure: bool) -> str:
-    """Return what the cookie of a session is called. ``secure``: users come by https."""
+    """Return the name of the session cookie. ``secure``: users reach the service by https."""
     return _SECURE_COOKIE if secure else COOKIE
 
 
 def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:
-    """Give the browser the session. ``secure``: users reach the service by https."""
+    """Set the session cookie. ``secure``: users reach the service by https."""
     response.set_cookie(
         cookie_name(secure=secure),
         session_id,
@@ -265,7 +265,7 @@ def set_cookie(response: Response, session_id: str, *, secure: bool) -> None:
 
 
 def browser(agent: str) -> str | None:
-    """Return a browser's long name for itself, shortened: ``Firefox 144, Linux``."""
+    """Return a short name for the browser with this User-Agent header: ``Firefox 144, Linux``."""
     agent = agent[:_MOST_AGENT]
     name = next(
         (f"{name} {match[1]}" for name, sign in _BROWSERS if (match := re.search(sign, agent))),

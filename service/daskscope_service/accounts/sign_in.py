@@ -1,6 +1,6 @@
 """How people sign in: with a password, by a link that the service printed, or by a token.
 
-Each leads to a session; what comes after that is in :mod:`.sessions`.
+Each starts a session; :mod:`.sessions` does the rest.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class NoWorkspace(Exception):
 
 
 def make_link(engine: Engine, url: str, workspace: str) -> str:
-    """Return a fresh sign-in link for ``workspace``, made if it is missing.
+    """Return a new sign-in link for ``workspace``, which is created if it is missing.
 
-    ``url`` is the service's address. The link works once, within an hour. To look at its page does
-    not use it up, as chat and mail programs do first: the button on it does.
+    ``url`` is the service's address. The link works once, within an hour. Opening its page does not
+    use it up, because chat and mail programs do so; the button on the page does.
     """
     code = new_secret()
     now = time.time()
@@ -60,17 +60,17 @@ def by_password(
     agent: str = "",
     invitation: str = "",
 ) -> str | None:
-    """Start a session with a user's name and password; None if they do not belong together.
+    """Start a session with a user's name and password; return its id, or None if they are wrong.
 
-    It takes as long if there is no such user. A user without a workspace accepts the ``invitation``
-    of this code.
+    This takes as long if there is no such user. A user who is in no workspace accepts the
+    invitation with the code ``invitation``.
 
     Raises
     ------
     TooMany
         Too many attempts have failed, for this name or from this address.
     NoWorkspace
-        There is nothing that the user may see.
+        The user is in no workspace.
     """
     attempt = login_rate_limit.begin(engine, users.key_of(name) or name, address, kind="name")
     columns = (user.c.id, user.c.name, user.c.password_hash, user.c.disabled_at)
@@ -114,7 +114,8 @@ def by_password(
 def change_password(engine: Engine, session: Session, old: str, new: str, *, address: str) -> bool:
     """Give the user of ``session`` another password, and end their other sessions.
 
-    False if ``old`` is not the one they have: who finds a browser signed in must not take it over.
+    Return False if ``old`` is wrong: it is asked for so that nobody who finds a signed-in browser
+    can take over the account.
 
     Raises
     ------
@@ -150,7 +151,7 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
 def by_code(engine: Engine, code: str, *, address: str, agent: str = "") -> str | None:
     """Start a session with the code of a sign-in link; None if it is unknown, used or too old.
 
-    The session may do what an owner may: who made the link has the service's database.
+    The session has an owner's rights: whoever made the link has the service's database.
     """
     statement = (
         delete(sign_in_link)
@@ -166,14 +167,14 @@ def by_code(engine: Engine, code: str, *, address: str, agent: str = "") -> str 
 
 
 def by_token(engine: Engine, text: str, *, address: str, agent: str = "") -> str | None:
-    """Start a session with a token of scope ``read``; None if it is none, or not in force.
+    """Start a session with a token of scope ``read``; None if it is unknown, or may not be used.
 
-    The session may do what a viewer may, and ends with the token.
+    The session has a viewer's rights, and ends with the token.
 
     Raises
     ------
     TooMany
-        The token was shown too often though it lets nobody in: each time is in the audit log.
+        A token that cannot sign in was tried too often: each attempt is in the audit log.
     """
     token = tokens.find(engine, text.strip())
     now = time.time()

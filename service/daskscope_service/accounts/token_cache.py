@@ -1,4 +1,4 @@
-"""Tokens that were looked up a moment ago: a heartbeat should not cost a query for its token."""
+"""A cache of tokens: a heartbeat should not cost a query for its token."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from daskscope_service.accounts import tokens
 from daskscope_service.accounts.secret import hash_of
 from daskscope_service.accounts.tokens import Token
 
-#: Tokens that are remembered; beyond it, all are looked up again.
+#: The size of the cache; when it is full, it is emptied.
 _REMEMBERED = 10_000
 
 
 class TokenCache:
-    """The tokens of requests of the last minute. May be used from any thread.
+    """The tokens that requests of the last minute used. May be used from any thread.
 
     A token may have been revoked since: before acting on one, check :meth:`in_force`, or
     :func:`.tokens.in_force` for many at once.
@@ -27,7 +27,7 @@ class TokenCache:
         self._tokens: dict[bytes, tuple[float, Token]] = {}
 
     def find(self, text: str, now: float) -> Token | None:
-        """Return what :func:`.tokens.find` does, or did less than a minute ago."""
+        """Return what :func:`.tokens.find` returns, or returned less than a minute ago."""
         token = self.recall(text, now)
         if token is not None:
             return token
@@ -46,7 +46,7 @@ class TokenCache:
         return cached[1] if cached is not None and now < cached[0] else None
 
     def may_send(self, authorization: str) -> bool:
-        """Return whether this value of ``Authorization`` holds a token that may send data."""
+        """Return whether this ``Authorization`` header holds a token that may send data."""
         scheme, _, text = authorization.partition(" ")
         if scheme.lower() != "bearer":
             return False
@@ -55,6 +55,6 @@ class TokenCache:
         return token is not None and token.state(now) == "active" and "ingest" in token.scopes
 
     def in_force(self, token: Token) -> bool:
-        """Ask the database whether the token is there still, and was not revoked."""
+        """Return whether the database still has the token, and it was not revoked."""
         with self._engine.connect() as connection:
             return tokens.in_force(connection, [token.id])

@@ -1,8 +1,8 @@
 """Tokens, with which programs send heartbeats, read data or manage a workspace.
 
-A token reads ``dsk_<id>_<secret>``. The id is shown in lists and logs, the secret only once, when
-the token is made. A token belongs to one workspace, and to the user who made it, if one did: it is
-revoked when the user may no longer do what it can.
+A token has the form ``dsk_<id>_<secret>``. Lists and logs show the id; the secret is shown only
+once, when the token is created. A token belongs to one workspace and, if a user created it, to that
+user. It is revoked when its user loses the rights that it has.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import token as table
 from daskscope_service.db.statements import Lookup
 
-#: ``ingest``: send data. ``read``: see it. ``admin``: change what its user may change, or an owner
-#: if it is no user's, by the API alone. None of them holds another.
+#: ``ingest``: send data. ``read``: read data. ``admin``: change, by the API only, what its user may
+#: change, or what an owner may if it belongs to no user. No scope includes another.
 Scope = Literal["ingest", "read", "admin"]
 SCOPES: tuple[Scope, ...] = ("ingest", "read", "admin")
 
-#: Those that a token has if nothing is said.
+#: The scopes of a token if none are named.
 USUAL: tuple[Scope, ...] = ("ingest", "read")
 
-#: The scopes that each role may give to a token: no one gives away more than they have.
+#: The scopes that each role may give to a token: nobody can give more rights than they have.
 GRANTS: dict[str, tuple[Scope, ...]] = {
     "owner": SCOPES,
     "member": SCOPES,
@@ -72,7 +72,7 @@ USE_NOTED_EVERY = 60.0
 class Token:
     """A token without its secret. Times are seconds since the epoch, UTC.
 
-    ``made_by`` is None where it is not known, ``user`` where the token is no user's.
+    ``made_by`` is None if it is not known, ``user`` if the token belongs to no user.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Token:
     user: str | None
 
     def state(self, now: float) -> Literal["active", "expired", "revoked"]:
-        """Return whether the token is of use at ``now``, and why not."""
+        """Return whether the token works at ``now``, or why not."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= now:
@@ -123,10 +123,10 @@ def create(
     user: str | None = None,
     address: str | None = None,
 ) -> str:
-    """Make a token and return it as text: the only time that its secret can be seen.
+    """Create a token and return its text: the only time that its secret can be seen.
 
-    The workspace is made if it is missing. ``expires_at`` is in seconds since the epoch.
-    ``made_by`` does so from ``address``; the token is that of the ``user`` of this id.
+    The workspace is created if it is missing. ``expires_at`` is in seconds since the epoch.
+    ``made_by`` creates it from ``address``; it belongs to the user whose id is ``user``.
     """
     with writing(engine) as connection:
         make_workspace(connection, workspace)
@@ -153,7 +153,7 @@ def add(
     user: str | None,
     address: str | None,
 ) -> str:
-    """Make a token as :func:`create` does, in a transaction that is under way."""
+    """Create a token as :func:`create` does, in the caller's transaction."""
     scopes = sorted(set(scopes))
     label = "".join(c if c.isprintable() else " " for c in label)  # it is shown in terminals, too
     identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
@@ -188,7 +188,7 @@ def id_of(text: str) -> str:
 
 
 def find(engine: Engine, text: str) -> Token | None:
-    """Return the token that ``text`` is, whatever its state; None if there is no such token."""
+    """Return the token with this text, whatever its state; None if there is no such token."""
     parts = _FORMAT.fullmatch(text)
     if parts is None:
         return None
@@ -200,13 +200,13 @@ def find(engine: Engine, text: str) -> Token | None:
 
 
 def in_force(connection: Connection, identifiers: Collection[str]) -> bool:
-    """Return whether all tokens of these ids are there, and none of them was revoked."""
+    """Return whether all tokens with these ids exist and none is revoked; they may be expired."""
     lookup = _in_force(connection.dialect)
     return all(lookup.within(connection, id=identifier) for identifier in identifiers)
 
 
 def note_use(engine: Engine, token: Token, now: float) -> None:
-    """Write down that ``token`` was used at ``now``, unless that was done a moment ago."""
+    """Store that ``token`` was used at ``now``, unless that was done less than a minute ago."""
     due = now - USE_NOTED_EVERY
     if token.last_used_at is not None and token.last_used_at > due:
         return
@@ -232,8 +232,8 @@ def list_in(
 ) -> list[Token]:
     """Return the tokens of ``workspace``, newest first.
 
-    ``active``: those in force alone, or the others. ``limit``: no more than so many, ``after`` the
-    one that was made then and has this id.
+    ``active``: only tokens in force, or only the others. ``limit``: at most this many. ``after``:
+    only tokens older than the one with this time of creation and id.
     """
     statement = _in(workspace, active, *_COLUMNS)
     if after is not None:
@@ -245,7 +245,7 @@ def list_in(
 
 
 def count_in(engine: Engine, workspace: str, *, active: bool) -> int:
-    """Return how many tokens of ``workspace`` are in force, or are not any more."""
+    """Return how many tokens of ``workspace`` are in force, or how many are not."""
     with engine.connect() as connection:
         return int(connection.execute(_in(workspace, active, func.count())).scalar_one())
 
@@ -260,7 +260,7 @@ def _in(workspace: str, active: bool | None, *columns: Any) -> Select[Any]:
 
 
 def one_in(engine: Engine, workspace: str, identifier: str) -> Token | None:
-    """Return the token of this id in ``workspace``; None if it has none."""
+    """Return the token with this id in ``workspace``; None if there is none."""
     statement = select_in(workspace, table, *_COLUMNS).where(table.c.id == identifier)
     with engine.connect() as connection:
         row = connection.execute(statement).first()
@@ -275,9 +275,9 @@ def revoke(
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> bool:
-    """Revoke the token of this id for good; False if the workspace has no such token.
+    """Revoke the token with this id for good; return False if the workspace has no such token.
 
-    ``actor`` does so from ``address``.
+    ``actor`` revokes it from ``address``.
     """
     one = _revoking().where(table.c.workspace == workspace, table.c.id == identifier)
     with writing(engine) as connection:
@@ -295,9 +295,9 @@ def revoke_all(
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> int:
-    """Revoke all tokens of a workspace, or of the user of this id, or of both; return how many.
+    """Revoke all tokens of a workspace, of a user, or of a user in a workspace; return how many.
 
-    ``workspace`` is None for all that the user has anywhere.
+    ``user`` is an id. If ``workspace`` is None, the user's tokens in all workspaces are revoked.
     """
     statement = _revoking()
     if workspace is not None:
@@ -319,9 +319,10 @@ def revoke_beyond(
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> int:
-    """Revoke the tokens of the user of this id that can do more than ``role``; return how many.
+    """Revoke the tokens of the user with this id that can do more than ``role``; return how many.
 
-    In ``workspace``, or in all; ``role`` is None where the user may do nothing any more.
+    ``workspace`` is None for all workspaces, ``role`` is None for a user who may do nothing any
+    more.
     """
     statement = _revoking().where(table.c.user == user)
     if workspace is not None:

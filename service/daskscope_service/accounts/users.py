@@ -1,7 +1,7 @@
 """Users, and their roles in workspaces.
 
-A user signs in with a name, compared without case, and a password. What a user may do is said for
-each workspace by a role; where there is none, the workspace is not to be seen.
+A user signs in with a name, compared without case, and a password. A role defines what a user may
+do in a workspace; without a role they do not see the workspace.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class UnfitName(ValueError):
 class User:
     """A user without the password. Times are seconds since the epoch, UTC.
 
-    ``made_in``: the workspace whose invitation made the account. Whoever opened that chose its
-    password, so that the name proves nothing to other workspaces; None once someone vouches for it.
+    ``made_in``: the workspace whose invitation created the account. Whoever opened the invitation
+    chose the password, so the name proves nothing to other workspaces. None once someone vouches
+    for it.
     """
 
     id: str
@@ -57,19 +58,19 @@ _COLUMNS = tuple(table.c[name] for name in User.__slots__)
 def create(
     engine: Engine, *, name: str, password: str, workspace: str, role: Role, display_name: str = ""
 ) -> User:
-    """Make a user with a role in one workspace, which is made if it is missing.
+    """Create a user with a role in one workspace, which is created if it is missing.
 
     Raises
     ------
     UnfitName
-        It is empty, too long, has spaces around it or what cannot be printed, or is taken.
+        The name is empty, too long or taken, or has spaces around it or unprintable characters.
     UnfitPassword
         See :func:`passwords.check`.
     """
     if key_of(name) is None:
         raise UnfitName(_UNFIT)
     passwords.check(password, name)
-    hashed = passwords.hash_of(password)  # slow, and the database waits for no one meanwhile
+    hashed = passwords.hash_of(password)  # slow, so it runs before the transaction
     with writing(engine) as connection:
         user = add(connection, name=name, password_hash=hashed, display_name=display_name)
         give_role(connection, user.id, workspace, role)
@@ -86,9 +87,9 @@ def add(
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> User:
-    """Make a user in no workspace. ``password_hash`` is "" for one who signs in another way.
+    """Create a user in no workspace. ``password_hash`` is "" for one who signs in another way.
 
-    ``made_in``: as :class:`User` says.
+    ``made_in``: see :class:`User`.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def add(
     user = User(secrets.token_hex(8), name, display_name or name, time.time(), None, made_in)
     columns = ("id", "name", "name_key", "display_name", "password_hash", "created_at", "made_in")
     values = (user.id, name, name_key, user.display_name, password_hash, user.created_at, made_in)
-    # One of two who come at the same moment gets in first, and the other finds no room.
+    # If two users with this name are added at the same moment, the second row is not inserted.
     Upsert(connection.engine, table, key=("name_key",), columns=columns).run(connection, [values])
     if connection.execute(select(table.c.id).where(table.c.id == user.id)).first() is None:
         raise UnfitName(f"there is already a user {name}")
@@ -125,7 +126,7 @@ def by_name(connection: Connection, name: str, *columns: Any) -> Row[Any] | None
 
 
 def list_all(engine: Engine) -> list[tuple[User, dict[str, str]]]:
-    """Return all users by their names, each with the role in each workspace."""
+    """Return all users, sorted by name, each with the role in each workspace."""
     roles: dict[str, dict[str, str]] = {}
     with engine.connect() as connection:
         for workspace, user, role in connection.execute(select(member).order_by(*member.c)):
@@ -135,13 +136,13 @@ def list_all(engine: Engine) -> list[tuple[User, dict[str, str]]]:
 
 
 def workspaces_of(engine: Engine, user: str) -> list[str]:
-    """Return the workspaces in which the user of this id has a role, by their names."""
+    """Return the workspaces in which the user with this id has a role, sorted by name."""
     with engine.connect() as connection:
         return list(connection.execute(workspaces_query(user)).scalars())
 
 
 def roles_of(engine: Engine, user: str) -> dict[str, str]:
-    """Return what the user of this id is in each of their workspaces, by the workspaces' names."""
+    """Return the role of the user with this id in each of their workspaces, sorted by workspace."""
     statement = (
         select(member.c.workspace, member.c.role)
         .where(member.c.user == user)
@@ -152,12 +153,12 @@ def roles_of(engine: Engine, user: str) -> dict[str, str]:
 
 
 def workspaces_query(user: str) -> Select[Any]:
-    """Return the SELECT of the workspaces in which the user has a role, by their names."""
+    """Return the SELECT of the workspaces in which the user has a role, sorted by name."""
     return select(member.c.workspace).where(member.c.user == user).order_by(member.c.workspace)
 
 
 def set_role(engine: Engine, user: User, workspace: str, role: Role) -> None:
-    """Give ``user`` a role in a workspace, which is made if it is missing.
+    """Give ``user`` a role in a workspace, which is created if it is missing.
 
     Tokens of theirs that can do more than the role are revoked.
     """
@@ -166,14 +167,14 @@ def set_role(engine: Engine, user: User, workspace: str, role: Role) -> None:
 
 
 def vouch_for(engine: Engine, user: User) -> None:
-    """Note that the account of ``user`` is that of whom its name says: see :class:`User`."""
+    """Confirm that the account of ``user`` belongs to whom it names: see :class:`User`."""
     with writing(engine) as connection:
         connection.execute(update(table).where(table.c.id == user.id).values(made_in=None))
         audit.write(connection, "user vouched for", detail=user.name)
 
 
 def take_role(engine: Engine, user: User, workspace: str) -> bool:
-    """Take ``user`` and their tokens out of a workspace; False if they are not in it."""
+    """Remove ``user`` from a workspace, revoke their tokens there; False if not in it."""
     with writing(engine) as connection:
         return give_role(connection, user.id, workspace, None)
 
@@ -187,9 +188,10 @@ def give_role(
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> bool:
-    """Say what the user of this id is in a workspace, None for not in it; False if they were so.
+    """Set the role of the user with this id in a workspace; return False if it does not change.
 
-    The workspace is made if it is missing. ``actor`` does so from ``address``.
+    ``role`` None removes them. The workspace is created if it is missing. Tokens that can do more
+    than the role are revoked. ``actor`` sets it from ``address``.
     """
     here = (member.c.workspace == workspace, member.c.user == user)
     before = connection.execute(select(member.c.role).where(*here).with_for_update()).scalar()
@@ -218,7 +220,7 @@ def give_role(
 
 
 def set_disabled(engine: Engine, user: User, disabled: bool) -> None:
-    """Let ``user`` in no longer, or again. Their sessions and tokens end, once and for all."""
+    """Disable or enable ``user``; in both cases, end their sessions and revoke all their tokens."""
     with writing(engine) as connection:
         connection.execute(
             update(table)
@@ -250,7 +252,7 @@ def set_password(
     actor: str = audit.OPERATOR,
     address: str | None = None,
 ) -> None:
-    """Give ``user`` another password, and end their sessions but the one of this hash.
+    """Give ``user`` another password, and end their sessions except the one with this hash.
 
     ``actor`` does so from ``address``.
 
@@ -267,7 +269,7 @@ def set_password(
     with writing(engine) as connection:
         values: dict[str, Any] = {"password_hash": hashed}
         if actor == audit.OPERATOR:
-            values["made_in"] = None  # who set the password before is out
+            values["made_in"] = None  # the password from the invitation is gone
         connection.execute(update(table).where(table.c.id == user.id).values(values))
         connection.execute(others)
         audit.write(connection, "password changed", actor=actor, detail=user.name, address=address)
@@ -281,7 +283,7 @@ def has_password(engine: Engine, user: str) -> bool:
 
 
 def key_of(name: str) -> str | None:
-    """Return ``name`` as it is compared; None if no user can have it."""
+    """Return the normalized name by which users are compared; None if no user can have it."""
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable() or name != name.strip():
         return None
     return unicodedata.normalize("NFKC", name).casefold()

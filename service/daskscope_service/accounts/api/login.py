@@ -1,7 +1,7 @@
-"""The requests of ``daskscope login``: for a code, then for its token (RFC 8628).
+"""The endpoints of ``daskscope login``: one answers with a code, one with the token (RFC 8628).
 
-Requests are forms and answers JSON, as the RFC has them; errors are problem documents with its
-``error`` as a member.
+Requests are forms and answers are JSON, as the RFC requires. Errors are problem documents with the
+RFC's ``error`` as a member.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORM = "application/x-www-form-urlencoded"
 class LoginRequest(TypedDict, total=False):
     """A program on ``host`` that wants a token.
 
-    ``scope`` is of ingest, read and admin, with spaces between; the first two if it is missing.
+    ``scope`` lists ingest, read and admin, separated by spaces; the default is ``ingest read``.
     """
 
     client_id: str
@@ -49,7 +49,7 @@ class LoginCodes(TypedDict):
 
 
 class TokenPoll(TypedDict):
-    """Whether the token is there yet. ``grant_type`` is as RFC 8628 has it."""
+    """A poll for the token. ``grant_type`` is the one that RFC 8628 defines."""
 
     grant_type: Literal["urn:ietf:params:oauth:grant-type:device_code"]
     device_code: str
@@ -115,7 +115,7 @@ def begin() -> ResponseReturnValue:
 @blueprint.post("/token")
 @describes(Operation({JSON: LoginToken}, body={_FORM: TokenPoll}, problems=(503,)))
 def collect() -> ResponseReturnValue:
-    """Answer with the token, once the login was allowed."""
+    """Answer with the token, once a user has allowed the login."""
     grant = request.form.get("grant_type", "")
     if grant and grant != _GRANT:
         raise _refusal(
@@ -146,7 +146,7 @@ def collect() -> ResponseReturnValue:
 
 
 def _refusal(error: str, words: str, interval: int | None = None) -> Problem:
-    # The RFC has a client distinguish errors by the member ``error``, of an answer that none keeps.
+    # Clients of RFC 8628 read the member ``error``. No cache may store the answer.
     members: dict[str, Any] = {} if interval is None else {"interval": interval}
     return Problem(400, words, error=error, headers={"Cache-Control": "no-store"}, **members)
 

@@ -84,7 +84,7 @@ def create_token(body: TokenRequest) -> Item:
 @require_role("viewer")
 @answers(None, statuses=(204,))
 def revoke_token(token_id: str) -> None:
-    """Revoke one token: any by an owner, one's own by others."""
+    """Revoke one token: owners may revoke any, others only their own."""
     try:
         revoke_own(services().engine, g.caller, token_id)
     except NotOwn as error:

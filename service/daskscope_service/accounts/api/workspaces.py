@@ -55,12 +55,12 @@ def workspaces() -> Item:
 @require_role("viewer")
 @answers(types.Page[types.Member], LIMIT, CURSOR)
 def list_members(workspace: str) -> Item:
-    """Answer with the members of a workspace, by their names."""
+    """Answer with the members of a workspace, sorted by name."""
     _check(workspace)
     limit, after = part()
     last = None if after is None else after[1]
     rows = members.list_in(services().engine, workspace, limit=limit + 1, after=last)
-    items = [asdict(one) | {"at": 0.0} for one in rows]  # names alone say where it goes on
+    items = [asdict(one) | {"at": 0.0} for one in rows]  # the cursor needs the name alone
     return page_answer(cut(items, limit, "at", "name"))
 
 
@@ -123,7 +123,7 @@ def take_back(workspace: str, invitation_id: str) -> None:
 
 
 def _check(workspace: str) -> None:
-    # One workspace at a time, as everywhere: which, the token or the session says.
+    # The token or the session selects the one workspace that the request may see.
     if workspace != g.workspace:
         raise Problem(
             404,

@@ -30,11 +30,11 @@ blueprint = Blueprint("account", __name__)
 
 @blueprint.get("/sign-in")
 def sign_in_form() -> ResponseReturnValue:
-    """Ask for a name and a password, or a token; or, with the code of a link, for a click."""
+    """Show the sign-in form or, for a sign-in link, the button that uses its code."""
     code = request.args.get("code")
     if code is None:
         return sign_in_page(access.safe_next(request.args.get("next")))
-    # Nothing more: another site may have led here, and programs look at links in messages.
+    # Do not sign in yet: another site may have led here, and mail programs open links.
     session = access.current_session()
     return render_template(
         "sign_in_link.html", code=code, who=None if session is None else session.who
@@ -82,7 +82,7 @@ def sign_in_by_form() -> ResponseReturnValue:
             )
     if session_id is None:
         if "code" in request.form and access.current_session() is not None:
-            return redirect("/", code=303)  # by this link, or another; there is nothing to ask for
+            return redirect("/", code=303)  # the browser is signed in
         return sign_in_page(target, 403, wrong)
     return begin_session(session_id, target)
 
@@ -98,7 +98,7 @@ def sign_out() -> ResponseReturnValue:
 @blueprint.post("/workspace")
 @access.as_user
 def choose_workspace() -> ResponseReturnValue:
-    """See another workspace from now on."""
+    """Switch the session to another workspace."""
     workspace = request.form.get("workspace", "")
     if not sessions.switch(services().engine, g.session, workspace):
         raise Problem(404, f"You are not a member of the workspace {workspace}.", title="Not found")
@@ -163,7 +163,7 @@ def _end(id_hash: bytes | None) -> int:
 
 
 def sign_in_again(problem: access.SignInAgain) -> ResponseReturnValue:
-    """Answer to what needs a fresh sign-in: with the sign-in page, which leads back."""
+    """Answer a request that needs a fresh sign-in: with the sign-in page, which leads back."""
     if is_api(request.path):
         return answer_problem(problem)
     before = urlsplit(request.referrer or "")
@@ -183,7 +183,7 @@ def sign_in_page(
     again: str | None = None,
     has_password: bool = True,
 ) -> tuple[str, int]:
-    """Return the sign-in page; it leads to ``target``, and says what was ``wrong``.
+    """Return the sign-in page, which leads to ``target``. ``wrong``: why the sign-in failed.
 
     ``again``: the name of the signed-in user, who must prove their identity once more.
     ``has_password``: they can do so with a password.
@@ -218,18 +218,18 @@ def _account(status: int = 200, wrong: str | None = None) -> tuple[str, int]:
 
 
 def provider_name() -> str | None:
-    """Return what people call the OpenID Connect provider; None where there is none."""
+    """Return the display name of the OpenID Connect provider; None if there is none."""
     settings: Settings = current_app.config["SETTINGS"]
     return settings.oidc_name if settings.oidc_issuer else None
 
 
 def begin_session(session_id: str, target: str) -> ResponseReturnValue:
-    """Give the browser the session in place of one that it had, and lead it to ``target``."""
+    """Set the cookie of a new session, end the browser's old one, and redirect to ``target``."""
     engine = services().engine
     if before := access.session_cookie():
         sessions.end(engine, before)
     if (invitation := members.code_in(target)) and members.find(engine, invitation) is None:
-        target = "/"  # it was what let them in
+        target = "/"  # this sign-in has used it
     response = make_response(redirect(target, code=303))
     settings: Settings = current_app.config["SETTINGS"]
     sessions.set_cookie(response, session_id, secure=settings.secure)
@@ -246,7 +246,7 @@ def _signed_out() -> Response:
     response = make_response(redirect("/sign-in", code=303))
     settings: Settings = current_app.config["SETTINGS"]
     name = access.session_cookie_name()
-    # By the rules of its name, also where it is taken away.
+    # Browsers ignore this without the attributes that a name with the prefix __Host- requires.
     response.delete_cookie(name, path="/", secure=settings.secure, httponly=True, samesite="Lax")
     return response
 

@@ -29,7 +29,7 @@ _WORDS: dict[Scope, str] = {
 @blueprint.get("/activate")
 @access.signed_in
 def activate() -> ResponseReturnValue:
-    """Ask for a code. One in the address is only filled in: other sites may lead here."""
+    """Show the form for a code. One in the address is only filled in: other sites may link here."""
     _caller()
     return _page(code=request.args.get("code", "")[:20], done=request.args.get("done"))
 
@@ -37,7 +37,7 @@ def activate() -> ResponseReturnValue:
 @blueprint.post("/activate")
 @access.signed_in
 def answer() -> ResponseReturnValue:
-    """Show the program that asks with a code, and then allow or deny it."""
+    """Show which program waits with this code; then allow or deny it."""
     caller = _caller()
     code = request.form.get("code", "")
     said = request.form.get("answer")
@@ -133,6 +133,6 @@ def _page(
 
 
 def _says(scopes: Sequence[Scope]) -> str:
-    """Return in words what a token of ``scopes`` is for."""
+    """Return in words what a token of ``scopes`` may do."""
     words = [_WORDS[scope] for scope in SCOPES if scope in scopes]
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]])) or "do nothing"

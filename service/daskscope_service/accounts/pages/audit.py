@@ -15,7 +15,7 @@ from daskscope_service.web.parameters import part, refuse_unknown
 
 blueprint = Blueprint("audit_page", __name__)
 
-#: How many entries are shown at once, and how many a file has at most.
+#: How many entries the page shows, and how many a CSV file has at most.
 _SHOWN, _IN_FILE = 100, 10_000
 
 _COLUMNS = make_columns("at action actor detail workspace address")

@@ -50,7 +50,7 @@ def change_member(user_id: str) -> ResponseReturnValue:
 @blueprint.post("/settings/invitations")
 @access.acting_as("owner")
 def invite() -> ResponseReturnValue:
-    """Invite someone, and show the link to give to them, this once."""
+    """Invite someone, and show the link for them, which is not shown again."""
     access.check_fresh()
     name = request.form.get("name", "").strip()
     try:
@@ -68,7 +68,7 @@ def invite() -> ResponseReturnValue:
 @blueprint.post("/settings/invitations/<invitation_id>/take-back")
 @access.acting_as("owner")
 def take_back(invitation_id: str) -> ResponseReturnValue:
-    """Take an invitation back."""
+    """Revoke an invitation."""
     if not members.take_back(services().engine, g.caller, invitation_id):
         raise Problem(404, "No such invitation is open.", title="Not found")
     return redirect("/settings/members", code=303)

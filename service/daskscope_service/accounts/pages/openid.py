@@ -25,8 +25,9 @@ blueprint = Blueprint("openid", __name__)
 _COOKIE = "daskscope_openid"
 _PATH = "/sign-in/openid"
 
-#: Where users come by HTTPS. Browsers take a cookie of such a name from this host alone, and for
-#: all of its paths: else another host of the domain could plant the ticket of a sign-in of its own.
+#: The cookie's name if users come by HTTPS. Browsers accept a name with this prefix from this host
+#: only, and for all of its paths. Otherwise another host of the domain could set the ticket of a
+#: sign-in that it started.
 _SECURE_COOKIE = f"__Host-{_COOKIE}"
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def begin() -> ResponseReturnValue:
 @blueprint.get("/account/openid")
 @access.as_user
 def connect() -> ResponseReturnValue:
-    """Send the browser to the provider, to connect the user's account with one of there."""
+    """Send the browser to the provider, to connect the user's account with an account there."""
     if not _is_meant():
         raise Problem(403, "This request came from another site, so it was refused.")
     access.check_fresh()  # whoever the provider then lets in can sign in as this user for good
@@ -68,7 +69,7 @@ def connect() -> ResponseReturnValue:
 
 @blueprint.get(f"{_PATH}/callback")
 def finish() -> ResponseReturnValue:
-    """Take the browser back from the provider, and sign its user in."""
+    """Finish the sign-in of a browser that comes back from the provider."""
     if "error" in request.args:
         return _failed("The provider did not let you in. Try again, or sign in another way.")
     issuer = request.args.get("iss")
@@ -97,12 +98,12 @@ def finish() -> ResponseReturnValue:
 
 
 def _is_meant() -> bool:
-    """Whether a person wants to go to the provider, and not another site, or a picture there.
+    """Return whether a person wants to go to the provider, and not another site or an image there.
 
-    It is no form that is sent by POST, for the answer to one may not lead to another site by our
-    own policy (form-action).
+    A form that is sent by POST is no alternative: our own policy (form-action) does not allow its
+    answer to redirect to another site.
     """
-    headers = request.headers  # which browsers from before 2023 do not have
+    headers = request.headers  # browsers from before 2023 do not send them
     return (
         headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none")
         and headers.get("Sec-Fetch-Dest", "document") == "document"
@@ -149,13 +150,13 @@ def _failed(wrong: str, status: int = 403) -> ResponseReturnValue:
 def _without_ticket(answer: ResponseReturnValue) -> ResponseReturnValue:
     response = make_response(answer)
     name, path, secure = _cookie()
-    # By the rules of its name, also where it is taken away.
+    # Browsers ignore this without the attributes that a name with the prefix __Host- requires.
     response.delete_cookie(name, path=path, secure=secure, httponly=True, samesite="Lax")
     return response
 
 
 def _cookie() -> tuple[str, str, bool]:
-    """Return the name of the ticket's cookie, its path, and whether it is for HTTPS alone."""
+    """Return the name of the ticket's cookie, its path, and whether it is sent by HTTPS only."""
     settings: Settings = current_app.config["SETTINGS"]
     return (_SECURE_COOKIE, "/", True) if settings.secure else (_COOKIE, _PATH, False)
 

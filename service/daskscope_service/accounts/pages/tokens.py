@@ -27,10 +27,10 @@ blueprint = Blueprint("tokens_page", __name__)
 #: After how many days a token can expire; "" for never.
 LIFETIMES = {"": "never", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 
-#: How many are shown at once of those in force.
+#: How many of the tokens in force a page shows.
 _SHOWN = 100
 
-#: How many of those that are no more in force are shown; the API has all.
+#: How many of the expired and revoked tokens the page shows; the API lists all.
 _OVER_SHOWN = 50
 
 
@@ -45,7 +45,7 @@ def list_tokens() -> ResponseReturnValue:
 @blueprint.post("/settings/tokens")
 @access.signed_in
 def create_token() -> ResponseReturnValue:
-    """Make a token, and show its secret, this once."""
+    """Create a token, and show its secret, which is not shown again."""
     scopes = [scope for scope in SCOPES if scope in request.form.getlist("scope")]
     lifetime = request.form.get("days", "")
     if lifetime not in LIFETIMES:
@@ -65,7 +65,7 @@ def create_token() -> ResponseReturnValue:
     except NotGranted:
         raise Problem(403, "A token may do no more than you may, so none was created.") from None
     response = make_response(_page(made=made))
-    # The browser shall not show the secret again, nor keep it on the disk.
+    # The browser must not store the secret or show it again.
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -84,7 +84,7 @@ def revoke_token(token_id: str) -> ResponseReturnValue:
 @blueprint.post("/settings/tokens/revoke")
 @access.signed_in
 def revoke_tokens() -> ResponseReturnValue:
-    """Revoke all of one's own tokens here, or all of the workspace's."""
+    """Revoke all tokens of the caller in this workspace, or all tokens of the workspace."""
     caller: Caller = g.caller
     which = request.form.get("which")
     if which == "mine" and caller.user is not None:
