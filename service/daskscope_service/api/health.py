@@ -1,4 +1,4 @@
-"""``/healthz``: the process answers. ``/readyz``: it can also read, and is able to write."""
+"""``/healthz``: whether the process answers. ``/readyz``: whether it can also read and write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ blueprint = Blueprint("health", __name__)
 
 
 class Health(TypedDict):
-    """That all is well."""
+    """The answer if all is well."""
 
     status: Literal["ok"]
 
@@ -25,16 +25,16 @@ class Health(TypedDict):
 @blueprint.get("/healthz")
 @describes(Operation({JSON: Health}))
 def alive() -> Health:
-    """Answer, that is all."""
+    """Answer that the process runs."""
     return {"status": "ok"}
 
 
 @blueprint.get("/readyz")
 @describes(Operation({JSON: Health}, problems=(503,)))
 def ready() -> Health:
-    """Answer while the database does and the writer runs; 503 with the reason otherwise.
+    """Answer if the database answers and the writer runs; otherwise 503 with the reason.
 
-    A full queue, or a disk that is full, is no reason: reading goes on, and senders get a 503.
+    A full queue or a full disk does not change this: reading works, and senders get a 503.
     """
     writer = services().writer
     if not writer.running:
@@ -42,7 +42,7 @@ def ready() -> Health:
     try:
         with services().engine.connect() as connection:
             connection.execute(select(workspace.c.id).limit(1)).first()
-    except SQLAlchemyError as error:  # the pool's timeout too, which is no error of the database's
+    except SQLAlchemyError as error:  # including a timeout of the connection pool
         raise _not_ready("The database does not answer.", "database") from error
     return {"status": "ok"}
 

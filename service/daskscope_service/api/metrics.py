@@ -1,6 +1,7 @@
-"""``/metrics``: what the service reports of itself, in the format of Prometheus.
+"""``/metrics``: the service's own metrics, in the format of Prometheus.
 
-It is for the operator of the service: it names all workspaces, so no token of a workspace opens it.
+They name all workspaces, so only the operator of the service may read them: no token of a workspace
+is enough.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("metrics", __name__)
 
-#: Seconds since its last beat after which a cluster's drops are not reported any more.
+#: Seconds after a cluster's last heartbeat until its drops are not reported any more.
 _RECENT_SECONDS = 60 * 60
 
-#: Kinds of drops are text that clusters send: kept few, and simple.
+#: Clusters send the kinds of drops as text: only a few kinds, and only simple names, are reported.
 _MOST_KINDS = 50
 _KIND = re.compile(r"[a-z][a-z -]{0,39}")
 _OTHER = "other"
@@ -68,11 +69,11 @@ class DatabaseCollector(Collector):
         self._engine = engine
 
     def describe(self) -> list[Metric]:
-        """Return nothing: to register must not ask the database."""
+        """Return nothing, so that registering does not query the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families; where the database does not answer, only that."""
+        """Yield the metrics; if the database does not answer, only ``database_up``."""
         began = time.perf_counter()
         try:
             with self._engine.connect() as connection:

@@ -1,7 +1,8 @@
-"""``/api/v1/openapi.json``: the API as an OpenAPI 3.1 document, made of the routes themselves.
+"""``/api/v1/openapi.json``: the API as an OpenAPI 3.1 document, built from the routes.
 
-Addresses come from the routes, words from the views' docstrings, types from what the views say they
-take and answer (:mod:`daskscope_service.web.operation`), scopes from what lets them run.
+Paths come from the routes, descriptions from the views' docstrings, types from the views'
+declarations (:mod:`daskscope_service.web.operation`), and scopes from the decorators that check
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from daskscope_service.web.problems import ProblemDocument
 
 blueprint = Blueprint("openapi", __name__, url_prefix="/api/v1")
 
-#: The addresses that the document is about. ``/metrics`` is Prometheus', and describes itself.
+#: The paths in the document. ``/metrics`` is not among them: Prometheus' format describes itself.
 PATHS = ("/api/v1/", "/v1/", "/healthz", "/readyz")
 
 _PROBLEM = "application/problem+json"
@@ -45,7 +46,7 @@ _SECURITY = {
     },
 }
 
-#: What each problem means, for all operations alike.
+#: What each status of a problem means, in all operations.
 _PROBLEMS = {
     400: "The request is invalid; detail says what is wrong.",
     401: "The token or session is missing, expired or revoked.",
@@ -89,7 +90,7 @@ def document(app: Flask) -> dict[str, Any]:
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})
     ]
     operations = [_said(view) for _, _, view in views]
-    # What is sent and what is answered share names: Cluster, for one.
+    # Types that are sent and types that are answered may share a name, for example Cluster.
     sent, answered = _Schemas("Sent"), _Schemas("")
     for operation in operations:
         sent.add(operation.body.values())
@@ -127,7 +128,7 @@ def document(app: Flask) -> dict[str, Any]:
 
 
 def _said(view: Callable[..., Any]) -> Operation:
-    # One that says nothing of itself takes and answers anything: tests name it.
+    # A view without a declaration accepts and answers anything; a test reports such views.
     operation = view.__dict__.get("operation", Operation({JSON: dict[str, Any]}))
     assert isinstance(operation, Operation)
     return operation
@@ -142,7 +143,7 @@ def _may_be_empty(body: Any) -> bool:
 
 
 class _Schemas:
-    """Types, and the JSON schemas of them. ``components`` are those that have a name."""
+    """Types and their JSON schemas. ``components``: the schemas that have a name."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -177,7 +178,7 @@ def _text(docstring: str) -> str:
 
 
 def _name_times(component: dict[str, Any]) -> None:
-    # msgspec names the format only of times that must have a time zone, which ours have anyhow.
+    # msgspec sets this format only for times that must have a time zone. All of our times have one.
     for name, schema in component.get("properties", {}).items():
         if name == "at" or name.endswith("_at"):
             for one in schema.get("anyOf", [schema]):
@@ -187,7 +188,7 @@ def _name_times(component: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Describer:
-    """One operation, on its way into the document."""
+    """Describes one operation for the document."""
 
     rule: Rule
     method: str

@@ -1,4 +1,4 @@
-"""What the API reads: clusters, computations, exceptions, events, time series."""
+"""The reading endpoints: clusters, computations, exceptions, events, time series."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from daskscope_service.web.representation import away, page_answer, page_url
 
 blueprint = Blueprint("reads", __name__, url_prefix="/api/v1")
 
-#: How far back a time series goes where the request does not say.
+#: How far back a time series goes if the request does not say.
 DEFAULT_SERIES_SECONDS = 3600.0
 
-#: A step of more seconds than a century has is a slip.
+#: A step of more than a century is a mistake.
 _MOST_STEP = 4e9
 
 DEFAULT_WEEKS, MOST_WEEKS = 8, 104
@@ -190,8 +190,8 @@ def events() -> Item:
 def logs() -> Item:
     """Answer with log records by time.
 
-    Those of a level, a text, a computation or a user are looked for among some thousands of records
-    at a time, so there may be few of them, or none, before ``next``.
+    With a level, a text, a computation or a user, some thousands of records are searched at a time,
+    so a page may have few records, or none, and still a ``next``.
     """
     which = selection(beside=tuple(parameter.name for parameter in _OF_LOGS))
     level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
@@ -229,7 +229,7 @@ def profile(cluster_id: str, profile_id: str) -> Item:
 def usage() -> Item:
     """Answer with the usage and cost of each user's clusters in each of the last weeks.
 
-    Of a cluster that runs, the last minute may be missing.
+    For a running cluster, the last minute may be missing.
     """
     refuse_unknown("weeks")
     text = request.args.get("weeks", str(DEFAULT_WEEKS))

@@ -1,4 +1,4 @@
-"""What the API reads of traces: the spans of one computation."""
+"""The endpoint of traces: the spans of one computation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ blueprint = Blueprint("traces", __name__, url_prefix="/api/v1")
 def trace(cluster_id: str, computation_id: str) -> Item:
     """Answer with a computation's spans: its own, its task groups', and those of sampled tasks.
 
-    They come by OTLP once it has ended. There are none where that goes elsewhere, or is off.
+    The cluster sends them by OTLP once the computation has ended. There are none if OTLP is off or
+    goes elsewhere.
     """
     with reading() as scope:
         trace_id = trace_id_of(scope, cluster_id, computation_id)

@@ -1,4 +1,4 @@
-"""``/api/v1/budget``: what the workspace means to spend in a month."""
+"""``/api/v1/budget``: the workspace's budget for a month."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ blueprint = Blueprint("budget", __name__, url_prefix="/api/v1")
 
 
 class BudgetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What the clusters that start in a month of UTC may cost; None: anything."""
+    """What the clusters that start in a month (UTC) may cost; null: no budget."""
 
     amount: Amount | None
     currency: Currency = "USD"
@@ -29,7 +29,7 @@ class BudgetRequest(msgspec.Struct, forbid_unknown_fields=True):
 @require("read")
 @answers(types.Budget)
 def budget() -> Item:
-    """Answer with the budget; its ``amount`` is null where there is none."""
+    """Answer with the budget; its ``amount`` is null if there is none."""
     return _budget()
 
 
@@ -37,7 +37,7 @@ def budget() -> Item:
 @require_role("owner")
 @answers(types.Budget, body=BudgetRequest)
 def put_budget(body: BudgetRequest) -> Item:
-    """Set the budget; with an ``amount`` of null, there is none."""
+    """Set the budget; an ``amount`` of null removes it."""
     with changing() as change:
         set_budget(change, None if body.amount is None else Budget(body.amount, body.currency))
     return _budget()

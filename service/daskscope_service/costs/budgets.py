@@ -1,4 +1,4 @@
-"""What a workspace means to spend in a month."""
+"""A workspace's budget for a month."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Budget:
 
 
 def budget_of(connection: Connection, workspace: str) -> Budget | None:
-    """Return the budget of a workspace, None where there is none."""
+    """Return the budget of a workspace; None if it has none."""
     row = connection.execute(select_in(workspace, table, table.c.amount, table.c.currency)).first()
     return None if row is None else Budget(*row)
 
 
 def set_budget(change: Change, budget: Budget | None) -> None:
-    """Store ``budget`` in place of the present one; None for none. Raises Unfit."""
+    """Store ``budget`` in place of the present one; None removes it. Raises Unfit."""
     if budget is not None:
         wrong = "A budget is an amount above 0 and a currency, such as 500 EUR."
         check(Amount, budget.amount, "amount", wrong)

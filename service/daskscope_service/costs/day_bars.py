@@ -1,4 +1,4 @@
-"""Columns over days: what was spent on each, or where nothing has a price, how long threads ran."""
+"""Columns over days: what each day cost or, if nothing has a price, how long threads ran."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEIGHT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One day. ``top`` and ``idle`` are where it and its idle part begin; its foot is at 100."""
+    """One day. ``top`` and ``idle``: where the column and its idle part begin, of 100."""
 
     day: str
     words: str
@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """``what`` the columns show, in words; ``highest`` is the amount at the top."""
+    """The columns. ``what`` they show, in words; ``highest`` is the amount at the top."""
 
     what: str
     highest: str
@@ -33,9 +33,9 @@ class Columns:
 
 
 def columns(days: Sequence[Spent], last: int) -> Columns | None:
-    """Return a column for each of ``days``, up to the day ``last``; None if nothing was used.
+    """Return a column for each of ``days``, which end with the day ``last``; None if all are zero.
 
-    They are in the currency with the largest sum.
+    They show the currency with the largest sum.
     """
     spent = total(days).cost
     currency = max(spent, key=lambda name: spent[name], default=None)

@@ -1,7 +1,7 @@
-"""What an hour costs in a workspace: for clusters whose own settings do not say it.
+"""A workspace's prices per hour, for clusters whose own settings have none.
 
-Costs that follow from it are made when they are read, so it counts for all such clusters, those of
-the past too. A workspace that has set nothing has list prices.
+Costs are computed from them when they are read, so a change applies to all such clusters, past ones
+too. A workspace that has set no prices uses list prices.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import price as table
 from daskscope_service.web.fields import Currency, Unfit, is_fit
 
-#: What can have a price here. Only a cluster's own settings can set one for a worker, for only the
-#: cluster knows how long it had each.
+#: What can have a price here. Only a cluster's own settings can set a price for a worker, because
+#: only the cluster knows how long it had each worker.
 PRICED = ("thread", "gib", "gpu", "cluster")
 
 #: The most that an hour of something may cost.
 _MOST = 1e6
 Price = Annotated[float, Meta(ge=0, le=_MOST)]
 
-#: Whose prices they are: the workspace's own, list prices, or nobody's: it wants no costs.
+#: Whose prices they are: the workspace's own, list prices, or none, because it wants no costs.
 Source = Literal["workspace", "list", "none"]
 
 #: OpenCost's default rates, ``configs/default.json`` of github.com/opencost/opencost (Apache-2.0):
-#: on-demand machines of Google Cloud in us-central1. A thread is taken for a vCPU.
+#: on-demand machines of Google Cloud in us-central1. A thread counts as a vCPU.
 LIST_CURRENCY = "USD"
 LIST_PER_HOUR: Mapping[str, float] = {"thread": 0.031611, "gib": 0.004237, "gpu": 0.95}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePrices:
-    """``per_hour`` maps some of :data:`PRICED` to what an hour of it costs in ``currency``.
+    """``per_hour`` maps some of :data:`PRICED` to the price of an hour in ``currency``.
 
-    It is empty, and ``currency`` too, where the ``source`` is "none". Nobody changed those that
-    hold because nothing was set.
+    Both are empty if ``source`` is "none". ``changed_at`` and ``changed_by`` are None if nobody has
+    set prices.
     """
 
     source: Source = "list"
@@ -63,14 +63,14 @@ def prices_of(connection: Connection, workspace: str) -> WorkspacePrices:
 
 
 def own_prices(currency: str, per_hour: Mapping[str, float]) -> WorkspacePrices:
-    """Return prices that a workspace sets for itself; of nothing: none."""
+    """Return a workspace's own prices; an empty ``per_hour`` means that it wants no costs."""
     if not per_hour:
         return WorkspacePrices("none", "", {})
     return WorkspacePrices("workspace", currency, dict(per_hour))
 
 
 def wrong_with(prices: WorkspacePrices) -> dict[str, str]:
-    """Return what is wrong with ``prices``, by field: one of :data:`PRICED`, or the currency."""
+    """Return a message for each wrong field of ``prices``: of :data:`PRICED`, or the currency."""
     wrong = dict[str, str]()
     for name, amount in prices.per_hour.items():
         if not is_fit(Price, amount):

@@ -1,4 +1,4 @@
-"""``/api/v1/prices``: what an hour costs, for clusters whose own settings do not say it."""
+"""``/api/v1/prices``: prices per hour, for clusters whose own settings have none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ blueprint = Blueprint("prices", __name__, url_prefix="/api/v1")
 
 
 class PerHour(msgspec.Struct, forbid_unknown_fields=True):
-    """What an hour costs: of a thread, a GiB of the workers' memory, a worker's GPU, a cluster."""
+    """Prices of an hour: of a thread, a GiB of the workers' memory, a worker's GPU, a cluster."""
 
     thread: Price | msgspec.UnsetType = msgspec.UNSET
     gib: Price | msgspec.UnsetType = msgspec.UNSET
@@ -32,7 +32,7 @@ class PerHour(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PricesRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What an hour of something costs, in ``currency`` (ISO 4217); of nothing: no prices."""
+    """The prices per hour, in ``currency`` (ISO 4217); an empty ``per_hour``: no costs."""
 
     per_hour: PerHour
     currency: Currency = "USD"
@@ -42,9 +42,9 @@ class PricesRequest(msgspec.Struct, forbid_unknown_fields=True):
 @require("read")
 @answers(types.WorkspacePrices)
 def prices() -> Item:
-    """Answer with the prices in force: the workspace's own or, where it has none, list prices.
+    """Answer with the prices in force: the workspace's own or, if it has set none, list prices.
 
-    Where it has asked for no costs, ``currency`` is null.
+    If it wants no costs, ``currency`` is null.
     """
     return _prices()
 

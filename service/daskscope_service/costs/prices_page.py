@@ -1,4 +1,4 @@
-"""Settings, prices: what an hour costs, whose word counts for it, and what that comes to."""
+"""Settings, prices: the prices per hour, who has set them, and the costs that follow."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from daskscope_service.web.forms import said
 
 blueprint = Blueprint("prices_page", __name__)
 
-#: Over how many weeks the page looks, this one included.
+#: How many weeks the page shows, this one included.
 _WEEKS = 8
 
-#: What an hour of it is called.
+#: The names of things that have a price.
 _THINGS = {"thread": "thread", "gib": "GiB of worker memory", "gpu": "GPU", "cluster": "cluster"}
 
 
 @blueprint.get("/settings/prices")
 @signed_in
 def prices() -> ResponseReturnValue:
-    """Show the prices in force and what clusters came to by them."""
+    """Show the prices in force, and the costs of clusters that follow from them."""
     return _page()
 
 
 @blueprint.post("/settings/prices")
 @acting_as("owner")
 def change() -> ResponseReturnValue:
-    """Store the prices in the form, or go back to list prices, or have no costs."""
+    """Store the form's prices, or go back to list prices, or have no costs."""
     if (source := said("source")) in ("list", "none"):
         with changing() as change:
             set_prices(change, WorkspacePrices() if source == "list" else own_prices("", {}))

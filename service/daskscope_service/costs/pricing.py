@@ -1,7 +1,8 @@
-"""Costs of clusters that brought no prices, by those of their workspace: estimates, made here.
+"""Estimates the cost of clusters that have sent no prices, from their workspace's prices.
 
-What a cluster reckoned by its own prices is left as it is. Of what is estimated here, idle is the
-share of idle threads in all threads' time, of all but what the cluster costs whatever its size.
+A cost that a cluster has computed from its own prices is left as it is. The idle part of an
+estimate is its part for threads, memory and GPUs, times the share of idle time in all threads'
+time.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ from daskscope_service.db.scope import Item, Scope
 
 _HOUR = 3600.0
 
-#: For how long it was up, in seconds, as far as is known.
+#: How long a cluster was up, in seconds, as far as is known.
 up = func.coalesce(cluster.c.stopped_at, cluster.c.status_at) - cluster.c.started_at
 
-#: The column with the seconds of each thing that has a price but of the cluster itself.
+#: The column with the seconds of each thing that has a price, except the cluster itself.
 _SECONDS = {"thread": "thread_seconds", "gib": "gib_seconds", "gpu": "gpu_seconds"}
 
 
 def reckonable(seconds: ColumnElement[float]) -> ColumnElement[float]:
-    """Return ``seconds`` with nothing for less than a nanosecond: a product or a quotient that is
-    next to nothing, or beyond all bounds, is an error in PostgreSQL, of the whole list.
+    """Return ``seconds``, but 0 for less than a nanosecond.
+
+    In PostgreSQL, a product or a quotient that underflows or overflows is an error, for which the
+    whole query would fail.
     """
     return case((seconds < 1e-9, 0.0), else_=seconds)
 
 
 def cost(prices: WorkspacePrices) -> ColumnElement[Any]:
-    """Return what a cluster cost, in whatever currency: a column of a query of clusters."""
+    """Return the column of a cluster's cost, in whatever currency, for a query of clusters."""
     if not prices.per_hour:
         return cluster.c.cost
     by_size = [
@@ -45,10 +48,10 @@ def cost(prices: WorkspacePrices) -> ColumnElement[Any]:
 
 
 def price_clusters(scope: Scope, items: list[Item]) -> list[Item]:
-    """Give ``items``, clusters with their ``duration``, a cost where they have none.
+    """Give a cost to those ``items`` that have none; each is a cluster with its ``duration``.
 
-    Each gets ``price_source``: "cluster", "workspace" or "list", whose ``prices`` it has; None for
-    none.
+    Each gets ``price_source``: "cluster", "workspace" or "list", for whoever has set its
+    ``prices``; None if it has none.
     """
     prices = prices_of(scope.connection, scope.workspace)
     for item in items:
@@ -58,7 +61,7 @@ def price_clusters(scope: Scope, items: list[Item]) -> list[Item]:
 
 
 def price_usage(scope: Scope, items: list[Item]) -> list[Item]:
-    """As :func:`price_clusters`, for items of :mod:`~daskscope_service.costs.usage`."""
+    """Do as :func:`price_clusters`, for items of :mod:`~daskscope_service.costs.usage`."""
     prices = prices_of(scope.connection, scope.workspace)
     for item in items:
         _price(prices, item, item["up_seconds"], item["thread_seconds"], item["idle_seconds"])
@@ -68,17 +71,17 @@ def price_usage(scope: Scope, items: list[Item]) -> list[Item]:
 def _price(prices: WorkspacePrices, item: Item, up: float, threads: float, idle: float) -> None:
     own = item["prices"]
     item["price_source"] = None if own is None else "cluster"
-    if own is not None and own["currency"] == NO_CURRENCY:  # it is to have no costs
+    if own is not None and own["currency"] == NO_CURRENCY:  # its settings ask for no costs
         item["prices"] = item["price_source"] = item["cost"] = item["idle_cost"] = None
         return
     if own is None or item["cost"] is None:
-        item["cost"] = item["idle_cost"] = None  # of no currency, or idle out of nothing
+        item["cost"] = item["idle_cost"] = None  # its currency is not known, or its cost is not
     if own is not None or not prices.per_hour:
         return
     item["price_source"] = prices.source
     item["prices"] = {"currency": prices.currency, "per_hour": dict(prices.per_hour)}
     per_hour = prices.per_hour
-    # An older plugin reports no memory and no GPUs: those are left out.
+    # An older plugin reports no memory and no GPUs: these do not count.
     seconds = {"thread": threads, "gib": item["gib_seconds"], "gpu": item["gpu_seconds"]}
     by_size = sum((seconds[what] or 0.0) * per_hour.get(what, 0.0) / _HOUR for what in _SECONDS)
     item["cost"] = by_size + per_hour.get("cluster", 0.0) / _HOUR * up

@@ -1,6 +1,7 @@
-"""What was used and spent: sums over users and times.
+"""Sums of usage and costs, over users and periods.
 
-Money is kept apart by currency. What has no price is not free: it is counted beside.
+Amounts of different currencies are never added up. Clusters without prices are not free: they are
+counted separately.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Spent:
-    """Hours are seconds here. ``cost`` and ``idle_cost`` are by currency.
+    """A sum of usage, in seconds, and of costs: ``cost`` and ``idle_cost`` by currency.
 
-    ``sources`` says whose prices they are: "cluster", "workspace", "list". ``unpriced`` is how many
-    of the ``clusters`` have no prices; one counts once for each time that it was there in.
+    ``sources``: who has set the prices ("cluster", "workspace", "list"). ``unpriced``: how many of
+    the ``clusters`` have no prices. A cluster counts once in each period in which it was there.
     """
 
     clusters: int = 0
@@ -44,7 +45,7 @@ class Spent:
 
     @property
     def idle_share(self) -> float | None:
-        """How much of the threads' time was idle, 0 to 1; None where there was none."""
+        """The idle share of the threads' time, 0 to 1; None if there was no time."""
         return self.idle_seconds / self.thread_seconds if self.thread_seconds else None
 
 
@@ -54,17 +55,17 @@ def _add(to: dict[str, float], amounts: Mapping[str, float]) -> None:
 
 
 def first_monday(now: float, weeks: int) -> int:
-    """Return the day, of UTC since the Unix epoch, that begins the first of ``weeks`` up to now."""
+    """Return the Monday of the first of ``weeks`` weeks up to ``now``, in days since the epoch."""
     return monday_of(int(now // 86400)) - 7 * (weeks - 1)
 
 
 def monday_of(day: int) -> int:
-    """Return the day that begins the week of ``day``; both of UTC since the Unix epoch."""
+    """Return the Monday of the week of ``day``; both are days since the Unix epoch, in UTC."""
     return day - (day + 3) % 7  # day 0 was a Thursday
 
 
 def by_period(items: Iterable[Mapping[str, Any]], periods: int) -> list[Spent]:
-    """Return what was spent in each period, the first first."""
+    """Return what was spent in each period, in their order."""
     found = [Spent() for _ in range(periods)]
     for item in items:
         found[item["period"]].add(item)
@@ -83,7 +84,7 @@ def by_user(items: Iterable[Mapping[str, Any]], periods: int) -> dict[str, list[
 
 
 def total_of(items: Iterable[Mapping[str, Any]]) -> Spent:
-    """Return what all ``items`` come to."""
+    """Return the sum of all ``items``."""
     whole = Spent()
     for item in items:
         whole.add(item)
@@ -107,7 +108,7 @@ def total(spent: Iterable[Spent]) -> Spent:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices that clusters had: ``words`` says what an hour of each thing costs.
+    """Prices that clusters had. ``words`` is the price of an hour of each thing, in words.
 
     ``source`` is "cluster" for its own settings, "workspace" for its workspace's, "list" for list
     prices.
@@ -119,7 +120,7 @@ class PriceList:
 
 
 def price_lists(items: Iterable[Mapping[str, Any]]) -> list[PriceList]:
-    """Return the different prices in ``items``, with the users who have set them."""
+    """Return the different prices in ``items``, with the users whose clusters had them."""
     found: dict[tuple[str, str], set[str]] = {}
     for item in items:
         if item["prices"] is not None:

@@ -1,4 +1,4 @@
-"""What clusters came to in days or weeks, by user: hours, threads' hours, and what they cost."""
+"""Usage and cost of clusters in days or weeks, by user."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _TOTALS = (
     *("gib_seconds", "gpu_seconds"),
 )
 
-#: Users, each with their prices, of a time that are told apart: those with the most threads' time.
-#: What is left is added up for all others. Whoever may send could make up a million users a day.
+#: How many users, each with their prices, are listed for one period: those with the most threads'
+#: time. All others are added up. Whoever may send data could invent a million users a day.
 MOST_USERS = 2_000
 OTHERS = "other users"
-#: Currencies that are told apart there.
+#: How many currencies that sum keeps apart.
 _MOST_CURRENCIES = 50
 
 
 def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
-    """Return what each user's clusters came to in each of ``periods`` times of ``days`` days.
+    """Return the usage of each user's clusters in each of ``periods`` periods of ``days`` days.
 
-    ``first`` is the first day, of UTC since the Unix epoch. An item has ``period`` from 0, ``user``
-    (:data:`OTHERS` for those beyond :data:`MOST_USERS`), ``prices`` (None where none are set),
-    ``clusters``, ``up_seconds``, ``thread_seconds``, ``idle_seconds`` of threads, ``gib_seconds``
-    of memory and ``gpu_seconds`` (None where the plugins were too old to report them), ``cost`` and
-    ``idle_cost`` in the prices' currency. Clusters of other prices are other items.
-    ``price_source`` is "cluster", "workspace" or "list", whose prices they are, or None.
+    ``first`` is the first day, in days since the Unix epoch, in UTC. An item has ``period`` from 0,
+    ``user`` (:data:`OTHERS` for those beyond :data:`MOST_USERS`), ``prices`` (None if none are
+    set), ``clusters``, ``up_seconds``, ``thread_seconds``, ``idle_seconds`` of threads,
+    ``gib_seconds`` of memory and ``gpu_seconds`` (None if the plugins were too old to report them),
+    ``cost`` and ``idle_cost`` in the prices' currency. Clusters with other prices are other items.
+    ``price_source`` is "cluster", "workspace" or "list", for whoever has set the prices, or None.
     """
     starts = range(first, first + periods * days, days)
     found = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
     for run in runs((start for start in starts if start not in found), days):
         found |= add_up(scope, run[0], len(run), days)
-    # Sums that an older version has kept are of threads alone.
+    # Sums that an older version has stored are of threads alone.
     held = dict.fromkeys(("gib_seconds", "gpu_seconds"))
     items = [
         held | {"period": n, **item} for n, start in enumerate(starts) for item in found[start]
@@ -50,16 +50,16 @@ def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
 
 
 def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[Item]]:
-    """Return the items of :func:`list_usage`, before they are priced, by the first day of each.
+    """Return the items of :func:`list_usage`, before they are priced, by the periods' first days.
 
-    Out of what each cluster came to, whatever sums are kept.
+    They are computed from the rows of the clusters, not from stored sums.
     """
     # A row holds the sum since the cluster's start. On its first day that is the day's sum; on a
     # later day the sum of the day before is subtracted. Most clusters have only one day.
     end = first + periods * days
     before, older, earlier = (usage.alias(name) for name in ("before", "older", "earlier"))
     goes_on = usage.c.started_at < usage.c.day * _DAY
-    # Of a cluster that was not heard for a day. Looked up for those alone, which are few.
+    # For a cluster that sent nothing for a day. Looked up only for such clusters, which are few.
     last_day = (
         select(func.max(earlier.c.day))
         .where(
@@ -70,7 +70,7 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
         .correlate(usage)
         .scalar_subquery()
     )
-    # The bound says nothing new. Without it, PostgreSQL goes through all days that there are.
+    # The bound follows from the first condition. Without it, PostgreSQL reads all days.
     day_before = and_(before.c.day == usage.c.day - 1, before.c.day.between(first - 1, end - 2))
     rows = usage.outerjoin(before, and_(_same_cluster(before), goes_on, day_before)).outerjoin(
         older,
@@ -79,8 +79,8 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
             older.c.day == case((and_(goes_on, before.c.day.is_(None)), last_day)),
         ),
     )
-    # In each period, clusters that began in it count on the first day that they were heard on, and
-    # others once.
+    # A cluster that began in a period counts on the first day on which it reported. One that began
+    # earlier counts once in the period.
     period = ((usage.c.day - first) // days).label("period")
     began_before = usage.c.started_at < (first + (usage.c.day - first) // days * days) * _DAY
     first_heard = and_(not_(began_before), before.c.day.is_(None), older.c.day.is_(None))
@@ -102,7 +102,7 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
         .order_by(period, sums[_TOTALS.index("thread_seconds")].desc(), usage.c.user)
     )
     found: dict[int, _Period] = {first + period * days: _Period() for period in range(periods)}
-    # One by one: there may be far more of them than are told apart.
+    # One by one: there may be far more rows than listed items.
     result = scope.connection.execute(query.execution_options(stream_results=True))
     names = list(map(str, result.keys()))
     for row in result:
@@ -113,7 +113,7 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
 
 
 class _Period:
-    """What users came to in a time, those with the most first."""
+    """The items of one period, those with the most threads' time first."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -141,7 +141,7 @@ class _Period:
 
 
 def runs(starts: Iterable[int], step: int) -> list[list[int]]:
-    """Return ``starts``, which rise, in parts without a gap: each is ``step`` after the last."""
+    """Return ``starts``, which rise, in runs without a gap: each is ``step`` after the last."""
     found: list[list[int]] = []
     for start in starts:
         if found and found[-1][-1] + step == start:
@@ -156,5 +156,5 @@ def _same_cluster(other: FromClause) -> ColumnElement[bool]:
 
 
 def _difference(now: ColumnElement[Any], then: ColumnElement[Any]) -> ColumnElement[Any]:
-    # One whose plugin was started anew counts from 0 again.
+    # A plugin that was restarted counts from 0 again.
     return case((now >= then, now - then), else_=now)

@@ -1,4 +1,4 @@
-"""People and cost: what each user's clusters came to, week by week."""
+"""People and cost: usage and costs of each user's clusters, week by week."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from daskscope_service.web.parameters import one_of, refuse_unknown
 
 blueprint = Blueprint("people", __name__)
 
-#: For how many weeks the page may be asked, this one included; the first where it is not said.
+#: For how many weeks the page can be asked, this week included; the first is the default.
 WEEKS = ("8", "4", "13", "26")
-#: People that the page shows, those with most first; the CSV has all.
+#: How many people the page shows, those with the most first; the CSV has all.
 MOST_SHOWN = 100
 #: Shades of the heat map, from the least to the most.
 _SHADES = 6
@@ -47,9 +47,9 @@ _CSV = (
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the heat map shows: its ``name`` in the address, its ``label``, and how it is written.
+    """What the heat map shows: its ``name`` in the address, its ``label``, and its format.
 
-    ``amount`` is None where it is not known: where nothing has a price in that currency.
+    ``amount`` returns None if it is not known: nothing has a price in that currency.
     """
 
     name: str
@@ -128,7 +128,7 @@ def people() -> ResponseReturnValue:
 @blueprint.get("/people.csv")
 @signed_in
 def people_csv() -> ResponseReturnValue:
-    """Answer with what each user's clusters came to in each week as CSV."""
+    """Answer with the usage and costs of each user's clusters in each week, as CSV."""
     refuse_unknown("weeks")
     weeks = int(one_of("weeks", WEEKS))
     first = first_monday(time.time(), weeks)
@@ -138,7 +138,7 @@ def people_csv() -> ResponseReturnValue:
 
 
 def _measures(whole: Spent) -> dict[str, Measure]:
-    """Return what can be shown: cost first in each currency, where there are prices."""
+    """Return what can be shown: first the costs in each currency, if there are prices."""
     found: list[Measure] = []
     for currency in sorted(whole.cost, key=lambda name: -whole.cost[name]):
         code = currency.lower()

@@ -1,7 +1,7 @@
-"""Sums of ``usage`` over days and weeks that are over, so that no page adds them up again.
+"""Stores sums of ``usage`` over past days and weeks, so that no page adds them up again.
 
-A sum that is there holds: who changes what it was made of removes it, in the same transaction.
-Where there is none, readers add up for themselves.
+A stored sum is valid: whoever changes the usage in it removes the sum, in the same transaction. If
+a sum is missing, readers compute it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Text, cast, delete, func, insert, select
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import usage_sum as table
 
-#: Sums are a list. What was only announced is the text by which it is known again.
+#: Stored sums are a list. An announcement is a text, by which it is recognized.
 _IS_MADE = cast(table.c.sums, Text).like("[%")
 
 #: The number of PostgreSQL's advisory lock.
@@ -25,9 +25,9 @@ _LOCK = 0x6461736B_75736167  # "daskusag"
 def kept(
     connection: Connection, workspace: str, days: int, first: int, end: int
 ) -> dict[int, list[dict[str, Any]]]:
-    """Return the sums over ``days`` days that begin from day ``first`` to before ``end``.
+    """Return the stored sums over ``days`` days that begin from day ``first`` to before ``end``.
 
-    By their first day, of UTC since the Unix epoch.
+    The keys are their first days, in days since the Unix epoch, in UTC.
     """
     query = select_in(workspace, table, table.c.first_day, table.c.sums).where(
         table.c.days == days, table.c.first_day >= first, table.c.first_day < end
@@ -36,17 +36,18 @@ def kept(
 
 
 def days_kept(connection: Connection, workspace: str, days: int) -> set[int]:
-    """Return the first days of all sums over ``days`` days."""
+    """Return the first days of all stored sums over ``days`` days."""
     query = select_in(workspace, table, table.c.first_day).where(table.c.days == days, _IS_MADE)
     return set(connection.execute(query).scalars())
 
 
 def announce(connection: Connection, workspace: str, days: int, starts: Collection[int]) -> str:
-    """Say which sums will be made, by their first days, once this transaction is over.
+    """Announce which sums, by their first days, will be computed after this transaction.
 
-    What is announced is removed with sums. Returns by what :func:`keep` knows it again.
+    Whoever removes sums also removes announcements. Return the text by which :func:`keep`
+    recognizes this one.
     """
-    _lock(connection, shared=False)  # whoever changes usage is done, or will see this
+    _lock(connection, shared=False)  # changes of usage end first, or see this
     name = secrets.token_hex(8)
     mine = (table.c.workspace == workspace, table.c.days == days)
     connection.execute(delete(table).where(*mine, table.c.first_day.in_(starts)))
@@ -61,9 +62,9 @@ def keep(
     announced: str,
     sums: Mapping[int, list[dict[str, Any]]],
 ) -> int:
-    """Keep ``sums`` by their first day, which were made since they were announced.
+    """Store ``sums``, by their first days, which were computed after they were announced.
 
-    Those whose usage has changed since are left out. Returns how many are kept.
+    Sums whose usage has changed since are left out. Return how many are stored.
     """
     _lock(connection, shared=False)
     mine = (table.c.workspace == workspace, table.c.days == days)
@@ -87,14 +88,14 @@ def forget_before(connection: Connection, workspace: str, days: int, first: int)
 
 
 def forget(connection: Connection, workspace: str, first: int, last: int) -> None:
-    """Remove the sums that have one of the days from ``first`` to ``last`` in them."""
+    """Remove the stored sums that include one of the days from ``first`` to ``last``."""
     _lock(connection, shared=True)
     mine = (table.c.workspace == workspace, table.c.first_day <= last)
     connection.execute(delete(table).where(*mine, table.c.first_day + table.c.days > first))
 
 
 def _lock(connection: Connection, *, shared: bool) -> None:
-    # Those who change usage share it. On SQLite, a transaction that writes is alone already.
+    # Transactions that change usage share the lock. On SQLite, a transaction that writes is alone.
     if connection.dialect.name == "postgresql":
         lock = func.pg_advisory_xact_lock_shared if shared else func.pg_advisory_xact_lock
         connection.execute(select(lock(_LOCK)))

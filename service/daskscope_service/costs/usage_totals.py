@@ -1,7 +1,7 @@
-"""Keeps sums of what clusters came to in the days and weeks that are over, in the background.
+"""Computes sums of usage over past days and weeks in the background, and stores them.
 
-So the pages of hours and costs take as long after years as after days. Every process does rounds;
-what one has kept, the others leave as it is.
+So the pages of usage and costs are as fast after years as after days. Every process does rounds; it
+computes only sums that no process has stored.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from daskscope_service.periodic import in_each
 
 _DAY = 86400
 
-#: How many sums are kept, by the number of their days: those that pages and programs may ask for.
+#: How many sums are stored, by the number of their days: those that pages and programs may need.
 _KEPT = {1: 14, 7: 104}
 
-#: Seconds for which what is over rests before it is added up: a beat may have been on its way.
+#: Seconds to wait after the end of a day or week: a heartbeat may still be on its way.
 _REST = 3600.0
 
-#: Sums that are made at a go.
+#: How many sums are computed together.
 _TOGETHER = 4
 
 
 def sum_up(engine: Engine) -> int:
-    """Make the sums that are missing in all workspaces, and return how many that were."""
+    """Compute the missing sums in all workspaces, and return how many there were."""
     over = int((time.time() - _REST) // _DAY)
     spans = [
         (days, range(end - _KEPT[days] * days, end, days))
@@ -64,9 +64,9 @@ def _sum_up(engine: Engine, name: str, days: int, starts: range) -> int:
 def _keep(engine: Engine, name: str, days: int, run: list[int]) -> int:
     with writing(engine) as connection:
         if usage_sums.days_kept(connection, name, days) & set(run):
-            return 0  # another process was first; what it has left is for the next round
+            return 0  # another process was first; the next round does the rest
         announced = usage_sums.announce(connection, name, days, run)
-    # It takes seconds where there are very many clusters, in which others can write.
+    # This takes seconds if there are very many clusters. Others can write in the meantime.
     with engine.connect() as connection:
         sums = add_up(Scope(connection, name, time.time(), 0.0), run[0], len(run), days)
     with writing(engine) as connection:

@@ -22,10 +22,10 @@ blueprint = Blueprint("policies", __name__, url_prefix="/api/v1")
 
 
 class PolicyRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be done about clusters that are idle for ``after`` seconds.
+    """What is done about clusters that are idle for ``after`` seconds.
 
-    It means clusters of ``users`` (patterns; none: everyone) that have all of ``tags`` (patterns by
-    tag), from ``begins`` to ``ends`` (HH:MM; None: all day) in ``time_zone``.
+    It applies to clusters of ``users`` (patterns; none: everyone) that have all of ``tags``
+    (patterns by tag), from ``begins`` to ``ends`` (HH:MM; null: all day) in ``time_zone``.
     """
 
     name: Name
@@ -43,7 +43,7 @@ class PolicyRequest(msgspec.Struct, forbid_unknown_fields=True):
 @require("read")
 @answers(types.Page[types.IdlePolicy])
 def policies() -> Item:
-    """Answer with the idle policies of the workspace, by name."""
+    """Answer with the idle policies of the workspace, sorted by name."""
     with reading() as scope:
         return {"items": list_policies(scope), "next": None}
 
@@ -96,7 +96,7 @@ def delete_policy(policy_id: str) -> None:
 @require("read")
 @answers(types.Page[types.PolicyDecision], *LIST)
 def decisions() -> Item:
-    """Answer with what idle policies did about clusters, by time."""
+    """Answer with the decisions of idle policies about clusters, by time."""
     which = selection()
     with reading() as scope:
         return page_answer(list_decisions(scope, which))

@@ -1,6 +1,7 @@
-"""What an idle policy does about a cluster now, and why, in words.
+"""Decides what an idle policy does about a cluster now, and says why.
 
-Pure functions. ``cluster`` has the columns of its table; times are seconds since the Unix epoch.
+The functions are pure. ``cluster`` has the columns of its table; times are seconds since the Unix
+epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from daskscope_service.insight.wording import duration
 
 Action = Literal["notice", "shutdown"]
 
-#: What comes of it. The first two are done, for the others there is nothing to do now.
+#: The result. The first two are actions; with the others there is nothing to do now.
 Outcome = Literal[
     "notice", "shutdown", "off", "gone", "at work", "not yet", "other hours", "own setting", "done"
 ]
@@ -33,9 +34,9 @@ class UnknownTimeZone(ValueError):
 class Policy:
     """What is done about clusters that are idle for ``after`` seconds.
 
-    It applies to the clusters of ``users`` (one of the patterns must fit; none: everyone) that have
+    It applies to clusters of ``users`` (one of the patterns must match; none: everyone) that have
     all of ``tags`` (patterns by tag). It works from ``begins`` to ``ends``, ``HH:MM`` in
-    ``time_zone``, over midnight where the end is the earlier one; all day where they are None.
+    ``time_zone``, over midnight if the end is earlier; all day if they are None.
     """
 
     id: str
@@ -50,7 +51,7 @@ class Policy:
     enabled: bool = True
 
     def means(self, cluster: Mapping[str, Any]) -> bool:
-        """Return whether it is about ``cluster`` at all."""
+        """Return whether the policy applies to ``cluster``."""
         fits_user = not self.users or any(fnmatchcase(cluster["user"], one) for one in self.users)
         tags = cluster["tags"]
         return fits_user and all(
@@ -60,7 +61,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy comes to. ``sentence`` states the policy, the facts and what follows."""
+    """The decision of a policy. ``sentence`` states the policy, the facts and the result."""
 
     outcome: Outcome
     sentence: str
@@ -79,10 +80,10 @@ def decide(
     acted_at: float | None,
     now: float,
 ) -> Decision:
-    """Return what ``policy`` comes to for ``cluster``, which it means.
+    """Return the decision of ``policy`` about ``cluster``, to which it applies.
 
-    ``status`` is that of the cluster's verdict; ``acted_at`` is when the policy last did something
-    about the cluster. It acts once for as long as the cluster stays idle.
+    ``status`` is that of the cluster's verdict; ``acted_at`` is when the policy last acted on the
+    cluster. It acts only once while the cluster stays idle.
     """
     says = f"policy {policy.name!r} {rule(policy)}"
     idle = cluster["idle_seconds"]
@@ -124,7 +125,7 @@ def decide(
 def in_hours(clock: str, begins: str, ends: str) -> bool:
     """Return whether ``clock`` lies from ``begins`` to before ``ends``, all ``HH:MM``.
 
-    Over midnight where the end is the earlier one; always where they are the same.
+    They span midnight if the end is earlier, and the whole day if both are the same.
     """
     if begins < ends:
         return begins <= clock < ends
@@ -132,17 +133,17 @@ def in_hours(clock: str, begins: str, ends: str) -> bool:
 
 
 def local_time(now: float, time_zone: str) -> str:
-    """Return what the clocks show in ``time_zone``, as ``HH:MM``.
+    """Return the local time in ``time_zone``, as ``HH:MM``.
 
     Raises
     ------
     UnknownTimeZone
-        There is none of this name.
+        There is no time zone of this name.
     """
     return datetime.fromtimestamp(now, _zone(time_zone)).strftime("%H:%M")
 
 
-#: Files beside those of zones: what this machine is set to, or none that people live by.
+#: Files beside those of zones: this machine's own setting, or zones that nobody lives by.
 _NO_ZONES = re.compile("localtime|posixrules|Factory|posix/.*|right/.*")
 
 
@@ -152,12 +153,12 @@ def _zone(name: str) -> ZoneInfo:
         raise UnknownTimeZone(name)
     try:
         return ZoneInfo(name)
-    except (KeyError, OSError, ValueError):  # one that is not there, a folder, not a name
+    except (KeyError, OSError, ValueError):  # a missing file, a folder, or not a name
         raise UnknownTimeZone(name) from None
 
 
 def rule(policy: Policy) -> str:
-    """Return what ``policy`` does in words: ``shuts down after 30 min``."""
+    """Return in words what ``policy`` does: ``shuts down after 30 min``."""
     does = "shuts down" if policy.action == "shutdown" else "gives notice"
     hours = ""
     if policy.begins is not None and policy.ends is not None:

@@ -1,7 +1,7 @@
 """Applies the idle policies of all workspaces: a round every few seconds, in a thread.
 
-Every process does so. Who acts looks again, in the transaction in which it writes down what it
-does, so that for one idleness of a cluster, a policy acts once.
+Every process does so. Before a process acts, it decides again in the transaction that stores the
+action, so that a policy acts once while a cluster stays idle.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from daskscope_service.policies.queries import as_policy, last_acted, policies_i
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NotPossible, Wish
 
-#: Clusters that were last heard of so long ago are lost, whatever the settings say.
+#: Clusters that have sent nothing for longer are lost, whatever the settings say.
 _HEARD_WITHIN = 86400.0
 
-#: Seconds that a round takes for one workspace, about: those of others are idle, too. What is left
-#: of very many clusters has its turn in one of the next rounds.
+#: Seconds that a round spends on one workspace, about, so that others get their turn. The clusters
+#: that are left have their turn in one of the next rounds.
 _SECONDS = 5.0
 
 
@@ -43,7 +43,7 @@ def _patrol(engine: Engine, name: str, silent_after: float) -> int:
     with engine.connect() as connection:
         ones = _policies(connection, name)
         idle = _idle_for(connection, name, min(one.after for one in ones)) if ones else []
-    random.shuffle(idle)  # so that each has its turn, wherever a round ends
+    random.shuffle(idle)  # so that each gets its turn, wherever a round ends
     for cluster_id in idle:
         for one in ones:
             with engine.connect() as connection:

@@ -27,16 +27,16 @@ Tags = Annotated[dict[_Pattern, _Pattern], Meta(max_length=20)]
 Clock = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 TimeZone = Annotated[str, Meta(max_length=80)]
 
-#: Policies that a workspace may have: each is held against each cluster that is idle.
+#: How many policies a workspace may have: each is checked for each idle cluster.
 MOST_POLICIES = 100
 
 
 class TooMany(ValueError):
-    """The workspace has as many policies as it may."""
+    """The workspace has the largest allowed number of policies."""
 
 
 def new_id() -> str:
-    """Return an id for a policy that is to be kept."""
+    """Return an id for a new policy."""
     return secrets.token_hex(8)
 
 
@@ -50,9 +50,9 @@ def add(change: Change, policy: Policy) -> None:
     Raises
     ------
     NameTaken
-        Another one has its name.
+        Another policy has its name.
     Unfit
-        It makes no sense.
+        One of its fields is not valid.
     TooMany
         There are :data:`MOST_POLICIES` already.
     """
@@ -72,16 +72,16 @@ def add(change: Change, policy: Policy) -> None:
 
 
 def replace(change: Change, policy: Policy, *, read_at: float | None = None) -> None:
-    """Store ``policy`` in place of the one of its id.
+    """Store ``policy`` in place of the one with its id.
 
-    ``read_at``: when the one that it is made of was last changed; None replaces any.
+    ``read_at``: when the version that the user edited was last changed; None replaces any version.
 
     Raises
     ------
     Missing
-        It was removed.
+        The policy was removed.
     Changed
-        It was changed since then.
+        It was changed after ``read_at``.
     NameTaken, Unfit
         As :func:`add`.
     """

@@ -14,7 +14,7 @@ from daskscope_service.web.fields import NameTaken, Unfit
 
 blueprint = Blueprint("idle", __name__)
 
-#: What the form holds at first.
+#: The initial values of the form.
 _BLANK: Item = {"name": "", "minutes": "30", "action": "notice", "users": "", "tags": "",
                 "begins": "", "ends": "", "time_zone": "UTC", "enabled": True}  # fmt: skip
 
@@ -29,14 +29,14 @@ def policies() -> ResponseReturnValue:
 @blueprint.post("/settings/policies")
 @acting_as("owner")
 def make() -> ResponseReturnValue:
-    """Keep a new policy."""
+    """Store a new policy."""
     return _keep(idle_policies.new_id())
 
 
 @blueprint.get("/settings/policies/<policy_id>")
 @acting_as("owner")
 def edit(policy_id: str) -> ResponseReturnValue:
-    """Show the form with one policy in it."""
+    """Show the form for one policy."""
     found = _one(policy_id)
     said = found | {
         "minutes": f"{found['after'] / 60:g}",
@@ -52,7 +52,7 @@ def edit(policy_id: str) -> ResponseReturnValue:
 @blueprint.post("/settings/policies/<policy_id>")
 @acting_as("owner")
 def change(policy_id: str) -> ResponseReturnValue:
-    """Put what the form says in the place of a policy."""
+    """Replace a policy with the one in the form."""
     return _keep(policy_id)
 
 
@@ -96,7 +96,7 @@ def _number(text: str) -> float | None:
 
 
 def _policy(policy_id: str, said: dict[str, str]) -> Policy:
-    """Return what the form says. Raises Unfit."""
+    """Return the policy in the form. Raises Unfit."""
     try:
         after = float(said["minutes"]) * 60
     except ValueError:

@@ -17,7 +17,7 @@ MOST_DECISIONS = 20
 
 
 def policies_in(connection: Connection, workspace: str) -> list[Item]:
-    """Return the policies of a workspace, by name."""
+    """Return the policies of a workspace, sorted by name."""
     rows = connection.execute(select_in(workspace, policy).order_by(policy.c.name, policy.c.id))
     # msgspec does not accept SQLAlchemy's own kind of text as keys.
     return [{str(key): value for key, value in row.items() if key != "workspace"}
@@ -31,7 +31,7 @@ def as_policy(item: Item) -> Policy:
 
 
 def list_policies(scope: Scope) -> list[Item]:
-    """Return the policies of the workspace by name, each with its rule in words."""
+    """Return the policies of the workspace, sorted by name, each with its rule in words."""
     found = policies_in(scope.connection, scope.workspace)
     return [item | {"sentence": f"It {rule(as_policy(item))}."} for item in found]
 
@@ -45,7 +45,7 @@ def one_policy(scope: Scope, id: str) -> Item:
 
 
 def policies_for(scope: Scope, cluster: Item) -> list[Item]:
-    """Return what each policy that means ``cluster`` comes to now: ``outcome``, ``sentence``."""
+    """Return the decision of each policy that applies to ``cluster``: ``outcome``, ``sentence``."""
     items = []
     for one in map(as_policy, policies_in(scope.connection, scope.workspace)):
         if one.means(cluster):
@@ -63,7 +63,7 @@ def policies_for(scope: Scope, cluster: Item) -> list[Item]:
 def last_acted(
     connection: Connection, workspace: str, cluster_id: str, policy: Policy
 ) -> float | None:
-    """Return when ``policy`` last did something about a cluster."""
+    """Return when ``policy`` last acted on a cluster; None if it never did."""
     at: float | None = connection.execute(
         select_in(workspace, decision, func.max(decision.c.at)).where(
             decision.c.cluster == cluster_id, decision.c.policy == policy.id
@@ -73,12 +73,12 @@ def last_acted(
 
 
 def list_decisions(scope: Scope, selection: Selection) -> Page:
-    """Return what policies did about clusters, by time."""
+    """Return the decisions of policies about clusters, by time."""
     query = scope.select(decision)
     query = query.where(scope.is_of(selection.cluster, decision.c.cluster))
     return page(scope, query, selection, decision.c.at, "id")
 
 
 def decisions_on(scope: Scope, cluster_id: str) -> list[Item]:
-    """Return what policies did about one cluster, the newest first."""
+    """Return the decisions of policies about one cluster, the newest first."""
     return list_decisions(scope, Selection(cluster=cluster_id, limit=MOST_DECISIONS)).items

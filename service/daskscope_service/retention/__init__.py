@@ -1,1 +1,1 @@
-"""What goes, and when: by age, by request, and the room that it leaves."""
+"""Removes data by age or on request, and gives back the space on the disk."""

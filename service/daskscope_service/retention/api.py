@@ -20,12 +20,12 @@ from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("retention", __name__, url_prefix="/api/v1")
 
-#: In JSON, 30.0 is a whole number as well.
+#: A float, because 30.0 is a whole number in JSON.
 _Days = Annotated[float, Meta(ge=1, le=policy.MOST_DAYS, multiple_of=1)] | None | UnsetType
 
 
 class KeptDays(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    """For how many days each kind is kept; null for ever."""
+    """For how many days each kind is kept; null: for ever."""
 
     clusters: _Days = UNSET
     computations: _Days = UNSET
@@ -40,7 +40,7 @@ class KeptDays(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class RetentionRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """For how many days each kind is to be kept, null for ever; those left out, as by default."""
+    """For how many days each kind is kept; null: for ever. Kinds left out get the default."""
 
     days: KeptDays
 

@@ -1,8 +1,9 @@
-"""Removes code that no computation names any more.
+"""Removes code that no computation refers to any more.
 
-Beats name code by its hash at any time, and whoever names what is there is not asked for it. So
-what is found unused is first marked, and from then on asked for again, which takes the mark off.
-Then the computations are gone through once more: one that came before the mark is among them.
+A heartbeat may refer to code by its hash at any time, and the service does not ask a cluster for
+code that it has. Therefore unused code is first marked. From then on, the service asks for it
+again, and removes the mark when it gets it. Then all computations are read once more, to find those
+that arrived before the mark.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ONE = (code.c.workspace == bindparam("of"), code.c.hash == bindparam("one"))
 
 
 def remove_unused_code(engine: Engine, workspace: str, pace: Throttle) -> Iterator[Step]:
-    """Remove the code of ``workspace`` that no computation of it names."""
+    """Remove the code of ``workspace`` that none of its computations refers to."""
     with engine.connect() as connection:
         rows = connection.execute(select_in(workspace, code, code.c.hash, code.c.unused_since))
         marks: dict[str, float | None] = {row.hash: row.unused_since for row in rows}
@@ -42,7 +43,8 @@ def remove_unused_code(engine: Engine, workspace: str, pace: Throttle) -> Iterat
 def _without_named(
     engine: Engine, workspace: str, unused: set[str], pace: Throttle
 ) -> Iterator[Step]:
-    # Takes from ``unused`` what computations name. It only reads, in steps nevertheless.
+    # Removes from ``unused`` the hashes that computations refer to. It reads only, but in steps,
+    # too.
     key = (computation.c.cluster, computation.c.id)
     last: tuple[Any, ...] | None = None
     while unused:

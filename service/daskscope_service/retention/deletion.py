@@ -1,6 +1,7 @@
-"""Deletes what belongs to a cluster or to a user, on request; and clusters, once they are too old.
+"""Deletes the data of a cluster or a user, on request; and clusters that are too old.
 
-It can be ended at any moment and begun again: what others are found by goes last.
+A deletion can be interrupted at any moment and started again: rows by which others are found are
+deleted last.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from daskscope_service.retention.removal import (
 )
 from daskscope_service.retention.throttle import Step, Throttle
 
-#: Rows that are looked at together, to find whose they are.
+#: Rows that are read together, to find out whose they are.
 _ROWS = 1000
 
 
 def count(engine: Engine, whose: Whose) -> dict[str, int]:
-    """Return how many rows of each table belong to ``whose``, of points those of its series.
+    """Return how many rows of each table belong to ``whose``; points are those of its series.
 
-    Tables that have none are left out.
+    Tables without such rows are left out.
     """
     found: dict[str, int] = {}
     series = select(schema.series.c.id).where(whose.condition(schema.series))
@@ -49,7 +50,7 @@ def count(engine: Engine, whose: Whose) -> dict[str, int]:
 
 
 def running(engine: Engine, whose: Whose, since: float) -> list[str]:
-    """Return the ids of clusters of ``whose`` that have not ended and were heard of since then."""
+    """Return the ids of clusters of ``whose`` that have not ended and reported after ``since``."""
     table = schema.cluster
     query = select(table.c.id).where(
         whose.condition(table), table.c.stopped_at.is_(None), table.c.last_seen_at >= since
@@ -59,13 +60,13 @@ def running(engine: Engine, whose: Whose, since: float) -> list[str]:
 
 
 def note(engine: Engine, whose: Whose, detail: str) -> None:
-    """Have the audit log report a deletion: before it, for it may be ended half-way."""
+    """Log a deletion in the audit log: before it begins, because it may be interrupted."""
     with writing(engine) as connection:
         audit.write(connection, "data deleted", detail=detail, workspace=whose.workspace)
 
 
 def delete(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Step]:
-    """Delete the rows of ``whose``, and code that no computation names any more."""
+    """Delete the rows of ``whose``, and code that no computation refers to any more."""
     yield from delete_rows(engine, whose, pace)
     yield from remove_unused_code(engine, whose.workspace, pace)
 
@@ -85,10 +86,10 @@ def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> 
             yield from remove_points(engine, ids, pace)
             yield from remove_series(engine, whose.workspace, ids, unless_points=False)
     elif whose.unheard_since is not None:
-        # One that is heard of meanwhile stays: that is asked again with each row.
+        # A cluster that reports meanwhile stays: each step checks the condition again.
         yield from remove(engine, table, keys(whose, table), pace)
     else:
-        # To find a user's rows takes longer than to remove them: not while others wait to write.
+        # Finding a user's rows takes longer than removing them, so others can write meanwhile.
         for found in _found(engine, whose, table):
             yield Step(table.name, 0)
             while found:
@@ -97,7 +98,7 @@ def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> 
 
 
 def _found(engine: Engine, whose: Whose, table: Table) -> Iterator[list[tuple[Any, ...]]]:
-    # The keys of the rows, some at a time.
+    # Yields the keys of the rows, some at a time.
     key, order = list(table.primary_key), reading_order(whose, table)
     columns = list(dict.fromkeys([*needed(table), *order]))
     query = select(*columns).where(whose.condition(table)).order_by(*order).limit(_ROWS)

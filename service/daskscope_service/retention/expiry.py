@@ -1,6 +1,6 @@
-"""Removes old data: the jobs of one round in one workspace, in small steps.
+"""Removes old data: one round in one workspace, in small steps.
 
-What runs stays: a cluster that was heard of, and computations that run on it, whatever their age.
+Clusters that report stay, and so do the computations that run on them, whatever their age.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from daskscope_service.retention.throttle import Step, Throttle
 
 _DAY = 86_400.0
 
-#: The widths of points in milliseconds, by the kind that ends with them.
+#: By kind, the width in milliseconds of the points that its points become once they are too old.
 _WIDTHS = {"series-full": 5 * 60_000, "series-5min": 60 * 60_000}
 
 
 def age(engine: Engine, workspace: str, now: float, pace: Throttle) -> Iterator[Step]:
-    """Remove what is too old in ``workspace`` at ``now``, in seconds since the epoch."""
+    """Remove the data of ``workspace`` that is too old at ``now``, in seconds since the epoch."""
     before = {
         kind: now - days * _DAY
         for kind, days in periods(engine, workspace).items()
@@ -68,16 +68,16 @@ def age(engine: Engine, workspace: str, now: float, pace: Throttle) -> Iterator[
 def _once_a_day(
     engine: Engine, workspace: str, now: float, before: dict[str, float], pace: Throttle
 ) -> Iterator[Step]:
-    # What goes through all series, or all computations.
+    # These steps read all series, or all computations.
     marks = _marks(engine, workspace)
     moved = False
     for kind in ("series", *_WIDTHS):
-        # Whole days, so that each is gone through once, and no width is cut in two.
+        # Whole days, so that each day is thinned once, and no bucket is cut in two.
         until = before.get(kind, 0.0) // _DAY * _DAY
         since = marks.get(kind, 0.0)
         if until <= since:
             continue
-        if not moved:  # those that no one moved on, for nothing came after them
+        if not moved:  # some recent points may not have been moved yet
             yield from _move_points(engine, pace)
             moved = True
         if kind == "series":
@@ -105,7 +105,7 @@ def _move_points(engine: Engine, pace: Throttle) -> Iterator[Step]:
 
 
 def _clusters(engine: Engine, workspace: str, before: float, pace: Throttle) -> Iterator[Step]:
-    # One that is heard of meanwhile keeps what it still has.
+    # A cluster that reports meanwhile keeps the rows that it still has.
     whose = Whose(workspace, unheard_since=before)
     with engine.connect() as connection:
         some = connection.execute(keys(whose, schema.cluster).limit(1)).first()
@@ -114,7 +114,7 @@ def _clusters(engine: Engine, workspace: str, before: float, pace: Throttle) -> 
 
 
 def old_computations(workspace: Any, before: Any) -> Select[Any]:
-    """Return a query of the keys of the computations that ended before then.
+    """Return a query of the keys of the computations that ended before ``before``.
 
     ``workspace`` and ``before`` are a workspace's id and a time, or bind parameters for them.
     """
@@ -126,7 +126,7 @@ def old_computations(workspace: Any, before: Any) -> Select[Any]:
         .correlate(table)
     )
     return keys_of(table, workspace).where(
-        table.c.started_at < before,  # which there is an index of
+        table.c.started_at < before,  # this column has an index
         func.coalesce(table.c.stopped_at, table.c.started_at) < before,
         ~and_(table.c.status == "running", goes_on),
     )
@@ -141,11 +141,11 @@ def _old(
 def _by_cluster(
     engine: Engine, workspace: str, table: Table, at: str, before: float, pace: Throttle
 ) -> Iterator[Step]:
-    # Its index by time is one for each cluster.
+    # The index of this table by time begins with the cluster.
     for cluster in clusters_in(engine, table, workspace):
         chosen = keys_of(table, workspace).where(table.c.cluster == cluster, table.c[at] < before)
         yield from remove(engine, table, chosen, pace)
-        yield Step(table.name, 0)  # where there is nothing to remove, looking is work too
+        yield Step(table.name, 0)  # the search is work too, even if it finds nothing
 
 
 def _series(
@@ -161,7 +161,7 @@ def _series(
         ids = [row.id for row in some]
         yield from remove_points(engine, ids, pace, before=int(before * 1000))
         yield Step(schema.point.name, 0)
-    # Those of a cluster that lives are wanted again soon.
+    # The series of a cluster that still reports are needed again soon.
     for some in series_in(engine, workspace, ~heard):
         ids = [row.id for row in some]
         yield from remove_series(engine, workspace, ids, unless_points=True)
@@ -182,7 +182,7 @@ def _mark(engine: Engine, workspace: str, kind: str, until: float) -> None:
 
 
 def workspaces(engine: Engine) -> list[str]:
-    """Return all workspaces, in the order of their names."""
+    """Return the ids of all workspaces, sorted."""
     table = schema.workspace
     with engine.connect() as connection:
         return list(connection.execute(select(table.c.id).order_by(table.c.id)).scalars())

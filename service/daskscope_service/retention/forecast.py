@@ -1,7 +1,7 @@
-"""What the next round would remove, shown before it does: how many rows, and about how many bytes.
+"""Estimates what the next round will remove: how many rows, and about how many bytes.
 
-A look must not take long, however much there is: rows are counted up to a bound, sizes are those of
-a few rows, and points are counted on a few of a cluster's days.
+This must be quick, however much data there is: rows are counted up to a limit, the sizes of a few
+rows are measured, and points are counted on a few days of clusters.
 """
 
 from __future__ import annotations
@@ -37,26 +37,27 @@ from daskscope_service.retention.removal import keys_of
 
 _DAY = 86_400.0
 
-#: Rows, and days of a cluster, that are counted at most; and rows whose size is measured.
+#: How many rows, or days of clusters, are counted at most, and the size of how many rows is
+#: measured.
 MOST_COUNTED = 1_000
 _MEASURED = 8
 
-#: Days of a cluster on which points are counted, so many at most.
+#: On how many days of clusters points are counted, and how many at most on one day.
 _DAYS_LOOKED_AT, _POINTS_COUNTED = 5, 50_000
 
-#: Bytes that a point takes on the disk (docs/operations.md), and how much the indexes add to rows.
+#: Bytes of a point on the disk (docs/operations.md), and the factor that indexes add to rows.
 _POINT_BYTES = 26
 _WITH_INDEXES = 1.3
 
-#: The kinds of series, each with the one whose points it takes over.
+#: The kinds of series, each with the finer kind whose points become its points.
 _FINER = {"series-full": None, "series-5min": "series-full", "series": "series-5min"}
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How many ``rows`` go, or more where ``more`` says so, and about how many ``bytes`` with them.
+    """``rows`` will be removed, with about ``bytes``; ``more``: there are more than that.
 
-    Of the kind ``clusters``, rows are clusters, and the bytes are theirs alone.
+    Of the kind ``clusters``, only the clusters themselves are counted, not their other data.
     """
 
     rows: int = 0
@@ -70,9 +71,9 @@ class Forecast:
 def forecast(
     connection: Connection, workspace: str, kept: Periods, at: float
 ) -> dict[str, Forecast]:
-    """Return what goes of each kind in ``workspace`` in a round at ``at``, seconds since the epoch.
+    """Return what a round at ``at``, in seconds since the epoch, removes of each kind.
 
-    ``kept`` says for how long each is kept.
+    ``kept``: for how many days each kind is kept.
     """
     before = {kind: at - days * _DAY for kind, days in kept.items() if days is not None}
     found = {kind: Forecast() for kind in kept}
@@ -90,7 +91,7 @@ def forecast(
 
 
 class _Look:
-    """A look at the rows of a table that a query chooses by the binds ``workspace``, ``before``."""
+    """Counts and measures the rows that a query with binds ``workspace``, ``before`` selects."""
 
     def __init__(self, dialect: Dialect, table: Table, chosen: Select[Any]) -> None:
         some = chosen.with_only_columns(literal(1)).limit(MOST_COUNTED + 1).subquery()
@@ -117,7 +118,7 @@ class _Look:
 
 @functools.cache
 def _looks(dialect: Dialect, kind: str) -> list[_Look]:
-    # Made once: to make and compile them takes longer than all that they find.
+    # Cached: building and compiling these queries takes longer than running them.
     return [_Look(dialect, table, chosen) for table, chosen in _chosen(kind)]
 
 
@@ -128,7 +129,7 @@ def _chosen(kind: str) -> list[tuple[Table, Select[Any]]]:
         return table, keys_of(table, workspace).where(table.c[at] < before)
 
     def of_old_clusters(table: Table, at: str) -> tuple[Table, Select[Any]]:
-        # Whose index by time is one for each cluster.
+        # The index of these tables by time begins with the cluster.
         cluster = schema.cluster
         its = and_(cluster.c.workspace == workspace, cluster.c.id == table.c.cluster)
         return table, old(table, at)[1].join(cluster, its).where(cluster.c.started_at < before)
@@ -136,7 +137,7 @@ def _chosen(kind: str) -> list[tuple[Table, Select[Any]]]:
     match kind:
         case "clusters":
             table, chosen = old(schema.cluster, "last_seen_at")
-            # Which there is an index of, and none of when it was last heard of.
+            # This column has an index, unlike the time of the last heartbeat.
             return [(table, chosen.where(table.c.started_at < before))]
         case "computations":
             return [(schema.computation, old_computations(workspace, before))]
@@ -159,15 +160,15 @@ def _chosen(kind: str) -> list[tuple[Table, Select[Any]]]:
 def _bytes_of(
     dialect: Dialect, table: Table, columns: list[str], some: Subquery
 ) -> Select[tuple[Any]]:
-    # Of the rows whose ``columns`` are a row of ``some``. Joined, their key is looked up for each;
-    # with IN, SQLite goes through all of the workspace.
+    # Measures the rows whose ``columns`` are a row of ``some``. The join looks up each key; with
+    # IN, SQLite would read all rows of the workspace.
     same = (table.c[name] == key for name, key in zip(columns, some.c, strict=True))
     size = func.sum(row_bytes(dialect.name, table))
     return select(size).select_from(some).join(table, and_(*same))
 
 
 def _from(before: Mapping[str, float], kind: str) -> float:
-    # Points of a width become those of the next: what is older than that is of the next kind.
+    # Points that are older than the limit of the coarser kind already are of that kind.
     coarser = next((name for name, finer in _FINER.items() if finer == kind), None)
     return before.get(coarser, 0.0) if coarser is not None else 0.0
 
@@ -209,8 +210,8 @@ def _points_between(dialect: Dialect) -> Lookup:
 
 
 def _of_points(connection: Connection, workspace: str, since: float, until: float) -> Forecast:
-    # On which days there was which cluster, its usage says; how many points one has on a day, some
-    # of those say.
+    # The usage says on which days there was which cluster. The points are counted on some of those
+    # days, and estimated for the others.
     between = {"workspace": workspace, "first": int(since // _DAY), "end": int(until // _DAY)}
     dialect = connection.dialect
     ((days,),) = _number_of_days(dialect).within(connection, **between)

@@ -1,4 +1,4 @@
-"""Settings, retention: how long the workspace keeps each kind, and which data goes next."""
+"""Settings, retention: how long each kind of data is kept, and which data is removed next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ blueprint = Blueprint("retention_page", __name__)
 
 _EVER = "forever"
 
-#: What one row of a kind is called.
+#: The name of one row of a kind.
 _ROWS = {
     "clusters": "cluster",
     "computations": "computation",
@@ -35,7 +35,7 @@ _ROWS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A kind: what its field says, what is ``wrong`` with that, and what ``goes``, in words."""
+    """A kind: the text of its field, what is ``wrong`` with it, and what is removed, in words."""
 
     kind: Kind
     said: str
@@ -56,7 +56,7 @@ def retention() -> ResponseReturnValue:
 @blueprint.post("/settings/retention")
 @acting_as("owner")
 def change() -> ResponseReturnValue:
-    """Keep what the form says; ask first where something goes by it that would have stayed."""
+    """Store the form; ask for confirmation if it removes data that would have stayed."""
     check_fresh()
     engine = services().engine
     fields = {kind.name: said(kind.name) for kind in KINDS}
@@ -87,7 +87,7 @@ def change() -> ResponseReturnValue:
 
 
 def _lost(own: Periods) -> list[str]:
-    """Return in words what goes by ``own`` and not by what is set now."""
+    """Return in words what ``own`` would remove, but the present settings would not."""
     engine = services().engine
     now = policy.periods(engine, g.workspace)
     wanted = {kind.name: own.get(kind.name, kind.days) for kind in KINDS}
@@ -141,7 +141,7 @@ def _goes(kind: str, days: int | None, goes: Forecast) -> str:
 
 
 def amount(kind: str, goes: Forecast) -> str:
-    """Return how much goes: ``1,234 log records, about 1.2 MiB``."""
+    """Return in words how much is removed: ``1,234 log records, about 1.2 MiB``."""
     more = "more than " if goes.more else ""
     about = f"about {size(goes.bytes)}" + (" or more" if goes.more else "")
     if kind == "clusters":

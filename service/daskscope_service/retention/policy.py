@@ -19,7 +19,7 @@ from daskscope_service.db.schema import retention as table
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of data. ``days``: how long it is kept by default; ``help``: what is counted so."""
+    """A kind of data. ``days``: how long it is kept by default; ``help``: what it includes."""
 
     name: str
     days: int
@@ -41,21 +41,21 @@ KINDS = (
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 
-#: None of these is kept for longer than the one after it.
+#: None of these may be kept for longer than the one after it.
 _RISING = ("series-full", "series-5min", "series")
 
-#: The most days that can be said: a hundred years.
+#: The largest number of days: a hundred years.
 MOST_DAYS = 36_500
 
-#: In place of days: none were set.
+#: Stands for days that were not set.
 _UNSET = -1
 
-#: Days of a kind; None: for ever.
+#: Days by kind; None: for ever.
 Periods = Mapping[str, int | None]
 
 
 class Unfit(ConfigurationError):
-    """Days that cannot be kept. The message says why; ``kind`` names which."""
+    """Days that cannot be set. The message says why; ``kind`` names the kind."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -68,18 +68,18 @@ def periods(engine: Engine, workspace: str) -> Periods:
 
 
 def periods_set(engine: Engine, workspace: str) -> dict[str, int | None]:
-    """Return what was set in ``workspace``."""
+    """Return the days that were set in ``workspace``, without defaults."""
     with engine.connect() as connection:
         return _set_in(connection, workspace)
 
 
 def set_period(engine: Engine, workspace: str, kind: str, days: int | None) -> None:
-    """Keep ``kind`` for so many days in ``workspace``; None: for ever. Raises as set_periods."""
+    """Keep ``kind`` for ``days`` days in ``workspace``; None: for ever. Raises as set_periods."""
     _set_as_operator(engine, workspace, periods_set(engine, workspace) | {kind: days})
 
 
 def unset_period(engine: Engine, workspace: str, kind: str) -> None:
-    """Keep ``kind`` for as long as the default says, in ``workspace``. Raises as set_periods."""
+    """Go back to the default of ``kind`` in ``workspace``. Raises as set_periods."""
     own = periods_set(engine, workspace)
     kept = {name: days for name, days in own.items() if name != kind}
     _set_as_operator(engine, workspace, kept)
@@ -91,7 +91,7 @@ def _set_as_operator(engine: Engine, workspace: str, own: Periods) -> None:
 
 
 def set_periods(change: Change, own: Periods) -> None:
-    """Keep each kind for as many days as ``own`` says, those that it lacks as the defaults say.
+    """Keep each kind for as many days as ``own`` says; kinds that it lacks get their defaults.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def set_periods(change: Change, own: Periods) -> None:
 
 
 def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
-    """Raise :class:`Unfit` where ``own`` cannot be set; ``before`` is what was set until now."""
+    """Raise :class:`Unfit` if ``own`` cannot be set; ``before`` is what was set until now."""
     for kind, days in own.items():
         if days is not None and not 1 <= days <= MOST_DAYS:
             raise Unfit(
@@ -140,7 +140,7 @@ def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
 
 
 def in_words(days: int | None) -> str:
-    """Return ``days`` as people say it."""
+    """Return ``days`` in words."""
     return "for ever" if days is None else f"{days} day{'' if days == 1 else 's'}"
 
 

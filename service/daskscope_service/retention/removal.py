@@ -1,4 +1,4 @@
-"""Removes rows in steps; everything that removes data uses them."""
+"""Removes rows in steps; everything that removes data uses this module."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from daskscope_service.db.engine import writing_again
 from daskscope_service.db.rows import select_in
 from daskscope_service.retention.throttle import Step, Throttle
 
-#: Series that are looked at together: databases bound the number of parameters.
+#: Series that are read together: databases limit the number of parameters.
 _SERIES_AT_ONCE = 500
 
 _EVER = 2**62
 
 _POINTS = (schema.point, schema.recent_point)
 
-#: What the key of a computation is in its task groups and findings; that of the notice that it
-#: failed.
+#: The columns with a computation's key in its task groups and in its findings, and those of the
+#: notice that it failed.
 _GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "computation")]
 _FINDINGS_OF = [schema.finding.c[name] for name in ("workspace", "cluster", "computation")]
 _NOTICE_OF = list(schema.notice.primary_key)
@@ -46,8 +46,8 @@ _NOTICE_OF = list(schema.notice.primary_key)
 def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) -> Iterator[Step]:
     """Remove the rows of ``table`` that ``chosen`` selects by their primary key.
 
-    With a computation go its task groups, its findings and the notice that it failed, which names
-    its user.
+    With a computation, this removes its task groups, its findings and the notice that it failed,
+    which names its user.
     """
     while True:
         with engine.connect() as connection:
@@ -61,7 +61,7 @@ def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) ->
 def remove_keys(engine: Engine, table: Table, keys: Sequence[Sequence[Any]]) -> Step:
     """Remove the rows of ``table`` that have these primary keys, in one transaction.
 
-    With a computation goes what :func:`remove` says.
+    With a computation, this removes the same other rows as :func:`remove`.
     """
     writing_again(engine, lambda connection: _delete_keys(connection, table, keys))
     return Step(table.name, len(keys))
@@ -76,7 +76,7 @@ def keys_of(table: Table, workspace: Any) -> Select[Any]:
 
 
 def clusters_in(engine: Engine, table: Table, workspace: str) -> Iterator[str]:
-    """Yield the clusters that rows of ``table`` name, one after the other, by its index."""
+    """Yield the clusters that rows of ``table`` refer to, one after the other, by its index."""
     query = select_in(workspace, table, func.min(table.c.cluster))
     last: str | None = None
     while True:
@@ -104,7 +104,7 @@ def series_in(engine: Engine, workspace: str, *conditions: Any) -> Iterator[list
 def remove_points(
     engine: Engine, series: Sequence[int], pace: Throttle, *, before: int = _EVER
 ) -> Iterator[Step]:
-    """Remove the points of ``series`` from before this time, in milliseconds."""
+    """Remove the points of ``series`` from before the time ``before``, in milliseconds."""
     point = schema.point
     chosen = select(point.c.series, point.c.time).where(
         point.c.series.in_(series), point.c.time < before
@@ -128,7 +128,7 @@ def remove_points(
 def remove_series(
     engine: Engine, workspace: str, series: Sequence[int], *, unless_points: bool
 ) -> Iterator[Step]:
-    """Remove ``series`` and what points they still have; ``unless_points``: only without any."""
+    """Remove ``series`` and their points; ``unless_points``: only those without any."""
     table = schema.series
     chosen = select_in(workspace, table, table.c.id).where(table.c.id.in_(series))
     if unless_points:
@@ -153,8 +153,8 @@ def _execute(statement: Delete, rows: Sequence[Mapping[str, Any]], connection: C
 
 
 def _delete_some(table: Table, chosen: Select[Any], most: int, connection: Connection) -> int:
-    # Locked: what an upsert renews at this moment is not chosen any more. What it has locked itself
-    # is left for the next time around.
+    # Locked, so that no upsert renews a selected row before it is deleted. Rows that an upsert has
+    # locked are left for the next step.
     some = chosen.limit(most).with_for_update(skip_locked=True, of=table)
     keys = connection.execute(some).all()
     _delete_keys(connection, table, keys)
@@ -178,7 +178,7 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
 
 
 def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
-    """Have the jobs of these computations summed up anew; those with no run left then go."""
+    """Have the jobs of these computations summed up again, which removes those without runs."""
     if not keys:
         return
     names = ("of_workspace", "of_cluster", "of_id")
@@ -198,7 +198,7 @@ def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
 def _delete(
     connection: Connection, columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]
 ) -> None:
-    # All rows whose ``columns`` are one of ``keys``.
+    # Deletes all rows whose ``columns`` are one of ``keys``.
     if keys:
         names = [f"key_{column.name}" for column in columns]
         same = (

@@ -1,6 +1,6 @@
-"""Rounds of removing old data, in the background or by a command.
+"""Rounds that remove old data, in the background or by a command.
 
-Of all processes that share a database, one works at a time.
+Of all processes that share a database, only one does so at a time.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from daskscope_service.retention.expiry import age, workspaces
 from daskscope_service.retention.throttle import Step, Throttle
 from daskscope_service.service_metrics import ServiceMetrics
 
-#: What the lease is called.
+#: The name of the lease.
 WORK = "retention"
 
-#: The part of the time that the service removes, while it has something to remove.
+#: The share of its time that the service spends on removing data, while there is some to remove.
 _SHARE = 0.2
 
-#: Seconds from the start to the first round: users who install a newer version can say what to keep
-#: before anything is removed.
+#: Seconds from the start to the first round: users who install a newer version can set the
+#: retention before anything is removed.
 _FIRST_AFTER = 300.0
 
-#: Seconds between two lines in the log about a round that goes on.
+#: Seconds between two log lines about a round that takes long.
 _SAY_EVERY = 60.0
 
-#: What of the file may stay unused: it is written to soon.
+#: The share of the file that may stay unused: it is needed again soon.
 _UNUSED_PART = 0.05
 
-#: Pages of SQLite that are given back together.
+#: Pages of SQLite that are given back in one step.
 _PAGES = 256
 
 logger = logging.getLogger(__name__)
@@ -48,16 +48,16 @@ def run_round(
     *,
     on_step: Callable[[str, Step], None] = lambda workspace, step: None,
 ) -> Counter[str]:
-    """Remove what is old in all workspaces, and give back the room; return the rows by table.
+    """Remove old data in all workspaces, and give back the space; return the rows by table.
 
     ``lease`` must be held. ``on_step`` gets each step and its workspace.
 
     Raises
     ------
     Stopped
-        By the pace, or because another process has taken the lease over.
+        The pace was stopped, or another process has taken over the lease.
     SomeFailed
-        Once the others are done.
+        Some workspaces failed; the others are done.
     """
     removed: Counter[str] = Counter()
 
@@ -83,7 +83,7 @@ def run_round(
 
 
 def give_back_room(engine: Engine, *, keep: float = 0.0) -> Iterator[Step]:
-    """Give back the unused pages of the database's file, but for this part of it."""
+    """Give back the unused pages of the database's file, except for the share ``keep``."""
     while True:
         with engine.connect() as connection:
             unused, all_pages = unused_pages(connection)
@@ -97,7 +97,7 @@ def give_back_room(engine: Engine, *, keep: float = 0.0) -> Iterator[Step]:
 def next_round(engine: Engine, interval: float, now: float) -> float | None:
     """Return about when the next round begins, if they come every ``interval`` seconds.
 
-    None where none comes by itself.
+    Return None if there are no rounds.
     """
     if interval <= 0:
         return None
@@ -106,7 +106,7 @@ def next_round(engine: Engine, interval: float, now: float) -> float | None:
 
 
 def removal(engine: Engine, *, interval: float, instruments: ServiceMetrics) -> PeriodicTask:
-    """Start the task that does a round every ``interval`` seconds; none if that is 0."""
+    """Start the task that does a round every ``interval`` seconds; it does none if that is 0."""
     lease, ended = Lease(engine, WORK), threading.Event()
 
     def work() -> None:

@@ -1,8 +1,8 @@
 """Makes time series coarser: one point per bucket of time instead of many.
 
-Of a counter, the last total in a bucket stays, and where it was started anew the one before and the
-one after: so it has grown by as much as before. So does its very first point. Of a gauge, the mean
-takes the place of the last in a bucket. To do it twice changes nothing.
+Of a counter, the last total in a bucket stays. If the counter was restarted, the points before and
+after that stay too, so that its growth does not change. So does its very first point. Of a gauge,
+the mean replaces the last point of a bucket. Doing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import point, series
 from daskscope_service.retention.throttle import Step, Throttle
 
-#: Series that are asked for points together.
+#: Series that are queried together.
 _SERIES_AT_ONCE = 500
 
 Point = tuple[int, float]
@@ -38,7 +38,7 @@ _CHANGE = (
 def thin(
     engine: Engine, workspace: str, width: int, since: int, until: int, pace: Throttle
 ) -> Iterator[Step]:
-    """Leave one point for each ``width`` of the series of ``workspace``, from ``since`` on.
+    """Leave one point per ``width`` in the series of ``workspace``, from ``since`` to ``until``.
 
     All are milliseconds; ``since`` and ``until`` are multiples of ``width``.
     """
@@ -87,17 +87,17 @@ def _thin_some(
     counter: bool,
     most: int,
 ) -> tuple[int, int, int | None]:
-    # Returns how many points there were, how many are left, and from where it goes on.
+    # Returns how many points there were, how many stay, and where to go on.
     since, until = span
     query = select(point.c.time, point.c.value).where(point.c.series == id)
-    # Enough for a whole bucket, whatever its width.
     rows = connection.execute(
         query.where(point.c.time >= since, point.c.time < until).order_by(point.c.time).limit(most)
     ).all()
     points: list[Point] = [(time, value) for time, value in rows]
     following: int | None = None
     if len(points) == most:
-        # The last bucket may not be whole: it is for the next time, unless it is all there is.
+        # The last bucket may be incomplete: it is left for the next call, unless it is the only
+        # one.
         start = points[-1][0] // width * width
         whole = [one for one in points if one[0] < start]
         if whole:
@@ -116,7 +116,7 @@ def _thin_some(
 def coarser(
     points: Sequence[Point], width: int, before: float | None = None, *, counter: bool
 ) -> list[Point]:
-    """Return what is left of ``points``, which are in order. ``before``: the value before them."""
+    """Return which of ``points``, in their order, stay. ``before``: the value before them."""
     kept: list[Point] = []
     total, count = 0.0, 0
     for index, (time, value) in enumerate(points):

@@ -1,6 +1,6 @@
-"""Pauses between the short transactions of a removal, so that others have room.
+"""Pauses between the short transactions of a removal, so that others can write.
 
-SQLite takes one writer at a time, and what comes in must not wait for what goes.
+SQLite takes one writer at a time, and new data must not wait for a removal.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 
 from daskscope_service.periodic import Stopped
 
-#: Seconds that a transaction should take, and how many rows it may be about.
+#: Seconds that a transaction should take, and the bounds of its number of rows.
 _SECONDS = 0.02
 _LEAST, _MOST = 16, 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one transaction did: so many rows of ``table`` are gone."""
+    """What one transaction did: it removed ``rows`` rows of ``table``."""
 
     table: str
     rows: int
 
 
 class Throttle:
-    """How much a transaction does, and the pause after it.
+    """Sets how much a transaction does, and pauses after it.
 
     Parameters
     ----------
     share
-        The part of the time that is worked; the rest is paused.
+        The share of the time for work; the rest is paused.
     stop
         Set by others to end the work after the transaction under way.
     """
@@ -39,16 +39,16 @@ class Throttle:
     def __init__(self, share: float, stop: threading.Event | None = None) -> None:
         self._pauses = 1 / share - 1
         self._stop = stop or threading.Event()
-        #: Rows that the next transaction should be about.
+        #: Rows that the next transaction should handle.
         self.rows = 256
 
     def run(self, steps: Iterator[Step]) -> Iterator[Step]:
-        """Take ``steps``, each of one transaction, and pass them on with pauses.
+        """Run ``steps``, each of one transaction, and yield them with pauses in between.
 
         Raises
         ------
         Stopped
-            Someone asked to stop.
+            ``stop`` was set.
         """
         while True:
             began = time.monotonic()
@@ -56,7 +56,7 @@ class Throttle:
             took = time.monotonic() - began
             if step is None:
                 return
-            # A slow disk gets less at a time.
+            # On a slow disk, a transaction gets fewer rows.
             if took > _SECONDS:
                 self.rows = max(_LEAST, self.rows // 2)
             elif took < _SECONDS / 2:

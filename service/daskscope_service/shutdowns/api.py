@@ -1,4 +1,4 @@
-"""``/api/v1/commands``: shut clusters down, and see what became of it."""
+"""``/api/v1/commands``: requests to shut down clusters, and their status."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _Seconds = Annotated[float, Meta(ge=0, le=7 * 86400)]
 class ShutdownRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which cluster to shut down, and how.
 
-    ``grace`` is the least number of seconds between its announcement and the close. Unless
-    ``even_if_busy``, work that arrives meanwhile calls it off.
+    ``grace`` is the minimum number of seconds between the announcement and the close. Work that
+    arrives in between calls the shutdown off, unless ``even_if_busy``.
     """
 
     cluster: _Name

@@ -1,8 +1,8 @@
-"""The commands for a cluster in the answer to its heartbeat.
+"""Returns the commands for a cluster, for the answer to its heartbeat.
 
-A command is handed over with each answer until the cluster reports a shutdown under its id: an
-answer may be lost on its way, and the plugin acts on each command once. What is handed over is in
-the database alone, so that any process may do it.
+Each answer contains a command until the cluster reports a shutdown with its id: an answer may be
+lost on its way, and the plugin acts on each command once. The state of a command is only in the
+database, so any process may answer.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import command as table
 from daskscope_service.shutdowns.commands import under_way
 
-#: Seconds for which it is remembered which clusters there is nothing to ask of: hardly any beat
-#: should have to ask the database for it.
+#: Seconds for which the ids of clusters that have commands are cached, so that hardly any heartbeat
+#: needs a query.
 REMEMBERED = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class CommandQueue:
-    """Hands commands over. May be used from any thread."""
+    """Returns commands for clusters. May be used from any thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._addressed: dict[str, tuple[float, frozenset[str]]] = {}
 
     def take(self, workspace: str, cluster: str) -> tuple[Command, ...]:
-        """Return what is to be asked of ``cluster`` now, and note that it was handed over.
+        """Return the commands for ``cluster`` now, and store that they were delivered.
 
-        Nothing where the database does not answer: the beat is kept, and the next one asks again.
+        Return none if the database does not answer: the heartbeat is stored, and the next one asks
+        again.
         """
         try:
             if cluster not in self._recently_addressed(workspace):
@@ -48,7 +49,7 @@ class CommandQueue:
             return ()
 
     def knows(self, workspace: str) -> bool:
-        """Return whether :meth:`take` need not ask the database about most clusters."""
+        """Return whether the cache says that no cluster of ``workspace`` has a command."""
         at, clusters = self._addressed.get(workspace, (None, frozenset()))
         return at is not None and not clusters and time.monotonic() - at < REMEMBERED
 
@@ -86,7 +87,7 @@ class CommandQueue:
                 )
 
     def _deliver(self, workspace: str, command: str, now: float) -> bool:
-        """Note that it is handed over; False if it was called off in this very moment."""
+        """Store that the command was delivered; return False if it was called off just now."""
         with writing(self._engine) as connection:
             done = connection.execute(
                 update(table)

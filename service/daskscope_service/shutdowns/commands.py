@@ -1,6 +1,6 @@
 """Requests a cluster's shutdown, and calls it off.
 
-What is asked for waits in the table ``command`` until the cluster's next beat is answered, by
+A request waits in the table ``command`` for the answer to the cluster's next heartbeat, from
 whichever process: see :mod:`.command_queue`.
 """
 
@@ -20,14 +20,14 @@ from daskscope_service.db.schema import command as table
 from daskscope_service.shutdowns.verdict import is_over
 from daskscope_service.web.fields import Missing
 
-#: Seconds that a shutdown waits to be handed to a cluster that is silent. Later no one expects it.
+#: Seconds for which a shutdown waits for a silent cluster. Later no one expects it.
 PATIENCE = 3600.0
-#: Seconds that a call-off is offered for: a shutdown may have been announced long before its time.
+#: Seconds for which a call-off is delivered: a shutdown may be announced long before its time.
 CALL_OFF_PATIENCE = 7 * 86400.0
 
 
 class NotPossible(ValueError):
-    """There is nothing to be done any more. The message says why."""
+    """The shutdown cannot be requested or called off. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,22 @@ class Wish:
 
 
 def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
-    """Ask for a shutdown; return its id, and whether it is a new one.
+    """Request a shutdown; return its id, and whether it is a new one.
 
-    Asking twice, for example because the answer was lost, has no further effect.
+    Repeating the request, for example because the answer was lost, has no further effect.
 
     Raises
     ------
     Missing
         The workspace has no such cluster.
     NotPossible
-        It has stopped, or another shutdown of it is under way.
+        The cluster has stopped, or another shutdown of it is under way.
     """
     connection, workspace = change.connection, change.workspace
     row = connection.execute(
         select_in(workspace, cluster, cluster.c.stopped_at, cluster.c.name)
         .where(cluster.c.id == cluster_id)
-        # Of two who ask at the same moment, the second sees what the first has asked for.
+        # If two requests come at the same moment, the second sees the first.
         .with_for_update()
     ).first()
     if row is None:
@@ -96,14 +96,14 @@ def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
 
 
 def call_off(change: Change, command_id: str, reason: str = "") -> None:
-    """Call off a shutdown; once, however often it is asked for.
+    """Call off a shutdown. Calling it off again has no effect.
 
     Raises
     ------
     Missing
         The workspace has no such shutdown.
     NotPossible
-        It is over, or the cluster is closing.
+        The shutdown is over, or the cluster is closing.
     """
     connection, workspace = change.connection, change.workspace
     rows = connection.execute(_with_answers(workspace).where(table.c.id == command_id))
@@ -139,7 +139,7 @@ def under_way(
 ) -> list[dict[str, Any]]:
     """Return the shutdowns of a cluster that are not over, the first one first.
 
-    Each has the columns of ``command``, and the ``state`` that the cluster answered, or None.
+    Each has the columns of ``command``, and ``state``: the cluster's answer, or None.
     """
     query = (
         _with_answers(workspace)

@@ -1,4 +1,4 @@
-"""The page that asks before a cluster is shut down, and what its buttons do."""
+"""The page that asks for confirmation before a cluster is shut down, and its buttons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daskscope_service.shutdowns.commands import NotPossible, Wish
 
 blueprint = Blueprint("shutdown", __name__)
 
-#: Characters of a reason; what is longer is cut.
+#: Characters of a reason; a longer one is cut.
 LONGEST_REASON = 1000
 
 
@@ -27,7 +27,7 @@ def question(cluster_id: str) -> ResponseReturnValue:
 @blueprint.post("/clusters/<cluster_id>/shutdown")
 @acting_as("member")
 def answer(cluster_id: str) -> ResponseReturnValue:
-    """Ask the cluster to shut down."""
+    """Request the shutdown."""
     wish = Wish(reason=_reason(), even_if_busy="even_if_busy" in request.form)
     try:
         with changing() as change:
@@ -45,7 +45,7 @@ def call_off(cluster_id: str, command_id: str) -> ResponseReturnValue:
         with changing() as change:
             shutdowns.call_off(change, command_id, _reason())
     except NotPossible:
-        pass  # its cluster's page says what became of it
+        pass  # the cluster's page shows its status
     return _to_cluster(cluster_id)
 
 

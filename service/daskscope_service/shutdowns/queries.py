@@ -13,12 +13,12 @@ from daskscope_service.queries.events import MOST_SHUTDOWNS, list_shutdowns
 from daskscope_service.shutdowns.verdict import is_over, shutdown_verdict
 from daskscope_service.web.fields import Missing
 
-#: What a shutdown has that the cluster decided on by itself.
+#: The columns of ``command``, for a shutdown that the cluster decided on by itself.
 _OWN: Item = {column.name: None for column in command.c} | {"even_if_busy": False}
 
 
 def list_commands(scope: Scope, selection: Selection) -> Page:
-    """Return the shutdowns that people and policies asked for, by when they did."""
+    """Return the shutdowns that people and policies requested, by time of the request."""
     query = _asked_for(scope)
     query = query.where(scope.is_of(selection.cluster, command.c.cluster))
     if selection.user is not None:
@@ -36,7 +36,7 @@ def one_command(scope: Scope, id: str) -> Item:
 
 
 def shutdowns_of(scope: Scope, cluster_id: str) -> list[Item]:
-    """Return all shutdowns of a cluster, those of its own settings too, the newest first.
+    """Return all shutdowns of a cluster, also those by its own settings, the newest first.
 
     They have the fields of :func:`list_commands`.
     """
@@ -78,7 +78,7 @@ def _cluster_columns() -> list[Any]:
 
 
 def _completed(scope: Scope, item: Item) -> Item:
-    """Say where it stands; the cluster's own words are ``detail``, sent at ``answered_at``."""
+    """Add the status to a shutdown; ``detail`` is the cluster's answer, sent at ``answered_at``."""
     row = {name: item.pop(f"cluster_{name}") for name in OF_VERDICT}
     of_cluster = cluster_verdict(row, scope.now, scope.silent_after)
     verdict = shutdown_verdict(item, of_cluster, scope.now)
@@ -91,5 +91,5 @@ def _completed(scope: Scope, item: Item) -> Item:
 
 
 def _over(item: Item, now: float) -> bool:
-    # One of its settings' own has no expiry; only work calls it off.
+    # A shutdown by the cluster's own settings has no expiry; only work calls it off.
     return item["expires_at"] is None or is_over(item, now)

@@ -8,14 +8,14 @@ from typing import Any
 from daskscope_service.insight.verdict import Verdict
 from daskscope_service.insight.wording import duration
 
-#: What a cluster answers when there is nothing more to come, whatever was asked for.
+#: The cluster's answers after which no other follows, whatever was requested.
 _LAST_ANSWERS = ("called off", "closing", "failed")
 
 
 def is_over(found: Mapping[str, Any], now: float) -> bool:
-    """Return whether nothing more is to be handed to the cluster, nor to be called off.
+    """Return whether there is nothing more to send to the cluster, or to call off.
 
-    ``found`` has the columns of ``command``, and ``state``: what the cluster answered, or None.
+    ``found`` has the columns of ``command``, and ``state``: the cluster's answer, or None.
     """
     if found["state"] is not None:
         return found["state"] in _LAST_ANSWERS
@@ -24,11 +24,13 @@ def is_over(found: Mapping[str, Any], now: float) -> bool:
 
 
 def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> Verdict:
-    """Return where a shutdown stands: ``requested``, ``delivered``, ``announced``, ``closing``,
-    ``done``, ``called off``, ``failed``, or ``expired``: given up before the cluster answered.
+    """Return the status of a shutdown, with a sentence.
 
-    ``found`` has the columns of ``command``, None where the cluster decided by itself, and those of
-    ``shutdown``, None before the cluster has answered. Beats may report the end before the middle.
+    It is ``requested``, ``delivered``, ``announced``, ``closing``, ``done``, ``called off``,
+    ``failed``, or ``expired``: given up before the cluster answered.
+
+    ``found`` has the columns of ``command``, None if the cluster decided by itself, and those of
+    ``shutdown``, None before the cluster has answered. Heartbeats may report the end first.
     """
     stopped = cluster.status in ("stopped", "ended")
     silent = " The cluster is silent." if cluster.status == "lost" else ""
