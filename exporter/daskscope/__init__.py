@@ -65,8 +65,8 @@ __all__ = [
     "why",
 ]
 
-# Where each name lives. Looked up when it is used: the service shares ``daskscope.protocol`` and
-# should not carry Dask's scheduler for it.
+# The module of each name. Modules are imported when a name is used: the service uses
+# ``daskscope.protocol`` and should not import Dask's scheduler.
 _HOMES = {
     "Explanation": "daskscope.explanation.report",
     "explain": "daskscope.inspection",

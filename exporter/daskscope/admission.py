@@ -1,8 +1,8 @@
-"""Decides who may put the plugin into a scheduler or replace it, and answers a client that asks.
+"""Decides which client may install or replace the plugin in a scheduler, and answers the client.
 
-The first client whose settings say where to report gets the plugin, and its settings stay. Another
-one replaces it only to correct a mistake: see :func:`_replaces`. What a later client refuses is
-heeded in any case.
+The first client whose settings contain a destination installs the plugin, and its settings stay in
+force. Another client replaces it only to correct a mistake: see :func:`_replaces`. The opt-outs of
+later clients always apply.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from daskscope.plugin import NAME, Plugin
 from daskscope.timer import until
 from daskscope.version import __version__
 
-#: Settings that say to whom beats go: with wrong ones nobody takes any.
+#: Settings of the destination. If they are wrong, no service accepts heartbeats.
 _ADDRESSEE = ("endpoint", "token", "workspace", "otlp_only")
 
-#: Clients that may have registered where a plugin is replaced; with more it stays.
+#: Registered clients up to which a plugin may be replaced; with more, it stays.
 MAX_CARRIED_OVER = 100
 
-#: Seconds that a client which registers waits to hear whether the service takes its beats.
+#: Seconds that a registering client waits for the service's answer to the first heartbeat.
 ANSWER_DEADLINE = 2.0
 
 
 class Asked(TypedDict):
-    """A client's request to a scheduler: plain values by name, because the two may have different
-    versions of daskscope. ``settings`` are those of :func:`daskscope.config.by_name`.
+    """A client's request to a scheduler. It has plain values by name, because the two may have
+    different versions of daskscope. ``settings`` come from :func:`daskscope.config.by_name`.
     """
 
     version: str
@@ -44,12 +44,12 @@ class Asked(TypedDict):
 
 
 class Installed(TypedDict, total=False):
-    """The scheduler's answer to a client: plain values by name. ``refused`` says what is wrong with
-    the request, and ``problem`` why nothing is delivered; without a plugin it holds one of the two.
+    """The scheduler's answer to a client: plain values by name.
 
-    The settings of the client ``registrant`` are in force; ``differing`` names those that the
-    asking client has set otherwise, except its opt-outs, because they apply. ``url`` is None if
-    data goes to no service.
+    ``refused`` says what is wrong with the request, ``problem`` why nothing is delivered. If no
+    plugin is installed, the answer contains only one of these. The settings of ``registrant`` are
+    in force; ``differing`` names those that the asking client has set otherwise, except its
+    opt-outs, because they apply. ``url`` is None if data goes to no service.
     """
 
     refused: str
@@ -61,14 +61,14 @@ class Installed(TypedDict, total=False):
 
 
 def asked(settings: Settings, registrant: Registrant) -> Asked:
-    """Return what a client sends to :func:`install`."""
+    """Return the request that a client sends to :func:`install`."""
     return Asked(version=__version__, settings=by_name(settings), registrant=asdict(registrant))
 
 
 async def install(asked: Asked, dask_scheduler: Scheduler) -> Installed:
-    """Put the plugin into the scheduler unless it is there; runs on the scheduler.
+    """Install the plugin unless it is installed; runs on the scheduler.
 
-    Raises nothing: Dask would log what was asked, and the token with it.
+    It raises nothing, because Dask would log the request, which contains the token.
     """
     try:
         settings = of_client(asked["settings"], asked["version"])
@@ -81,16 +81,16 @@ async def install(asked: Asked, dask_scheduler: Scheduler) -> Installed:
 
 
 async def _install(settings: Settings, registrant: Registrant, scheduler: Scheduler) -> Installed:
-    # They read files and remember what they found: off the loop.
+    # It reads files and caches the results, so run it off the loop.
     await asyncio.to_thread(read_once)
-    # Nothing waits between the look and the act, so that of two clients one is first.
+    # No await between check and change, so that two clients cannot both be first.
     plugin = scheduler.plugins.get(NAME)
     assert plugin is None or isinstance(plugin, Plugin)
     if plugin is not None:
-        # Of a preload Dask has it started after all preloads, and takes clients before.
+        # Dask starts a preloaded plugin after all preloads, but accepts clients before.
         await plugin.start(scheduler)
         if plugin.failed is not None:
-            # It must not keep others out.
+            # A failed plugin must not block other clients.
             scheduler.remove_plugin(NAME)
             plugin = None
     if plugin is None and not settings.can_report():
@@ -100,7 +100,7 @@ async def _install(settings: Settings, registrant: Registrant, scheduler: Schedu
         await plugin.start(scheduler)
         if plugin.failed is not None:
             return Installed(problem=plugin.failed)
-        # Only now: what the new one has put into the scheduler, the other must not take out.
+        # Only now: the old plugin must not remove hooks that the new one has installed.
         if before is not None:
             _hand_over(before, plugin)
             scheduler.remove_plugin(NAME)
@@ -114,9 +114,9 @@ async def _install(settings: Settings, registrant: Registrant, scheduler: Schedu
 def _replaces(plugin: Plugin, registrant: Registrant, settings: Settings) -> bool:
     """Return whether a new registration replaces ``plugin``.
 
-    It does only while no service has accepted any data, and the same user registers on the same
-    host with another address: the first one may have been a mistake. Otherwise a new plugin would
-    lose what this one has counted so far.
+    It does only while no service has accepted any data, and if the same user on the same host
+    registers with another destination: the first may have been a mistake. Otherwise a new plugin
+    would lose what this one has counted so far.
     """
     first, session = plugin.registrant, plugin.session
     return (
@@ -132,14 +132,14 @@ def _replaces(plugin: Plugin, registrant: Registrant, settings: Settings) -> boo
 
 
 def _hand_over(before: Plugin, plugin: Plugin) -> None:
-    """End the plugin ``before``. ``plugin`` goes on to heed what its clients refuse."""
+    """Stop the plugin ``before``, and apply its clients' opt-outs to ``plugin``."""
     for registrant, settings in before.registered.values():
         _admit(plugin, registrant, settings)
     before.leave()
 
 
 def _admit(plugin: Plugin, registrant: Registrant, settings: Settings) -> None:
-    """Remember whose client that is, and what its own ``settings`` refuse."""
+    """Store the client's user, and the opt-outs in its own ``settings``."""
     if plugin.session is not None and registrant.client is not None:
         plugin.session.observer.client_is(registrant.client, registrant.user, refused_by(settings))
         if len(plugin.registered) <= MAX_CARRIED_OVER:
@@ -147,7 +147,7 @@ def _admit(plugin: Plugin, registrant: Registrant, settings: Settings) -> None:
 
 
 def _installed(plugin: Plugin, settings: Settings, scheduler: Scheduler) -> Installed:
-    """Return what a client with ``settings`` gets to know."""
+    """Return the answer to a client with ``settings``."""
     session, in_force, endpoint = plugin.session, plugin.settings, plugin.settings.endpoint
     url: str | None = None
     problem: str | None = "it has ended there"
@@ -158,7 +158,7 @@ def _installed(plugin: Plugin, settings: Settings, scheduler: Scheduler) -> Inst
             problem = f"no answer yet from {endpoint}; the scheduler keeps trying"
     heeded = refused_by(settings)
     if settings.token is None:
-        # It joins who has one, wherever the service is.
+        # A client without a token uses the registered token and its endpoint.
         heeded |= {"token", "endpoint"}
     return Installed(
         cluster_id=scheduler.id,

@@ -1,8 +1,8 @@
-"""What users ask the service from Python: lists as plain dicts, ``why()``, ``close()``, reports.
+"""Queries to the service from Python: lists as plain dicts, ``why()``, ``close()``, reports.
 
-Times are timezone-aware datetimes, durations seconds, sizes bytes, ready for a DataFrame:
-``pandas.DataFrame(list_clusters(), columns=list(api_types.Cluster.__annotations__))`` has its
-columns where there is no cluster, too. What was not measured is None.
+Times are timezone-aware datetimes, durations seconds, sizes bytes. A value that was not measured is
+None. The dicts fit a DataFrame: ``pandas.DataFrame(list_clusters(),
+columns=list(api_types.Cluster.__annotations__))`` has its columns even if there is no cluster.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ def list_clusters(
     finding: str | None = None,
     limit: int | None = None,
 ) -> list[Cluster]:
-    """Return the clusters of the workspace that started since then, newest first.
+    """Return the clusters of the workspace that started since ``since``, newest first.
 
     Each has ``id``, ``name``, ``kind``, ``user``, ``host``, ``status`` (running, stopped, lost or
     ended), ``started_at``, ``stopped_at``, ``workers``, ``threads``, ``memory_used``,
     ``memory_limit``, ``worker_seconds`` by state, ``url`` and more:
-    :class:`daskscope.api_types.Cluster` has them all.
-    ``finding`` is the rule of a finding that they have: one of those in docs/findings.md.
-    ``limit`` is the most that are returned; None returns all.
+    :class:`daskscope.api_types.Cluster` has them all. ``finding`` selects clusters with a finding
+    of that rule; docs/findings.md lists the rules. ``limit`` is the most clusters to return; None
+    returns all.
 
     Raises
     ------
     ConfigurationError
         There is no token, or an argument is invalid.
     AccessDenied
-        The token is wrong, expired or revoked, or not of scope ``read``.
+        The token is wrong, expired or revoked, or lacks the scope ``read``.
     ServiceTooOld
         The service's version is too old to answer this.
     ServiceUnreachable, ServiceError
@@ -65,16 +65,16 @@ def list_computations(
     finding: str | None = None,
     limit: int | None = None,
 ) -> list[Computation]:
-    """Return the computations of one cluster, or of all, that started since then, newest first.
+    """Return the computations, of one cluster or of all, that started since then, newest first.
 
-    ``cluster_id`` is the cluster's id, or the name that pages show: then they are of all clusters
-    of that name.
+    ``cluster_id`` is a cluster's id, or the name that pages show: this selects all clusters of that
+    name.
 
     Each has ``id``, ``cluster``, ``user``, ``status`` (running, finished, erred, cancelled, lost),
     ``started_at``, ``stopped_at``, ``duration``, ``tasks``, ``states``, ``seconds`` by action and
-    more: :class:`daskscope.api_types.Computation` has them all. ``finding`` is the rule of a
-    finding that they have. Raises as :func:`list_clusters`, and NotFound for a cluster that is not
-    there.
+    more: :class:`daskscope.api_types.Computation` has them all. ``finding`` selects computations
+    with a finding of that rule. Raises as :func:`list_clusters`, and NotFound if there is no such
+    cluster.
     """
     if cluster_id is not None:
         _check_text("cluster_id", cluster_id)
@@ -98,7 +98,7 @@ def list_exceptions(
     *,
     limit: int | None = None,
 ) -> list[ExceptionGroup]:
-    """Return the exceptions seen since then, grouped if equal, latest first.
+    """Return the exceptions seen since ``since``, equal ones grouped, latest first.
 
     Each has ``fingerprint``, ``type``, ``function``, ``message``, ``traceback``, ``count``,
     ``clusters``, ``users``, ``first_at`` and ``last_at``. Raises as :func:`list_clusters`.
@@ -110,7 +110,7 @@ def list_exceptions(
 def list_events(
     cluster_id: str | None = None, since: Since = "7 days", *, limit: int | None = None
 ) -> list[Event]:
-    """Return the allow-listed events since then, latest first.
+    """Return the allow-listed events since ``since``, latest first.
 
     Each has ``id``, ``cluster``, ``at``, ``topic`` and ``message``, JSON text. Raises as
     :func:`list_clusters`.
@@ -127,12 +127,13 @@ def list_findings(
     severity: str | None = None,
     limit: int | None = None,
 ) -> list[ListedFinding]:
-    """Return the causes that the service found, of work that began since then, newest first.
+    """Return the findings about work that began since ``since``, newest first.
 
     Each has ``rule``, ``severity`` (critical, warning, notice), ``sentence``, ``evidence``,
-    ``actions``, ``saving``, ``cluster``, ``computation`` (None: of the cluster) and ``url``:
-    :class:`daskscope.api_types.ListedFinding` has them all. One with ``suppressed_by`` is an effect
-    of another, and one with ``muted`` was muted by someone. Raises as :func:`list_clusters`.
+    ``actions``, ``saving``, ``cluster``, ``computation`` (None if it is about the cluster) and
+    ``url``: :class:`daskscope.api_types.ListedFinding` has them all. A finding with
+    ``suppressed_by`` is an effect of another finding. One with ``muted`` was muted by a user.
+    Raises as :func:`list_clusters`.
     """
     filters = {"user": user, "cluster": cluster_id, "rule": rule, "severity": severity}
     return cast(list[ListedFinding], _items("findings", limit, since=since, **filters))
@@ -145,7 +146,7 @@ def list_jobs(
     sort: str | None = None,
     limit: int | None = None,
 ) -> list[Job]:
-    """Return the jobs, the same work over time, of which a run began since then, newest first.
+    """Return the jobs (the same work over time) with a run since ``since``, newest first.
 
     Each has ``id``, ``title``, ``level`` (what its runs have in common: name, code, shape),
     ``runs``, ``duration`` of the usual run, ``cost`` of the last 30 days, ``change`` and ``url``:
@@ -158,9 +159,9 @@ def list_jobs(
 def compare(a: str, b: str) -> Comparison:
     """Return how the computation ``b`` differs from the computation ``a``, by their ids.
 
-    ``sentence`` says it in short; ``parts`` add up to the difference in time, and ``candidates``
-    are what else differs: :class:`daskscope.api_types.Comparison` has it all. Raises as
-    :func:`list_clusters`, and NotFound where there is no such computation.
+    ``sentence`` is a summary. ``parts`` add up to the difference in time, and ``candidates`` are
+    other differences: :class:`daskscope.api_types.Comparison` has all fields. Raises as
+    :func:`list_clusters`, and NotFound if there is no such computation.
     """
     _check_text("a", a)
     _check_text("b", b)
@@ -173,10 +174,10 @@ def compare(a: str, b: str) -> Comparison:
 
 
 def why(id: str) -> Explanation:
-    """Return what became of a cluster or a computation, by its id, and why.
+    """Return what happened to a cluster or a computation, by its id, and why.
 
-    ``headline`` is the first sentence of its page; ``findings`` have the evidence, what to do and
-    what that saves. Raises as :func:`list_clusters`, and NotFound where there is no such id.
+    ``headline`` is the first sentence of its page. ``findings`` contain evidence, what to do and
+    what that saves. Raises as :func:`list_clusters`, and NotFound if there is no such id.
     """
     _check_text("id", id)
     with service_client() as service:
@@ -200,11 +201,11 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
     ConfigurationError
         There is no token, or ``cluster_id`` is not a string.
     AccessDenied
-        The token is not of scope ``admin``, or its user is not a member of the workspace.
+        The token lacks the scope ``admin``, or its user is not a member of the workspace.
     NotFound
         The workspace has no such cluster.
     ServiceUnreachable, ServiceError
-        There was no answer; or the cluster has stopped, or another shutdown of it is under way.
+        There was no answer; or the cluster has stopped or is already being shut down.
     """
     _check_text("cluster_id", cluster_id)
     _check_text("reason", reason)
@@ -221,8 +222,8 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
 def make_report(cluster_id: str, computation_id: str | None = None, *, code: bool = False) -> str:
     """Return the page of a cluster, or of a computation, as one HTML file to send to someone.
 
-    It contains users' code, and tracebacks and log lines that may quote it, only with ``code``. The
-    service's audit log records that it was made. Raises as :func:`list_computations`.
+    Users' code, and tracebacks and log lines that may contain code, are included only with
+    ``code``. The service's audit log records the report. Raises as :func:`list_computations`.
     """
     _check_text("cluster_id", cluster_id)
     path = f"clusters/{quote(cluster_id, safe='')}"

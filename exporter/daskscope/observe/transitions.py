@@ -1,9 +1,9 @@
-"""Transitions of tasks: noted on the event loop, counted in a thread or when it is quiet.
+"""Notes tasks' transitions on the event loop, to be counted in batches in a thread.
 
-There are some six per task, and whatever is done with each is done while the cluster waits. So the
-loop only notes them, and a thread counts a thousand at a time, and what is left when the loop gets
-quiet. Whoever reads on the loop what is counted calls :meth:`Transitions.count` first: until the
-loop goes on none is noted, and so nothing is counted elsewhere.
+There are some six transitions per task, and the cluster waits while one is handled. So the loop
+only notes them, and a thread counts a thousand at a time, and the rest when the loop gets quiet.
+Code on the loop that reads the counts calls :meth:`Transitions.count` first. Until it returns to
+the loop no transition is noted, so no other thread counts meanwhile.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from daskscope.observe.tasks.computations import ENDS, PUT_BACK, Computations
 from daskscope.observe.tasks.groups import Group
 from daskscope.observe.workers.workers import Workers
 
-#: Transitions that are counted together: to wake the thread costs the loop what some 80 cost.
+#: Transitions per batch: waking the thread costs the loop as much as some 80 transitions.
 AT_ONCE = 1_000
-#: As many of these may wait. More are counted on the loop: none is ever left out.
+#: Batches that may wait. Further ones are counted on the loop: none is ever left out.
 MAX_WAITING = 3
-#: Fewer are not worth to wake the thread for when the loop is quiet.
+#: Transitions from which it pays to wake the thread when the loop is quiet.
 WORTHWHILE = 250
 
-# Items that are noted of each step, run and end: see ``Step``, ``Run`` and ``End``.
+# Items per ``Step``, ``Run`` and ``End`` in the flat lists.
 _OF_STEP, _OF_RUN, _OF_END = 3, 5, 2
-# What is noted of a run beside the time, as Dask calls it.
+# Dask's names of the items of a ``Run``, except the time.
 _DETAILS = ("worker", "nbytes", "typename", "startstops")
 
-#: What Dask reports of a transition beside the states, in a dictionary of our own.
+#: The keyword arguments of Dask's transition, in a dictionary of our own.
 Details = dict[str, Any]
 
 
 class Transitions:
-    """Hands transitions on to ``computations``, in their order, and to ``workers`` at once.
+    """Passes transitions to ``workers`` at once, and to ``computations`` later, in order.
 
-    What else has to be seen at once is reported on the loop: to ``erred`` a task that Dask calls
-    erred, which returns what it was before, to ``put_back`` one that was to run and now is not.
-    ``many_wait`` is called there, too, whenever another thread should call
-    :meth:`count_waiting`; without it they are counted on the loop.
+    Two kinds cannot wait: on the loop, ``erred`` is called with a task that erred, and returns the
+    task's state before; ``put_back`` is called with a task that left its worker without a result.
+    ``many_wait`` is also called on the loop, whenever another thread should call
+    :meth:`count_waiting`; if it is None, the transitions are counted on the loop.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Transitions:
     ) -> None:
         self._computations = computations
         self._drops = drops
-        # Flat lists: an object for each would make work for the garbage collector. And of most only
-        # the key is held: what goes is to go where it is at hand, on the loop.
+        # Flat lists, because an object for each would burden the garbage collector. They hold keys,
+        # not tasks: otherwise the counting thread would free the tasks, which is slower.
         self._steps: list[Any] = []
         self._runs: list[Any] = []
         self._ends: list[Any] = []
@@ -69,7 +69,7 @@ class Transitions:
         self._counting = Lock()
         self._noted_before = 0
         self._many_wait = many_wait or self.count
-        # Of those that have been counted: see ``worked``.
+        # The part of ``worked`` that has been counted.
         self._worked = 0
         #: Dask's hook.
         self.note = self._hook(scheduler, workers, put_back, erred)
@@ -85,7 +85,7 @@ class Transitions:
         run, end, drops = self._runs.extend, self._ends.extend, self._drops
 
         def turn(key: Key, start: str, finish: str, details: Details) -> str:
-            """Report a task that did not finish. Return its state before."""
+            """Note the end of a task that did not finish. Return its state before."""
             if finish == "erred":
                 start = guarded(drops, start, lambda: erred(tasks[key], start, details))
             elif finish == "released":
@@ -97,10 +97,11 @@ class Transitions:
             end((monotonic(), details))
             return start
 
-        # Most of what a call costs is to bring all that it touches into the processor's caches. So
-        # it is no method, and what most calls need are locals: Dask gives three by position. And
-        # what it gives each has a name here, for the rest makes a dictionary. Of a run that ended
-        # well is kept what came, for whatever is made of it here takes longer than in the thread.
+        # Most of the cost of a call is loading what it touches into the processor's caches. So this
+        # is a function, not a method, and default arguments make its data locals: Dask passes three
+        # arguments by position. ``stimulus_id`` is named, because it would make a dictionary of
+        # ``details`` for every call. The data of a successful run is stored as it is: converting it
+        # is faster in the thread.
         def note(
             key: Key,
             start: str,
@@ -119,7 +120,7 @@ class Transitions:
             try:
                 if finish in ends:
                     if start == "processing":
-                        # Among those that Dask calls idle is each with a thread without a task.
+                        # Dask's ``idle`` contains every worker that has a thread without a task.
                         if idle or with_room:
                             workers.look(workers_by_address.get(details.get("worker", "")))
                         if finish == "memory":
@@ -127,36 +128,36 @@ class Transitions:
                                 worker, nbytes = details["worker"], details["nbytes"]
                                 typename, startstops = details["typename"], details["startstops"]
                                 run((monotonic(), worker, nbytes, typename, startstops))
-                            except KeyError:  # which no Dask that is supported leaves out
+                            except KeyError:  # no supported Dask omits one
                                 run((monotonic(), *map(details.get, _DETAILS)))
                         else:
                             start = turn(key, start, finish, details)
                     elif start == finish:
-                        return  # Dask reports transitions that are none, too
+                        return  # Dask also reports transitions to the same state
                     elif start != "memory" or finish == "erred":
-                        # From memory: an actor that was lost.
+                        # An actor that was lost errs from memory.
                         start = turn(key, start, finish, details)
                 elif with_room and finish == "processing":
                     workers.look(tasks[key].processing_on)
                 step((key, start, finish))
-                # Of each kind: whatever Dask does with all of its tasks, it may do in one go.
+                # Checked for all kinds: Dask may make any transition for all its tasks at once.
                 if len(steps) >= full:
                     self._hand_over()
-            except Exception as error:  # no wrapper, which would cost a call for each
+            except Exception as error:  # no wrapper, which would cost one more call
                 contain(error, drops)
 
         return note
 
     def added(self, group: Group, count: int) -> None:
-        """Note that so many tasks of a graph that arrives are in ``group``."""
+        """Note that ``count`` tasks of an arriving graph are in ``group``."""
         self._steps.extend((None, group, count))
         if len(self._steps) >= AT_ONCE * _OF_STEP:
             self._hand_over()
 
     def count_if_quiet(self) -> None:
-        """Have those counted that are left, if no more have come since the last call.
+        """Start counting if transitions wait and none was noted since the last call.
 
-        So a graph that comes later does not have to wait until they are.
+        So a graph that arrives later need not wait until they are counted.
         """
         noted = len(self._steps)
         if noted == self._noted_before and noted >= WORTHWHILE * _OF_STEP:
@@ -177,19 +178,20 @@ class Transitions:
         self._ends.clear()
 
     def count(self) -> None:
-        """Count all that were noted. On the event loop."""
+        """Count all noted transitions. On the event loop."""
         self._let_wait()
         self.count_waiting()
 
     def worked(self) -> int:
-        """Return how many steps there have been, but for those that only put something away. On the
-        event loop, where none is counted for that.
+        """Return the number of steps so far, except those that only release a result or a task.
+
+        On the event loop. It does not count the pending transitions for this.
         """
         noted = _works(self._steps, self._runs, self._ends)
         return self._worked + noted + sum(_works(*batch) for batch in tuple(self._waiting))
 
     def count_waiting(self) -> None:
-        """Count those that wait for it. In any thread: of two that want to one waits."""
+        """Count the batches that wait. In any thread; a lock admits one thread at a time."""
         with self._counting:
             ahead = time() - monotonic()
             while self._waiting:
@@ -201,18 +203,18 @@ class Transitions:
 
 
 def _works(steps: list[Any], runs: list[Any], ends: list[Any]) -> int:
-    """Return how many steps do not only put a result or a task away."""
+    """Return how many steps do more than release a result or a task."""
     count = steps[2::_OF_STEP].count
-    # Of what leaves memory nothing is noted as a run, or as an end.
+    # Steps from memory have neither a run nor an end.
     put_away = sum(map(count, ENDS)) - len(runs) // _OF_RUN - len(ends) // _OF_END
     return len(steps) // _OF_STEP - put_away - count("forgotten")
 
 
 def _goes_on(task: TaskState) -> bool:
-    # As Dask decides whether what is released waits again, or is forgotten.
+    # Dask's own condition for a released task to wait again instead of being forgotten.
     return bool(task.waiters or task.who_wants) and not task.has_lost_dependencies
 
 
 def _each(flat: list[Any], items: int) -> Iterator[Any]:
-    """Return, as tuples, what stands in a ``flat`` list, so many ``items`` each."""
+    """Return the content of a ``flat`` list as tuples of ``items`` items."""
     return zip(*[iter(flat)] * items, strict=True)

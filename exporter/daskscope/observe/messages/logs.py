@@ -86,7 +86,7 @@ class Logs:
                 self.dropped(1)
 
     def _of_task(self, described: Described, worker: str, key: Key | None) -> bool:
-        """Store a record, with the computation and prefix of the task that logged it. Return True."""
+        """Store a record, with computation and prefix of the task with that key. Return True."""
         computation = prefix = None
         if key is not None:
             described = _without_key(described, key)

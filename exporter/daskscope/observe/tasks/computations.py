@@ -1,11 +1,11 @@
 """Computations and their task groups, counted from the scheduler's own transitions.
 
-A computation is what one call to compute, persist or submit started; docs/architecture.md says
-when a graph joins one, and why a computation that has ended stays ended. Dask's own ``Computation``
-joins whatever is submitted while anything runs, and its task groups vanish with their last task, so
-both are counted here, until Dask has forgotten the last task.
+A computation is what one call to compute, persist or submit started; docs/architecture.md says when
+a graph joins one, and why a computation that has ended stays ended. Dask's own ``Computation``
+includes everything that is submitted while anything runs, and its task groups vanish with their
+last task. So this module counts both itself.
 
-Over 400 lines: what a task's steps change in a computation and in its groups stands in one place.
+Over 400 lines: all changes of a computation and its groups by a task's steps are in one place.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ from daskscope.observe.tasks.prefixes import Prefixes, PrefixTotals
 from daskscope.observe.tasks.runs import Run
 from daskscope.observe.tasks.unsent import Taken, Unsent
 
-#: Computations that may wait to be sent until there is no waiting for the next beat.
+#: Computations that may wait to be sent. More of them do not wait for the next heartbeat.
 MANY = 1_000
 
-#: Lines of code whose last computation may go on though its tasks have ended; beyond it, the one
-#: that ended first does not.
+#: Lines of code whose last computation may resume after its tasks have ended. Beyond it, the one
+#: that ended first may not.
 MAX_ENDED = 100
 
-#: Computations that have ended and are looked at once more.
+#: Ended computations that are checked once more for late data from workers.
 MAX_SETTLING = 1_000
-#: Those that are looked at together: each takes some 5 µs.
+#: Ended computations that are checked together: each takes some 5 µs.
 SETTLED_AT_ONCE = 100
 
 #: States of a task that was given up, or is not needed any more.
 GONE = frozenset({"released", "forgotten"})
 
-#: A transition: the task's key and its two states. Or, where a graph has arrived: None, a group,
-#: and how many of the graph's tasks are in it.
+#: A transition: the task's key and its two states. Or, for a graph that has arrived: None, a group,
+#: and the number of the graph's tasks in that group.
 Step = tuple[Any, Any, Any]
-#: States in which a task has nothing to do, once it had.
+#: States in which a task ends that was active.
 ENDS = frozenset({"memory", "erred", "released"})
-#: What there is to know of a step that ends what a task had to do, but not as a ``Run`` that ended
-#: in memory: when, by the clock that is not set, and what Dask reports of it; or ``PUT_BACK``.
+#: Data of a step that ends a task's activity other than by a ``Run`` that ended in memory: the
+#: monotonic time, and the details that Dask reports, or ``PUT_BACK``.
 End = tuple[float, Mapping[str, Any]]
-#: Noted of a task that is released but still wanted: Dask has it wait again at once.
+#: Stands for the details of a task that is released but still wanted: Dask makes it wait again.
 PUT_BACK: Mapping[str, Any] = MappingProxyType({})
 
-#: In what Dask reports of a task that errs without having run: the group of the one that raised.
-#: Dask may have forgotten both when they are counted.
+#: The key by which we add to Dask's details of a task that errs without a run: the group of the
+#: task that raised. Dask may have forgotten both tasks by the time they are counted.
 BLAME = "daskscope blame"
 
-# Why a task that has ended may work again: it raised, a task it needs did, or it was cancelled.
+# How a task ended that may run again: it raised, a task that it needs did, or it was cancelled.
 _RAISED, _BLAMED, _CANCELLED = "raised", "blamed", "cancelled"
 
 
 class Computations:
-    """All computations that the scheduler still holds tasks of, the ``members`` of their groups.
+    """All computations of which the scheduler still stores tasks. ``members`` finds a task's group.
 
-    ``find`` returns the task of a key, if Dask has it. ``runs_again`` gets the key of one that
-    raised and is to run again, in whichever thread counts.
+    ``find`` returns the task with a key, if Dask has it. ``runs_again`` is called with the key of a
+    task that raised and runs again, in the thread that counts.
     """
 
     def __init__(
@@ -86,28 +86,28 @@ class Computations:
         self._prefixes = prefixes
         self._naming = naming
         self._drops = drops
-        # Of the few tasks that did not end well.
+        # By key: how a task ended, for the few that ended without a result.
         self._ends: dict[Hashable, str] = {}
-        # Those that run; and by the line of code that they came from.
+        # The computations that run.
         self._running: dict[Computation, None] = {}
-        #: How many computations with active tasks are whose: those that run, and those that have
-        #: ended and whose lost results are computed again.
+        #: Computations with active tasks by user: those that run, and ended ones whose lost results
+        #: are computed again.
         self.users_running: Counter[str] = Counter()
         self._joinable: dict[Hashable, Computation] = {}
-        # Likewise, those of whose tasks none was seen at work yet.
+        # By the line of code that sent them: those of whose tasks none was seen active yet.
         self._arrived: dict[Hashable, Computation] = {}
-        # Likewise, those whose tasks have ended, and that may go on.
+        # Likewise, those whose tasks have ended and that may resume.
         self._ended: dict[Hashable, Computation] = {}
         self._unsent = Unsent(drops, self._never_began)
-        # Those that have ended, and of which workers may still have something to say.
+        # Ended computations, while workers may still report late data about their time.
         self._settling: deque[Computation] = deque(maxlen=MAX_SETTLING)
 
     def arrived(self, computation: Computation) -> None:
-        """Add one whose first graph arrives now."""
+        """Add a computation whose first graph arrives now."""
         self._arrived[computation.line] = computation
 
     def ended(self, computation: Computation) -> None:
-        """Add one that has ended without a task."""
+        """Add a computation that has ended without a task."""
         self._unsent.add(computation)
 
     def settle(self, tasks: Iterable[TaskState]) -> None:
@@ -116,8 +116,8 @@ class Computations:
             self._ends.pop(task.key, None)
 
     def joined_from(self, line: Hashable, *, submitted: bool) -> Computation | None:
-        """Return the computation that a graph from that line joins: it runs, or a ``submitted``
-        graph continues it. All transitions must have been counted.
+        """Return the computation that a graph from that line joins, if any: one that runs or, for a
+        ``submitted`` graph, one that may resume. All transitions must have been counted.
         """
         running = self._joinable.get(line)
         if running is not None or not submitted:
@@ -126,22 +126,23 @@ class Computations:
         return ended if ended is not None and ended.may_go_on(time()) else None
 
     def last_from(self, line: Hashable) -> Computation | None:
-        """Return the last computation of that line, while another thread may be counting."""
-        # In the order in which a computation moves from one to the next.
+        """Return the last computation from that line, even while another thread is counting."""
+        # A computation moves through them in this order, so it cannot be missed.
         return self._arrived.get(line) or self._joinable.get(line) or self._ended.get(line)
 
     def count(
         self, steps: Iterable[Step], runs: Iterator[Run], ends: Iterator[End], ahead: float
     ) -> None:
-        """Count transitions of some time ago; Dask may have forgotten their tasks meanwhile.
+        """Count noted transitions. Dask may have forgotten their tasks meanwhile.
 
-        The wall clock is so many seconds ``ahead`` of the one that they were noted by.
+        The wall clock is ``ahead`` seconds ahead of the monotonic clock of their times.
         """
         wholes, singles = self._members.wholes, self._members.singles
         for key, start, finish in steps:
             run = end = None
             if finish in ENDS:
-                # As noted: what leaves memory ends nothing, but for an actor that was lost.
+                # As :class:`.Transitions` notes them: leaving memory ends nothing, except for a
+                # lost actor.
                 if start == "processing" and finish == "memory":
                     run = next(runs)
                 elif start != "memory" or finish == "erred":
@@ -150,7 +151,7 @@ class Computations:
                 whole = wholes.get(key[0]) if type(key) is tuple else None
                 if whole is None:
                     group = singles.get(key)
-                else:  # with no call for most
+                else:  # no call for most tasks
                     group = whole.group_of(key) if whole.elsewhere else whole.group
                 if group is None:
                     if key is None:
@@ -167,9 +168,9 @@ class Computations:
                     if start not in ACTIVE:
                         self._begins(key, group)
                 elif run is not None:
-                    try:  # without a call, for each task that there is
+                    try:  # inline, because it runs for every task
                         group.finished(run, group.totals or self._totals_of(key))
-                    except Exception as error:  # a number of its run, not that it has ended
+                    except Exception as error:  # a bad number must not hide that the task ended
                         contain(error, self._drops)
                     self._rests(key, finish, group.computation, run[0] + ahead)
                 elif end is not None:
@@ -187,11 +188,11 @@ class Computations:
                         whole.forget(key)
                         if whole.forgotten >= whole.counted:
                             del wholes[whole.dasks.name]
-            except Exception as error:  # the others are counted nevertheless
+            except Exception as error:  # go on with the other transitions
                 contain(error, self._drops)
 
     def failed_for_now(self, task: TaskState, details: Mapping[str, Any]) -> None:
-        """Count a run of ``task`` that raised an exception and that Dask repeats."""
+        """Count a run of ``task`` that raised an exception and that Dask will repeat."""
         group = self._members.group_of(task)
         if group is not None:
             group.failed_for_now(details, group.totals or self._totals_of(task.key))
@@ -201,7 +202,7 @@ class Computations:
             totals.ran(details.get("startstops"), finished=False)
 
     def waited(self, computations: Iterable[Computation]) -> None:
-        """Have ``computations`` sent once more: it was noted of them that tasks could not run."""
+        """Send ``computations`` once more: their time without a suitable worker has changed."""
         for computation in computations:
             if computation.groups:
                 self._unsent.note_any(computation)
@@ -223,7 +224,7 @@ class Computations:
         return None if group is None else group.computation.id
 
     def cancel_all(self) -> None:
-        """The scheduler dropped all its tasks (restart, close): what runs is cancelled."""
+        """Cancel all running computations: the scheduler dropped its tasks (restart, close)."""
         now = time()
         for computation in list(self._running):
             computation.cancelled += computation.active
@@ -237,7 +238,7 @@ class Computations:
         self._ends.clear()
 
     def running(self) -> int:
-        """Return how many have begun and not ended."""
+        """Return how many computations have begun and not ended."""
         return len(self._running)
 
     def waiting(self) -> int:
@@ -245,11 +246,11 @@ class Computations:
         return len(self._unsent)
 
     def changed(self, most: int, *, any_row: bool) -> Taken:
-        """Return rows that have changed since they were sent, those that wait longest first, and
-        what to trace of these computations, by their ids.
+        """Return rows that have changed since they were sent, and data for traces.
 
-        A computation goes with all its groups that have changed. At most the work of ``most`` rows
-        of groups, each some 10 µs; but with ``any_row`` there is always one computation.
+        Those that wait longest come first. A computation comes with all its groups that have
+        changed. The work is bounded to that of ``most`` rows of groups, each some 10 µs; with
+        ``any_row`` at least one computation is returned.
         """
         now = time()
         self._stop_ended(lambda computation: not computation.may_go_on(now))
@@ -271,13 +272,15 @@ class Computations:
         computation.runs, computation.over = True, False
         self._running[computation] = None
         self._joinable.setdefault(computation.line, computation)
-        # Only now: a graph that arrives meanwhile, on the loop, has to find it: see last_from.
+        # Last: a graph that arrives meanwhile on the loop must find the computation, see last_from.
         self._arrived.pop(computation.line, None)
 
     def _rest(
         self, computation: Computation, now: float, *, given_up: bool, put_back: bool = False
     ) -> None:
-        """Its tasks have ended. With ``put_back`` the last one is about to go on."""
+        """Note that the computation's tasks have ended. With ``put_back`` the last one will run
+        again.
+        """
         computation.ended_at = now
         computation.stretch.end(now)
         self._settling.append(computation)
@@ -297,7 +300,7 @@ class Computations:
             del self._joinable[line]
 
     def _stop_ended(self, which: Callable[[Computation], bool]) -> None:
-        """Note of ``which`` of those whose tasks have ended that they do not go on; some have."""
+        """Stop the ended computations for which ``which`` returns True, unless they run again."""
         for line, computation in [*self._ended.items()]:
             if which(computation):
                 del self._ended[line]
@@ -313,12 +316,13 @@ class Computations:
     def _erred(self, key: Key, start: str, group: Group, details: Mapping[str, Any]) -> bool:
         """Count a task that erred. Return False if that was counted before."""
         if start in ACTIVE and start != "processing" and "cause" not in details:
-            # Dask gave up a task as it was about to be processed, and reported so from inside the
-            # transition that it reports now: the task has been counted as erred, from processing.
+            # Dask gave up the task when it was about to be processed, and reported that from inside
+            # the transition that it reports now. So the task has already been counted as erred,
+            # from processing.
             group.states["processing"] += 1
             group.states["erred"] -= 1
             return False
-        # An actor that is lost with its worker has no cause, and nothing else errs from memory.
+        # Only an actor that is lost with its worker errs from memory. It has no cause.
         raised = details.get("cause") == key or start == "memory"
         if raised:
             totals = group.totals or self._totals_of(key)
@@ -326,7 +330,7 @@ class Computations:
         if group.computation.over:
             return True
         if self._ends.get(key) == _CANCELLED:
-            # What waits is released before it errs.
+            # A waiting task is released before it errs, and was counted as cancelled then.
             group.computation.cancelled -= 1
         self._ends[key] = _RAISED if raised else _BLAMED
         if not raised:
@@ -335,11 +339,12 @@ class Computations:
         return True
 
     def _begins(self, key: Key, group: Group) -> None:
-        """Count a task that has something to do from now on."""
+        """Count a task that becomes active."""
         computation = group.computation
         end = self._ends.get(key) if self._ends else None
         retried = end is not None and end != _CANCELLED
-        # Else its result was lost, or is needed after all, and the computation has ended.
+        # Otherwise the computation has ended, and the task's result was lost or is needed after
+        # all.
         if retried or not computation.over:
             if end is not None:
                 del self._ends[key]
@@ -366,7 +371,7 @@ class Computations:
         at: float,
         put_back: bool = False,
     ) -> None:
-        """Count a task that had something to do until now, and is ``finish`` now."""
+        """Count a task that was active until now and is in the state ``finish`` now."""
         computation.active -= 1
         if not (computation.over or put_back):
             computation.marks.ended(at)
@@ -392,14 +397,14 @@ class Computations:
 
     def _totals_of(self, key: Key) -> PrefixTotals:
         task = self._find(key)
-        # Of those that Dask has forgotten already, what the last of its prefix was called.
+        # If Dask has forgotten the task, use the name of the last task with its prefix.
         known = self._naming.known(key_split(key)) if task is None else self._naming.prefix(task)
         return self._prefixes[known]
 
     def _count_unknown(self, key: Key, finish: str, run: Run | None, end: End | None) -> None:
-        # Tasks from before the plugin came.
+        # Tasks from before the plugin started.
         if finish == "processing":
-            # Dask reports by prefix how it spends its time, and does so before it ends.
+            # Name it now: Dask reports its time by prefix before it ends.
             known = self._find(key)
             if known is not None:
                 self._naming.prefix(known)

@@ -1,7 +1,7 @@
 """Adds the trace context of its task group to a task's message to a worker.
 
-It is in the message alone, and the workers take it out (:mod:`daskscope.task_context`): a user who
-looks at a task's annotations finds none but the user's own. Nothing is kept of it for each task.
+Only the message contains it, and the workers remove it (:mod:`daskscope.task_context`), so users
+find only their own annotations on a task. Nothing is stored per task.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from daskscope.containment import contain
 from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.task_context import ANNOTATION, CARRIED
 
-# Scheduler's method that makes the message of a task for the worker that is to run it.
+# The scheduler's method that makes the message with which it sends a task to a worker.
 _MAKES_MESSAGE = "_task_to_msg"
-# Where the trace's id ends in a header: after the version, of which there is one.
+# Where the trace id ends in a traceparent header, after the version "00".
 _TRACE_ENDS = len("00-") + 32
 
 
 def _is_of_trace(carried: Mapping[str, str], annotations: Mapping[str, Any]) -> bool:
-    """Return whether the context in a user's own ``annotations`` is of the trace that is carried:
-    the group's span is below it then.
+    """Return whether the context in a user's own ``annotations`` is in the same trace as
+    ``carried``.
+
+    If so, the group's span is its descendant, and may replace it.
     """
     own = annotations[ANNOTATION]
     return isinstance(own, str) and own[:_TRACE_ENDS] == carried[CARRIED][:_TRACE_ENDS]
@@ -34,9 +36,9 @@ def _is_of_trace(carried: Mapping[str, str], annotations: Mapping[str, Any]) -> 
 def hand_on_contexts(
     scheduler: Scheduler, members: GroupIndex, drops: Counter[str]
 ) -> Callable[[], None]:
-    """Send each task with its group's context from now on. Return what ends it.
+    """Send each task with its group's context from now on. Return a function to stop it.
 
-    To be called once the workers are able to take it out.
+    Call it once the workers can remove the context from messages.
     """
     original = getattr(scheduler, _MAKES_MESSAGE, None)
     if original is None:
@@ -44,7 +46,7 @@ def hand_on_contexts(
     wholes, singles = members.wholes, members.singles
     over = False
 
-    # For each task: no call but the one there was.
+    # It runs for each task, so it adds as few calls as possible.
     def task_to_msg(task: TaskState) -> Any:
         message = original(task)
         if over:
@@ -75,7 +77,7 @@ def hand_on_contexts(
     def stop() -> None:
         nonlocal over
         over = True
-        # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+        # If other code has wrapped it since, ours stays inside it and adds nothing.
         if vars(scheduler).get(_MAKES_MESSAGE) is task_to_msg:
             if getattr(original, "__self__", None) is scheduler:
                 delattr(scheduler, _MAKES_MESSAGE)

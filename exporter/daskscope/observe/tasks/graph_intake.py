@@ -24,17 +24,16 @@ from daskscope.observe.tasks.trace_context import TraceContext, caller_of, carri
 
 
 class GraphIntake:
-    """Opens a computation for each graph, or has it join the running one from the same line.
+    """Opens a computation for each graph, or adds the graph to the running one from the same line.
 
-    What is submitted joins one that has just ended, too: a loop may be slower than its tasks.
+    A submitted graph also joins one that has just ended: a loop may be slower than its tasks.
 
-    Runs on the event loop, while another thread may be counting transitions. What is counted waits
-    until the graph's place among them has come: ``added`` notes that some tasks are in a group.
-
-    ``began`` notes whose computation one is, by its id and that of the client.
-    ``sampled`` says whether a trace of that id is kept; without it computations have no trace. With
-    ``callers`` it matters in which trace a graph was sent.
-    ``places`` is how many samples of each sort are kept of a group's tasks.
+    It runs on the event loop, while another thread may be counting transitions. So it does not
+    count the new tasks itself: it calls ``added`` with a group and a number of tasks, and they are
+    counted in order with the transitions. It calls ``began`` with the id of a new computation and
+    of its client. ``sampled`` returns whether a trace with that id is sampled; if it is None,
+    computations have no trace. With ``callers``, graphs of different traces are different
+    computations. ``places`` is how many samples of each sort are stored of a group's tasks.
     """
 
     def __init__(
@@ -66,15 +65,15 @@ class GraphIntake:
         self._loops = Loops()
 
     def sent_by_task(self, graph: Graph) -> Graph:
-        """Return a ``graph`` that a task sent, with the context which that task was handed."""
+        """Return a ``graph`` that a task sent, with the trace context that the task got."""
         group = self._members.group_of_key(graph.of_task)
         carried = None if group is None else group.handed_on
         return graph if carried is None else graph._replace(caller=carried_by(carried))
 
     def again(self, task: TaskState, client: str, graph: Graph) -> bool:
-        """Take in a graph of that ``task`` and what it needs, if it goes the way of the last one.
+        """Add a graph of one new ``task`` quickly, if it belongs where the line's last graph did.
 
-        Return False if it may go another, or more of it may be new, and nothing was done.
+        Return False, and do nothing, if it may belong elsewhere or more of its tasks may be new.
         """
         singles, needed = self._members.singles, task.dependencies
         if task.state != "released" or task.key in singles:
@@ -102,24 +101,25 @@ class GraphIntake:
         graph: Graph | None,
         count_first: Callable[[], None],
     ) -> None:
-        """Take what a graph sets going into a computation, its own or the one it joins.
+        """Add the tasks that a graph starts to a computation, a new one or one that it joins.
 
-        ``user`` is whose client that is. ``count_first`` counts the transitions until now, and
-        is called once if that matters: if the graph has to do with tasks that are known already.
-        Most have not.
+        ``user`` returns the client's user. ``count_first`` counts all pending transitions. It is
+        called at most once, if their result matters; for most graphs, whose tasks are all new, it
+        does not.
         """
         new = new_of(tasks, self._members)
         counted = bool(new.known) or new.replaced
         if counted:
             count_first()
-            # Of those that were known Dask may have forgotten some by then.
+            # Counting may have removed tasks that Dask has forgotten.
             new = new_of(tasks, self._members)
         again = to_run(new.known, tasks) if new.known else []
-        # Of each group one of its tasks, which shows how they may be called.
+        # One task of each group, from which the group gets its name.
         firsts = [*new.groups.values(), *new.singles]
         if not (firsts or again):
             return
-        # What serves two requests is two computations, though one line of code sends both.
+        # The caller's trace is part of the line: two requests of a server are two computations,
+        # even if one line of code sends both.
         caller = guarded(self._drops, None, self._caller, firsts, graph)
         examples = firsts or again
         line = (client, frames or self._naming.prefix(examples[0]), caller and caller.trace_id)
@@ -154,8 +154,9 @@ class GraphIntake:
         graph: Graph | None,
         cancelled: bool,
     ) -> str:
-        """Take in a graph that Dask made no task of: what is in it cannot be loaded or, if it is
-        ``cancelled``, it needs what is gone. Return the computation's id.
+        """Add a graph of which Dask made no task. Return the computation's id.
+
+        The graph could not be loaded or, if ``cancelled``, needs data that is gone.
         """
         caller = guarded(self._drops, None, self._caller, (), graph)
         computation = self._computation(client, (client, frames), user, frames, caller)
@@ -189,11 +190,13 @@ class GraphIntake:
         if not self._callers:
             return None
         found = caller_of(task.annotations for task in tasks)
-        # Dask annotates none of those that it knows.
+        # Dask does not annotate tasks that it knew before.
         return graph.caller if found is None and graph is not None else found
 
     def _take_over(self, tasks: Iterable[TaskState], computation: Computation) -> list[TaskState]:
-        """Take ``tasks`` away from other computations; return those that were theirs."""
+        """Return those of ``tasks`` that belong to other computations, and forget how they ended
+        there.
+        """
         taken = []
         for task in tasks:
             group = self._members.group_of(task)
@@ -205,7 +208,7 @@ class GraphIntake:
     def _count_under(
         self, computation: Computation, new: NewTasks, again: Iterable[TaskState]
     ) -> None:
-        """Count what is ``new`` under ``computation``, and what is to run ``again``."""
+        """Count the ``new`` tasks, and those that run ``again``, under ``computation``."""
         wholes, singles = self._members.wholes, self._members.singles
         firsts: list[tuple[TaskState, Group]] = []
         for dasks, task in new.groups.items():
@@ -222,7 +225,7 @@ class GraphIntake:
         for dasks, alike in of_wholes.items():
             whole, ours = wholes[dasks.name], self._group_like(alike[0], computation)
             whole.elsewhere.update(dict.fromkeys([task.key for task in alike], ours))
-            # Some may be new in a group that is known.
+            # Some may be new tasks in a known group.
             whole.counted += min(len(dasks) - whole.counted, len(alike))
             self._added(ours, len(alike))
             firsts.append((alike[0], ours))
@@ -232,7 +235,7 @@ class GraphIntake:
             ours = self._group(computation, prefix, prefix)
             singles.update(dict.fromkeys([task.key for task in alike], ours))
             self._added(ours, len(alike))
-        # Once all have their names: a task may come before what it needs.
+        # Only now, because all groups must exist: a task may come before the tasks that it needs.
         for task, ours in firsts:
             self._needs(ours, task, task.group.dependencies)
         for task in apart:
@@ -261,7 +264,8 @@ class GraphIntake:
                 self._drops["dependency"] += 1
 
     def _needed(self, task: TaskState, groups: Iterable[DaskTaskGroup]) -> Iterator[str]:
-        # Names of the groups that task's group needs; those of shared groups task by task.
+        # Names of the groups that the task's group needs. Tasks with keys of their own are looked
+        # up one by one.
         for dasks in groups:
             whole = self._members.wholes.get(dasks.name)
             if dasks is not task.group and whole is not None:

@@ -1,8 +1,9 @@
-"""Recognises tasks of an arriving graph that are known, or that all but one are.
+"""Finds which tasks of an arriving graph are new, and recognizes graphs of a loop with one new
+task.
 
-Loops that submit tasks one by one send graphs with one new task each, and there may be a hundred
-thousand. To find out of each what it is called and which computation it belongs to would take
-several times as long as to compare it with the one before.
+A loop that submits tasks one by one may send a hundred thousand graphs with one new task each.
+Finding the name and the computation of each takes several times as long as comparing it with the
+graph before.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from daskscope.observe.tasks.graphs import Graph
 from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.observe.tasks.groups import Group
 
-#: Lines of code whose last graph is remembered; beyond it all are looked at anew.
+#: Lines of code whose last graph is remembered. Beyond it all are forgotten.
 MAX_LOOPS = 100
-#: Bytes of the code around the call and of the annotations; lines with more are looked at anew.
+#: Bytes of the code around the call and of the annotations. Lines with more are not remembered.
 MAX_BYTES = 1 << 16
 
-# Annotations that can be compared.
+# Types of annotations that can be compared.
 _PLAIN = frozenset({str, int})
 
 
 class Loop(NamedTuple):
-    """What graphs of one loop share: the computation, Dask's group of their tasks, and ours.
+    """What the graphs of one loop share: the computation, Dask's task group, and ours.
 
     ``alike`` holds the code around the call, the function's name, the caller's trace and the
     annotations.
@@ -50,9 +51,9 @@ class Loops:
         self._loops: dict[Hashable, Loop] = {}
 
     def find(self, client: str, task: TaskState, graph: Graph) -> Loop | None:
-        """Return the loop that sent ``graph``, with that new ``task``, if that joins it for sure.
+        """Return the loop that sent ``graph`` with the one new ``task``.
 
-        None if the graph may have to go another way than the one before.
+        Return None if the graph may not belong where the line's last graph did.
         """
         loop = self._loops.get(_line(client, task, graph))
         if loop is None or loop.dasks is not task.group or not loop.computation.surely_takes(graph):
@@ -62,7 +63,7 @@ class Loops:
     def remember(
         self, client: str, task: TaskState, graph: Graph, computation: Computation, group: Group
     ) -> None:
-        """Remember where a graph with one new ``task`` went."""
+        """Remember the computation and group of a graph with one new ``task``."""
         alike = _alike(task, graph)
         if alike is None:
             return
@@ -71,12 +72,12 @@ class Loops:
             return
         if len(self._loops) >= MAX_LOOPS:
             self._loops.clear()
-        # Nothing that may be large: neither the task nor its function.
+        # Neither the task nor its function, which may be large.
         self._loops[_line(client, task, graph)] = Loop(computation, task.group, group, alike)
 
 
 def _line(client: str, task: TaskState, graph: Graph) -> Hashable:
-    # What Dask makes of the function's name is all there is where the code is refused.
+    # Dask's group name contains the function's name. If the code is refused, there is nothing else.
     name = task.group.name
     return (client, name, *graph.code[-1][1:]) if graph.code else (client, name)
 
@@ -93,9 +94,10 @@ def _alike(task: TaskState, graph: Graph) -> tuple[Any, ...] | None:
 class NewTasks:
     """The tasks of a graph that are to be counted.
 
-    ``groups`` are new groups, each with one of its tasks; ``singles`` are tasks of shared groups.
-    Tasks in ``known``, or their groups, were known before, and they have no result now.
-    ``replaced`` says whether a new group has the name of a known one.
+    ``groups`` are new groups of Dask's, each with one of its tasks. ``singles`` are new tasks with
+    keys of their own (:func:`.is_single`). ``known`` are tasks that, or whose groups, were known
+    before, and that have no result now. ``replaced`` is whether a new group has the name of a known
+    one.
     """
 
     __slots__ = ("groups", "known", "replaced", "singles")
@@ -108,7 +110,7 @@ class NewTasks:
 
 
 def new_of(tasks: Iterable[TaskState], members: GroupIndex) -> NewTasks:
-    """Sort a graph's ``tasks`` by whether they are among ``members``."""
+    """Sort a graph's ``tasks`` by whether ``members`` contains them."""
     new = NewTasks()
     wholes, singles = members.wholes, members.singles
     for task in tasks:
@@ -122,7 +124,7 @@ def new_of(tasks: Iterable[TaskState], members: GroupIndex) -> NewTasks:
             if dasks.states["released"] == len(dasks):
                 new.groups[dasks] = task
         elif wholes[dasks.name].dasks is not dasks:
-            # A name may come back as another group.
+            # A name may recur as another group.
             new.replaced = True
             new.groups[dasks] = task
         elif task.state == "released":
@@ -131,8 +133,8 @@ def new_of(tasks: Iterable[TaskState], members: GroupIndex) -> NewTasks:
 
 
 def to_run(known: Iterable[TaskState], tasks: Iterable[TaskState]) -> list[TaskState]:
-    """Return those of the ``known`` that the graph of ``tasks`` has Dask run."""
-    # As Dask will find them: what is asked for and has no result, and what that needs.
+    """Return those of the ``known`` tasks that Dask will run for the graph of ``tasks``."""
+    # In the way that Dask finds them: wanted tasks without a result, and what these need.
     found = {task for task in tasks if task.who_wants and task.state == "released"}
     stack = list(found)
     while stack:

@@ -15,26 +15,27 @@ from daskscope.observe.tasks.trace_context import TraceContext, caller_of, carri
 from daskscope.protocol import MAX_NAME
 from daskscope.task_context import ANNOTATION, CARRIED, CARRIED_STATE, STATE
 
-#: Annotations of one graph that are sent, and values of one that holds several.
+#: Annotations of one graph that are sent, and values of an annotation that is a collection.
 MAX_ANNOTATIONS = 20
 MAX_VALUES = 20
-#: Of one annotation, before it is scrubbed and cut to what may leave.
+#: Characters of one annotation, before it is scrubbed and cut to its final length.
 MAX_CHARACTERS = 1_000
 
-# How much time, as submit and map report it, may be between calls that have the same priority. What
-# sends a graph as a whole (compute, persist, get) says 60 s.
+# The ``fifo_timeout`` of submit and map. Calls that send whole graphs (compute, persist, get) have
+# 60 s.
 _OF_SUBMIT = "100 ms"
 
-#: Annotations that are reported elsewhere (a span's names, the trace) or meant for programs.
+#: Annotations that are sent otherwise (a span's names, the trace) or are meant for programs.
 _NOT_REPORTED = frozenset({"span", ANNOTATION, STATE, CARRIED, CARRIED_STATE, "baggage"})
 
 
 class Graph(NamedTuple):
-    """A graph's message, without its tasks. ``nbytes`` is its size on the wire, None: not known.
+    """A client's message with a graph, without the graph's tasks.
 
-    ``code`` holds Dask's ``SourceCode`` of the calling frames, outermost first. ``caller`` is where
-    its trace goes on from. ``submitted`` marks calls of submit and map. ``of_task`` is
-    the key of the task that sent it, None if none did, or it is not known.
+    ``nbytes`` is its size on the wire; None if unknown. ``code`` holds Dask's ``SourceCode`` of the
+    calling frames, outermost first. ``caller`` is the trace context of the caller. ``submitted`` is
+    whether submit or map sent it. ``of_task`` is the key of the task that sent it; None if no task
+    did, or if that is unknown.
     """
 
     code: Sequence[Any]
@@ -68,12 +69,12 @@ def _size(message: Mapping[str, Any]) -> int | None:
     frames = message.get("graph_frames") if graph is None else getattr(graph, "frames", None)
     if frames is None:
         return None
-    # Of bytes, as most are, Dask's own way to find out takes longer.
+    # Most frames are bytes, for which len is faster than Dask's nbytes.
     return sum([len(frame) if type(frame) is bytes else nbytes(frame) for frame in frames])
 
 
 def _texts(annotations: Mapping[str, Any]) -> dict[str, str]:
-    """Return those that hold for the whole graph and can be sent, as short texts."""
+    """Return annotations of the whole graph that may be sent, as short texts."""
     if not annotations:
         return {}
     texts = ((str(name)[:MAX_NAME], _text(name, value)) for name, value in annotations.items())
@@ -85,7 +86,7 @@ def _text(name: str, value: Any) -> str | None:
         return None
     if isinstance(value, list | tuple | set | frozenset):
         return _joined(map(_plain, value))
-    # A mapping may have keys of tasks in it. Resources do not, unless they are given by key.
+    # A mapping may contain task keys. Resources do not, unless they are given by key.
     if name == "resources" and isinstance(value, Mapping):
         amounts = ((resource, _plain(amount)) for resource, amount in value.items())
         return _joined(amount and f"{resource}={amount}" for resource, amount in amounts)
@@ -95,7 +96,7 @@ def _text(name: str, value: Any) -> str | None:
 def _plain(value: Any) -> str | None:
     if isinstance(value, str):
         return value[:MAX_CHARACTERS]
-    # Python refuses to write out a number of thousands of digits.
+    # Python refuses to convert a number of thousands of digits to text.
     if isinstance(value, int) and value.bit_length() < 64:
         return str(value)
     return str(value) if isinstance(value, float) else None

@@ -28,16 +28,16 @@ from daskscope.observe.tasks.trace_context import of_group, to_carry
 if TYPE_CHECKING:
     from daskscope.observe.tasks.computation import Computation
 
-#: Types of results that a group keeps apart; the rest is counted as ``other``.
+#: Types of results that a group counts separately; all others are counted as ``other``.
 MAX_TYPES = 10
-#: Groups that a group is shown to need; the rest is joined as ``other``.
+#: Dependencies that a group stores; all others are joined as ``other``.
 MAX_DEPENDENCIES = 100
 
 
 class Group:
     """The tasks of one computation that do the same thing.
 
-    ``totals`` are those of its prefix, None where it joins tasks of several.
+    ``totals`` are those of its prefix; None if its tasks have several prefixes.
     """
 
     __slots__ = (
@@ -85,26 +85,26 @@ class Group:
         self.states: dict[str, int] = dict.fromkeys(ALL_TASK_STATES, 0)
         self.seconds: dict[str, float] = {}
         self.output_bytes = self.largest_output = 0
-        # Runs that were the first of their prefix on a worker, and what they computed.
+        # Runs that were the first of their prefix on a worker, and their compute seconds.
         self.first_runs, self.first_seconds = 0, 0.0
-        # Of all others that finished, which say what is usual.
+        # All other finished runs, from which the usual duration follows.
         self.usual_runs, self.usual_seconds = 0, 0.0
         self.types: dict[str, int] = {}
         self.dependencies: dict[str, None] = {}  # an ordered set
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
-        # Until there was any.
+        # Infinite until the first run.
         self.shortest, self.longest = inf, -inf
         self.started_at, self.stopped_at = inf, -inf
-        #: What carries a context to its tasks: that of its span or, where no spans are sent, that
-        #: of its computation's caller; None if there is neither.
+        #: Annotations that carry a trace context to its tasks: the context of its span or, if no
+        #: spans are sent, of its computation's caller; None if there is neither.
         self.handed_on = _handed_on(computation, name)
-        #: When the first of its tasks was sent to a worker with it.
+        #: When the first of its tasks was sent to a worker with these annotations.
         self.sent_at: float | None = None
-        # None where none are wanted, and once they were handed out.
+        # None if no samples are wanted, or if they have been taken.
         self.samples = Samples(computation.places) if computation.places else None
 
     def needs(self, name: str) -> bool:
-        """Note a group that it needs. Return False if that one was joined with others."""
+        """Note a group that it depends on. Return False if that is counted as ``other``."""
         dependencies = self.dependencies
         if name in dependencies or len(dependencies) < MAX_DEPENDENCIES:
             dependencies[name] = None
@@ -113,7 +113,7 @@ class Group:
         return False
 
     def finished(self, run: Run, totals: PrefixTotals) -> None:
-        """Count one task run that ended in memory; in the ``totals`` of its prefix, too."""
+        """Count one task run that ended in memory, also in the ``totals`` of its prefix."""
         _, worker, nbytes, kind, startstops = run
         self.completed += 1
         totals.completed += 1
@@ -160,28 +160,28 @@ class Group:
         self._raised("erred", details, totals)
 
     def failed_for_now(self, details: Mapping[str, Any], totals: PrefixTotals) -> None:
-        """Count one task run that ended with an exception, and that Dask repeats."""
+        """Count one task run that ended with an exception and that Dask will repeat."""
         if not self.computation.over:
             self.retried += 1
         totals.retried += 1
         self._raised("retried", details, totals)
 
     def retried_by_hand(self) -> None:
-        """A run that was counted as :meth:`failed` is repeated, for someone asked for it."""
+        """Count a run that was counted as :meth:`failed` as repeated on someone's request."""
         self.erred -= 1
         self.retried += 1
 
     def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         computed = self._ran(details.get("startstops"), totals)
         if self.samples is not None:
-            # A task whose workers died has no times.
+            # A task whose workers died has no start and stop times.
             now = time()
             _, start, stop = computed or ("", now, now)
             worker, exception = details.get("worker") or "", type_of_failed(details)
             self.samples.failed(TaskSample(start, stop, worker, outcome, exception))
 
     def _ran(self, startstops: StartStops, totals: PrefixTotals) -> Action | None:
-        """Count what one run did. Return when the task's function ran, if it did."""
+        """Count the actions of one run. Return its "compute" action, if it has one."""
         seconds, of_prefix = self.seconds, totals.seconds
         computed = None
         for action in actions_of(startstops):
@@ -201,7 +201,7 @@ class Group:
         return computed
 
     def row(self) -> protocol.TaskGroup:
-        """Return what goes over the wire."""
+        """Return the row to send."""
         return protocol.TaskGroup(
             computation=self.computation.id,
             name=self.name,
@@ -233,5 +233,5 @@ def _handed_on(computation: Computation, name: str) -> dict[str, str] | None:
 
 
 def finite(value: float) -> float | None:
-    """Return ``value``, or None where there was none yet."""
+    """Return ``value``, or None if it is infinite, because there was none yet."""
     return value if isfinite(value) else None

@@ -1,27 +1,27 @@
-"""When how many of a computation's tasks had ended: some marks, however many there are."""
+"""How many of a computation's tasks had ended at which time, in a bounded number of marks."""
 
 from __future__ import annotations
 
-#: Marks that are kept; half of them go when there are more, every second one.
+#: Marks that are stored. When there are more, every second one is dropped.
 MAX_MARKS = 128
 
 
 class Marks:
-    """Remembers when every so many-th task had ended.
+    """Stores when every n-th task had ended; n doubles when there are too many marks.
 
-    With :data:`MAX_MARKS` any share of the tasks is known to one or two percent of them.
+    With :data:`MAX_MARKS`, :meth:`when` is exact to one or two percent of the tasks.
     """
 
     __slots__ = ("_every", "_marks", "_next", "count")
 
     def __init__(self) -> None:
-        #: How many have ended.
+        #: How many tasks have ended.
         self.count = 0
         self._every = self._next = 1
         self._marks: list[tuple[int, float]] = []
 
     def ended(self, at: float) -> None:
-        """Note that one more has ended."""
+        """Note that one more task has ended."""
         self.count += 1
         if self.count == self._next:
             self._marks.append((self.count, at))
@@ -32,8 +32,8 @@ class Marks:
             self._next = self.count + self._every
 
     def when(self, share: float) -> float | None:
-        """Return by when that ``share`` of those that have ended had; None if that is not known,
-        for it was after the last mark.
+        """Return when that ``share`` of the ended tasks had ended; None if it was after the last
+        mark.
         """
         wanted = share * self.count
         return next((at for count, at in self._marks if count >= wanted), None)

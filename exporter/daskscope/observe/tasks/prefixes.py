@@ -9,14 +9,14 @@ from daskscope.names import DURATION_BOUNDS
 from daskscope.observe.naming import Naming
 from daskscope.observe.tasks.runs import StartStops, actions_of
 
-#: Pairs of a prefix and a worker that has run it which are remembered, each some 100 bytes; beyond
-#: it no run counts as the first.
+#: Pairs of a prefix and a worker that are remembered, each some 100 bytes. Beyond it no run counts
+#: as the first.
 MAX_FIRST_RUNS = 20_000
 
 
 class FirstRuns:
-    """Remembers which prefixes each worker has run: there a run is slower that has to import, to
-    compile or to connect first.
+    """Stores which prefixes each worker has run. A worker's first run of a prefix may be slower,
+    because it imports, compiles or connects first.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class FirstRuns:
         self._room = MAX_FIRST_RUNS
 
     def is_first(self, worker: str, prefix: PrefixTotals) -> bool:
-        """Return whether that is the first run of ``prefix`` on ``worker``, and remember it."""
+        """Return whether this is the first run of ``prefix`` on ``worker``, and remember it."""
         prefixes = self._prefixes_of.get(worker)
         if prefixes is None:
             prefixes = self._prefixes_of[worker] = set()
@@ -42,7 +42,7 @@ class FirstRuns:
 
 
 class PrefixTotals:
-    """What the tasks of one prefix did so far. ``first_runs`` is shared by all prefixes."""
+    """The totals of the tasks of one prefix. All prefixes share ``first_runs``."""
 
     __slots__ = (
         "completed",
@@ -63,15 +63,14 @@ class PrefixTotals:
         self.retried = 0
         self.output_bytes = 0
         self.seconds: dict[str, float] = {}
-        # Of runs that finished. Per bucket, not cumulative; the last one holds what lies above all
-        # bounds.
+        # Of finished runs. Per bucket, not cumulative; the last bucket is above all bounds.
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
         self.duration_seconds = 0.0
         # Of all runs.
         self.compute_seconds = 0.0
 
     def ran(self, startstops: StartStops, *, finished: bool) -> None:
-        """Add what was done of one run of a task."""
+        """Add the actions of one run of a task."""
         seconds = self.seconds
         for name, start, stop in actions_of(startstops):
             took = stop - start
@@ -101,7 +100,7 @@ class PrefixRow:
 
 
 class Prefixes:
-    """Totals of all prefixes that ``naming`` keeps apart."""
+    """Totals of all prefixes that ``naming`` counts separately."""
 
     def __init__(self, naming: Naming) -> None:
         self._naming = naming
@@ -112,7 +111,7 @@ class Prefixes:
         name = self._naming.sendable(prefix)
         totals = self._totals.get(name)
         if totals is None:
-            # Another thread may be about to do the same.
+            # Another thread may do the same at this moment.
             totals = self._totals.setdefault(name, PrefixTotals(self._first_runs))
         return totals
 
@@ -121,7 +120,7 @@ class Prefixes:
         self._first_runs.left(address)
 
     def compute_seconds(self) -> float:
-        """Return the seconds that all finished task runs computed."""
+        """Return the compute seconds of all task runs that have ended."""
         return sum(totals.compute_seconds for totals in self._totals.values())
 
     def rows(self) -> tuple[PrefixRow, ...]:

@@ -1,8 +1,8 @@
 """Runs of tasks as Dask reports them, and the few runs of a group that become spans.
 
-Anything stored for a run until it is counted takes memory, and computing on the event loop costs
-several times what it does in a thread's own loop, because Dask's code has filled the processor's
-caches. So the hook stores what it reads of a successful run, like most, without converting it.
+Work on the event loop costs several times as much as in a thread's own loop, because Dask's code
+has filled the processor's caches. So the hook stores the data of a successful run as Dask reports
+it, without converting it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from itertools import chain, zip_longest
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-#: What a worker did of a run, as Dask reports it: a dictionary for each action.
+#: The actions of a run, as Dask reports them: a dictionary for each action.
 StartStops = Iterable[Mapping[str, Any]] | None
-#: What a worker did of a run ("compute", "transfer", …), and from when to when, in epoch seconds.
+#: An action of a run ("compute", "transfer", …), its start and its stop in epoch seconds.
 Action = tuple[str, float, float]
-#: A run that ended in memory: when, by the clock that is not set; the worker's address; bytes and
-#: type of the result; and what was done.
+#: A run that ended in memory: its end by the monotonic clock, the worker's address, bytes and type
+#: of the result, and its actions.
 Run = tuple[float, str | None, int | None, str | None, StartStops]
 
 Outcome = Literal["finished", "erred", "retried"]
@@ -30,9 +30,9 @@ _action_of = itemgetter("action", "start", "stop")
 def actions_of(startstops: StartStops) -> list[Action]:
     """Return the actions of the run that ended.
 
-    A worker that still has a task when it is given it again reports what it did for earlier runs
-    as well. The order is that of a run: transfers and reads from disk, the computing, and writes to
-    disk of the result.
+    A worker that gets a task again which it still has also reports the actions of earlier runs. The
+    actions of a run are in this order: transfers and reads from disk, computing, and writes of the
+    result to disk.
     """
     actions = list(map(_action_of, startstops or ()))
     if len(actions) < 2:
@@ -49,7 +49,9 @@ def actions_of(startstops: StartStops) -> list[Action]:
 
 
 class TaskSample(NamedTuple):
-    """One run of a task. ``exception`` is the type of what it raised, None if it finished."""
+    """One run of a task. ``exception`` is the type of exception that it raised, None if it
+    finished.
+    """
 
     started_at: float
     stopped_at: float
@@ -59,12 +61,10 @@ class TaskSample(NamedTuple):
 
 
 class Samples:
-    """Keeps at most ``places`` runs of each sort: failed ones, the slowest, and some others.
+    """Stores at most ``places`` runs of each sort: failed ones, the slowest, and some others.
 
-    Adding one takes the same time for any number.
-
-    The others are the 1st, the 2nd, the 4th, the 8th run and so on: they spread over the whole of
-    it without a die.
+    Adding a run takes the same time for any number of runs. The others are the 1st, 2nd, 4th, 8th
+    run and so on: these spread over the whole time without random numbers.
     """
 
     __slots__ = ("_failed", "_finished", "_others", "_places", "_slowest")
@@ -99,9 +99,9 @@ class Samples:
             heapreplace(slowest, (seconds, count, sample))
 
     def chosen(self) -> tuple[TaskSample, ...]:
-        """Return the runs that are worth a span, the weightiest first: no more than the places.
+        """Return at most ``places`` runs to make spans of, the most important first.
 
-        Failed ones first, but two places are for runs to compare them with.
+        Failed ones come first, but two places are reserved for finished runs to compare with.
         """
         slowest = (sample for _, _, sample in sorted(self._slowest, reverse=True))
         mixed = chain.from_iterable(zip_longest(slowest, reversed(self._others)))

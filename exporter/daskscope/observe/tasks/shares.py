@@ -1,4 +1,4 @@
-"""How much of a computation each worker did, against what the same took on all of them."""
+"""How much of a computation each worker did, compared with the usual time of the same runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heapq import nlargest
 
 from daskscope import protocol
 
-#: Workers that are kept apart for one computation; beyond it those that come later are left out.
+#: Workers that are stored for one computation. Later workers are left out.
 MAX_WORKERS = 1_000
 #: Workers that are sent: those that lost the most time.
 MAX_SENT = 10
@@ -18,14 +18,14 @@ class Shares:
     __slots__ = ("_of",)
 
     def __init__(self) -> None:
-        # Of each worker's address: runs, their seconds, what was usual for them, the longest.
+        # By the worker's address: runs, their seconds, their usual seconds, the longest run.
         self._of: dict[str, list[float]] = {}
 
     def __len__(self) -> int:
         return len(self._of)
 
     def ran(self, worker: str, took: float, usual: float) -> None:
-        """Add a run of so many seconds on ``worker``, where ``usual`` is the mean of its group."""
+        """Add a run that ``took`` seconds; ``usual`` is the mean of its task group."""
         share = self._of.get(worker)
         if share is None:
             if len(self._of) >= MAX_WORKERS:
@@ -38,7 +38,7 @@ class Shares:
             share[3] = took
 
     def rows(self) -> tuple[protocol.WorkerShare, ...]:
-        """Return the workers that took longest beyond what is usual, the worst first."""
+        """Return the workers that exceeded the usual time the most, the worst first."""
         worst = nlargest(MAX_SENT, self._of.items(), key=lambda item: item[1][1] - item[1][2])
         return tuple(
             protocol.WorkerShare(worker, int(runs), seconds, usual, longest)

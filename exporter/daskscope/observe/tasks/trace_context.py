@@ -1,4 +1,4 @@
-"""W3C trace context, as it arrives among a graph's annotations."""
+"""W3C trace context, read from and written to a graph's or a task's annotations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from daskscope.task_context import ANNOTATION, CARRIED, CARRIED_STATE, STATE
 
-#: Characters of a trace's state; a longer one is left out, as it cannot be cut.
+#: Characters of a ``tracestate``. A longer one is left out, because it cannot be cut.
 MAX_STATE = 512
 
-#: Tasks, each of another group, that are looked at for the context of their graph's caller.
+#: Annotations that are searched for the context of a graph's caller.
 FEW = 20
 
 _TRACEPARENT = re.compile(
@@ -25,9 +25,8 @@ _TRACEPARENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A span as others see it: ids in hex, and whether its trace is kept (sampled).
-
-    ``state`` is what tracing systems pass to each other beside it, as in the header ``tracestate``.
+    """A reference to a span: ids in hex, and whether its trace is sampled. ``state`` is the value
+    of the header ``tracestate``.
     """
 
     trace_id: str
@@ -36,12 +35,12 @@ class TraceContext:
     state: str = ""
 
     def __str__(self) -> str:
-        """Return it as the header ``traceparent``."""
+        """Return the value of the header ``traceparent``."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02}"
 
 
 def parse(text: object, state: object = "") -> TraceContext | None:
-    """Return the context in the header ``text``; None if it is invalid, as users write it too."""
+    """Return the context in a ``traceparent`` header; None if it is invalid: users may write it."""
     match = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
     if match is None or (match["version"] == "00" and match["more"] is not None):
         return None
@@ -53,9 +52,9 @@ def parse(text: object, state: object = "") -> TraceContext | None:
 def of_computation(
     identity: str, trace_id: str, caller: TraceContext | None, *, sampled: bool
 ) -> TraceContext:
-    """Return the context of a computation's span: its id is made of the computation's own.
+    """Return the context of a computation's span, whose id is derived from the computation's id.
 
-    ``sampled`` says whether a trace without a caller is kept: the caller's says that itself.
+    ``sampled`` applies to a trace without a caller. Else the caller's flag applies.
     """
     if caller is None:
         return TraceContext(trace_id, identity[:16], sampled)
@@ -63,17 +62,17 @@ def of_computation(
 
 
 def of_group(computation: TraceContext, name: str) -> TraceContext:
-    """Return the context of the span of a computation's task group: its id is made of both names.
+    """Return the context of a task group's span, whose id is derived from computation and ``name``.
 
-    So its tasks can have it before there is a span.
+    So tasks can carry it before the span is made.
     """
-    # As the name is sent: see daskscope.sendable.
+    # Encoded as the name is when it is sent: see daskscope.sendable.
     made_of = computation.span_id.encode() + name.encode(errors="replace")
     return replace(computation, span_id=blake2b(made_of, digest_size=8).hexdigest())
 
 
 def caller_of(annotated: Iterable[Mapping[str, Any] | None]) -> TraceContext | None:
-    """Return the context in the first few of users' annotations that a graph came with."""
+    """Return the first context in users' annotations of a graph; only a few are searched."""
     for one in islice(annotated, FEW):
         if one:
             context = parse(one.get(ANNOTATION), one.get(STATE))

@@ -1,4 +1,4 @@
-"""Tasks that no worker can run: of which computations they are, and what they ask for."""
+"""Tasks that no worker can run: their computations, and what they require."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from daskscope.observe.tasks.computation import Computation
 from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.protocol import MAX_NAME
 
-#: Seconds between two looks, and the most that one stands for: the event loop may be held up.
+#: Seconds between two looks, and the most seconds that a look adds: the event loop may be blocked.
 PAUSE, MAX_STEP = 0.5, 5.0
-#: Tasks that are looked at; what they ask for that is kept apart of a computation, and of a task.
+#: Tasks that are looked at, requirements that a computation stores, and restrictions of a task that
+#: are described.
 MAX_TASKS = 100
 MAX_ASKS = 10
 MAX_RESTRICTIONS = 5
 
 
 class Unrunnable:
-    """Looks now and then at what Dask calls ``unrunnable``, the ``members`` of computations."""
+    """Looks regularly at Dask's ``unrunnable`` tasks. ``members`` finds their computations."""
 
     def __init__(self, members: GroupIndex) -> None:
         self._members = members
         self._looked_at = monotonic()
-        #: Computations that have had such tasks since they were last taken.
+        #: Computations that have had such tasks since this set was last taken.
         self.seen: set[Computation] = set()
 
     def look(self, unrunnable: Iterable[TaskState]) -> None:
-        """Look at them, unless the last look was a moment ago. To be called at each tick."""
+        """Add the time since the last look, if that is long enough ago. Call it at each tick."""
         now = monotonic()
         step = now - self._looked_at
         if step < PAUSE:
@@ -52,7 +53,7 @@ class Unrunnable:
 
 
 def asked_for(task: TaskState) -> str:
-    """Return in words what a worker must have or be for ``task``."""
+    """Describe the workers that may run ``task``."""
     resources = islice((task.resource_restrictions or {}).items(), MAX_RESTRICTIONS + 1)
     asked = [f"{name}={amount:g}" for name, amount in resources]
     asked += _one_of("worker", task.worker_restrictions or ())
@@ -63,7 +64,7 @@ def asked_for(task: TaskState) -> str:
 
 
 def _one_of(kind: str, names: Collection[str]) -> list[str]:
-    # There may be thousands, of each of very many tasks: then nobody reads them either.
+    # Each of many tasks may have thousands of names, which nobody would read.
     if len(names) > MAX_RESTRICTIONS:
         return [f"one of {len(names):,} {kind}s"]
     return sorted(f"{kind} {name}" for name in names)

@@ -1,4 +1,4 @@
-"""Computations that have changed since they were sent, the one that waits longest first."""
+"""A queue of computations that have changed since they were sent, the longest waiting first."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from daskscope.containment import each_guarded, guarded
 from daskscope.observe.tasks.computation import Computation, Traced
 from daskscope.observe.tasks.groups import Group
 
-#: Groups that wait where nobody takes them, each some 2 KB; beyond it the oldest computations that
-#: do not run go, and are counted.
+#: Groups that may wait, each some 2 KB. Beyond it the oldest computations that do not run are
+#: dropped and counted.
 MAX_WAITING = 10_000
 
-#: Rows to send, and what to trace of their computations, by id.
+#: Rows to send, and data for traces by computation id.
 Taken = tuple[list[protocol.Computation], list[protocol.TaskGroup], dict[str, Traced]]
 
 
 class Unsent:
-    """Computations whose rows are to be sent, with those of their groups that have changed.
+    """Computations to send, with those of their groups that have changed.
 
-    ``never_began`` is called with one that is taken out before any of its tasks was at work.
+    ``never_began`` is called with a computation that is taken before any of its tasks was active.
     """
 
     def __init__(self, drops: Counter[str], never_began: Callable[[Computation], None]) -> None:
@@ -34,7 +34,7 @@ class Unsent:
         return len(self._waiting)
 
     def add(self, computation: Computation) -> None:
-        """Add a computation, whichever of its groups have changed."""
+        """Add a computation, even if none of its groups has changed."""
         if self._groups >= MAX_WAITING:
             self._make_room()
         self._waiting.append(computation)
@@ -49,13 +49,13 @@ class Unsent:
             computation.changed.append(group)
             self._groups += 1
             if computation.dropped:
-                # Those of its groups that change no more have not been sent, either.
+                # Groups that do not change any more have not been sent, either.
                 computation.dropped = False
                 for other in computation.groups.values():
                     self.note(other)
 
     def note_any(self, computation: Computation) -> None:
-        """Note that ``computation`` has changed itself."""
+        """Note that ``computation`` itself has changed."""
         self.note(next(iter(computation.groups.values())))
 
     def take(self, most: int, *, any_row: bool) -> Taken:
@@ -66,7 +66,8 @@ class Unsent:
         cost = 0
         while self._waiting:
             computation = self._waiting[0]
-            # The row of a computation adds up its groups, a fourth of the work of their rows.
+            # The computation's row adds up its groups, which takes a fourth of the work of their
+            # rows.
             cost += 1 + len(computation.changed) + len(computation.groups) // 4
             if cost > most and (computations or not any_row):
                 break
@@ -74,7 +75,7 @@ class Unsent:
             row = guarded(self._drops, None, computation.row)
             if row is None:
                 continue
-            # No task is on its way from one state to the next now.
+            # All transitions are counted now, so the status is final.
             computation.over = computation.over or row.status != "running"
             computations.append(row)
             if computation.trace_id is not None:
@@ -83,8 +84,8 @@ class Unsent:
         return computations, rows, traced
 
     def _make_room(self) -> None:
-        # One that runs stays: those of its groups that have ended would not be sent again. Two of
-        # these are looked at for each that comes, so that what runs does not fill all there is.
+        # A running computation stays, because its groups that have ended would never be sent. At
+        # most two running ones are skipped per call, which bounds the work.
         running = 0
         while self._groups >= MAX_WAITING and running < 2:
             computation = self._waiting[0]
@@ -97,7 +98,7 @@ class Unsent:
                 self._drops["computation"] += 1
 
     def _take_oldest(self) -> list[Group]:
-        """Take out the one that waits longest. Return its groups that have changed."""
+        """Remove the computation that waits longest. Return its groups that have changed."""
         computation = self._waiting.popleft()
         if not computation.runs and computation.ended_at is None:
             self._never_began(computation)

@@ -1,1 +1,1 @@
-"""Workers: what they hold and do, and why they left."""
+"""Workers: their resources, their activity, and why they left."""

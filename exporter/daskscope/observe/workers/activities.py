@@ -1,22 +1,23 @@
 """What the threads of all workers did, by prefix and activity: rows that add up to their time.
 
-All time is that of a thread: one of as many as a worker has, from when it came until it left.
+All times are thread-seconds. Each worker has as many threads as Dask reports, from its arrival
+until it leaves.
 
-- Rows of prefixes hold the time of tasks in threads, as the workers measured it (see
-  ``metrics``), and as ``running`` that of tasks which have not ended: of these Dask reports
-  the seconds alone.
+- The row of a prefix holds the time of its tasks in threads, as the workers measured it (see
+  ``metrics``). ``running`` is the time of tasks that have not ended, for which Dask reports no
+  details.
 - The row without a prefix holds the rest: ``idle`` while no task was assigned to the thread, and
-  ``paused`` while its worker took none for lack of memory. A thread whose task had not begun
-  waited: as far as its worker was seen to fetch data it is ``transfer``, the rest is
-  ``unattributed``, such as messages that are under way, and what a worker did since its last beat
-  before it was lost.
+  ``paused`` while its worker accepted no task for lack of memory. The remaining time is that of
+  threads whose task had not begun. Up to the time that workers spent fetching data it counts as
+  ``transfer``. The rest is ``unattributed``, such as messages under way, and the time of a lost
+  worker since its last heartbeat.
 
-Fetching itself, serving others and spilling go on beside the threads, and are in no row. Nor is
-what a task did after it seceded (``worker_client``): it has left its thread to others. A task that
-was cancelled may stay in its thread for a while: that is its time, not idle.
+Fetching, serving and spilling happen outside the threads, and are in no row. Neither is the time of
+a task after it seceded (``worker_client``), when it has left its thread to others. A cancelled task
+may stay in its thread for a while: that is the task's time, not idle time.
 
-This is the only place that says how many thread-seconds were idle. All that shows idle time, or
-what it costs, goes by it.
+Only this module computes idle thread-seconds. Everything that shows idle time, or its cost, uses
+its result.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from daskscope.observe.workers.workers import WorkerTotals
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The threads' time so far: all ``rows``, those that ``changed`` since the last call, and the
-    sums for ``protocol.Status.worker_seconds``: with a task, idle, and paused.
+    """The threads' time so far: all ``rows``, the rows that ``changed`` since the last call, and
+    the sums for ``protocol.Status.worker_seconds`` (busy, idle, paused).
     """
 
     rows: tuple[protocol.Activity, ...]
@@ -50,7 +51,7 @@ class Activities:
         self._idle = 0.0
 
     def times(self, workers: WorkerTotals, measured: Measured) -> Times:
-        """Return what the threads did until now."""
+        """Return the threads' time until now."""
         by_prefix = measured.seconds
         for prefix, took in workers.running.items():
             row = by_prefix.setdefault(self._naming.known(prefix), {})
@@ -58,7 +59,7 @@ class Activities:
         in_threads = sum(sum(seconds.values()) for seconds in by_prefix.values())
         paused = workers.paused
         left = max(workers.capacity - paused - in_threads, 0.0)
-        # Both only ever grow, though a worker may report later that a thread was not free.
+        # Both must never decrease, although a worker may report later that a thread was not free.
         idle = self._idle = max(self._idle, min(workers.unassigned, left))
         busy = self._busy = max(self._busy, workers.capacity - paused - idle)
         left = max(left - idle, 0.0)
@@ -71,7 +72,7 @@ class Activities:
         }
         for prefix, last in self._rows.items():
             if "running" in last.seconds:
-                # Whoever reads it as a series must see that it has ended.
+                # Send a 0, so that a time series of it shows that the tasks have ended.
                 by_prefix.setdefault(prefix, {}).setdefault("running", 0.0)
         changed = []
         for prefix, seconds in by_prefix.items():

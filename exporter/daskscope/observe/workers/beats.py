@@ -1,7 +1,7 @@
-"""What workers say of themselves in their beats, looked at one after the other.
+"""Reads what workers report in their heartbeats, a few workers at each tick of the event loop.
 
-Dask keeps only what the last beat of each worker said. So all of them are looked at once for each
-beat, some at each tick of the event loop.
+Dask stores only the last heartbeat of each worker. So each worker is read once per heartbeat
+interval.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from distributed.scheduler import WorkerState, heartbeat_interval
 
 from daskscope.worker_process import METRIC
 
-#: Ticks of Dask's in a second.
+#: Dask's ticks per second.
 TICKS_A_SECOND = 50
 
 
 def host_load_of(worker: WorkerState) -> float | None:
-    """Return the load of a worker's host for each of its cores, if the worker says so."""
+    """Return the load of a worker's host per core; None if the worker does not report it."""
     sample = worker.metrics.get(METRIC)
     if not sample or len(sample) < 9:
         return None
@@ -29,21 +29,21 @@ def host_load_of(worker: WorkerState) -> float | None:
 
 
 class WorkerBeats:
-    """Hands to ``note`` what each worker reports, once for each of its beats.
+    """Calls ``note`` with the values that each worker reports, once per heartbeat interval.
 
-    That is the mean interval between two turns of its event loop, the time since its last beat, in
-    seconds, and the load of its host for each core.
+    They are the mean interval between two turns of its event loop and the time since its last
+    heartbeat, both in seconds, and its host's load per core.
     """
 
     def __init__(self, note: Callable[[float, float, float | None], None]) -> None:
         self._note = note
         self._round: list[WorkerState] = []
         self._at_once = 1
-        #: Seconds between two beats of a worker.
+        #: Seconds between two heartbeats of a worker.
         self.interval = 0.5
 
     def look(self, workers: Iterable[WorkerState]) -> None:
-        """Look at some more of ``workers``. To be called at each tick of the event loop."""
+        """Read some more of ``workers``. Call it at each tick of the event loop."""
         if not self._round:
             self._round = list(workers)
             self.interval = heartbeat_interval(len(self._round))
@@ -53,6 +53,6 @@ class WorkerBeats:
             took = worker.metrics.get("event_loop_interval")
             # It may have left meanwhile.
             if took is not None and worker.status is not Status.closed:
-                # Of one that has just come there may be none yet.
+                # A worker that has just joined may not have sent a heartbeat yet.
                 silence = time() - worker.last_seen if worker.last_seen else 0.0
                 self._note(took, max(silence, 0.0), host_load_of(worker))

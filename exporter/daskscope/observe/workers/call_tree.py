@@ -9,10 +9,11 @@ from typing import Any
 
 from daskscope import protocol
 
-#: Calls that are kept apart while answers are merged, and those that a row holds: the heaviest.
+#: Calls that are stored separately while profiles are merged, and the heaviest calls, of which a
+#: row is made.
 MAX_MERGED = 20_000
 MAX_CALLS = 1_000
-#: The most bytes that a row may have on the wire. A line counts with no more than it may send.
+#: The most bytes of a row on the wire. A source line counts with at most MAX_SOURCE_LINE.
 MAX_BYTES = 200_000
 #: The most characters of a source line that are sent.
 MAX_SOURCE_LINE = 300
@@ -22,7 +23,7 @@ Node = Mapping[str, Any]
 
 
 class CallTree:
-    """Profiles of many workers as one. Dask keeps functions apart, not their lines."""
+    """Profiles of many workers, merged. Dask's profile distinguishes functions, not their lines."""
 
     def __init__(self) -> None:
         self._top = _Call(protocol.ProfileLine("", "", 0, None))
@@ -32,11 +33,11 @@ class CallTree:
 
     @property
     def samples(self) -> int:
-        """How often a thread was seen at work."""
+        """How many samples showed a thread at work."""
         return self._top.samples
 
     def add(self, profile: Node) -> int:
-        """Merge one answer in. Return how many nodes it had."""
+        """Merge one worker's profile. Return how many nodes it had."""
         nodes = 0
         self._top.samples += profile["count"]
         stack = [(profile, self._top)]
@@ -61,7 +62,9 @@ class CallTree:
     def row(
         self, id: str, started_at: float, stopped_at: float, *, workers: int, seconds: float
     ) -> protocol.Profile:
-        """Return the heaviest calls. A call is never heavier than its caller, so none lacks it."""
+        """Return the heaviest calls. A call is never heavier than its caller, so no caller is
+        missing.
+        """
         lines: dict[protocol.ProfileLine, int] = {}
         columns: list[tuple[int, int, int]] = []
         heap: list[tuple[int, int, int, _Call]] = []
@@ -70,7 +73,7 @@ class CallTree:
         def push(caller: int, call: _Call) -> None:
             nonlocal pushed
             for below in call.below.values():
-                # Among equals the first: calls themselves cannot be compared.
+                # Breaks ties, because calls themselves cannot be compared.
                 pushed += 1
                 heapq.heappush(heap, (-below.samples, pushed, caller, below))
 
@@ -110,17 +113,17 @@ class CallTree:
             line=seen["line_number"],
             text=seen["line"].strip(),
         )
-        # Each answer brings texts of its own: equal ones are kept once.
+        # Each profile has its own copies of texts: store equal lines once.
         return self._lines.setdefault(line, line)
 
 
 class _Call:
-    """A function, called from where it stands in the tree."""
+    """A node of the tree: a function with a certain chain of callers."""
 
     __slots__ = ("below", "heaviest", "line", "samples")
 
     def __init__(self, line: protocol.ProfileLine) -> None:
-        #: The line that its heaviest answer gave; the most samples that one answer had.
+        #: The line in the profile with the most samples of the call, and that number of samples.
         self.line = line
         self.heaviest = 0
         self.samples = 0
@@ -128,18 +131,18 @@ class _Call:
 
 
 def _called(node: Node) -> Iterator[tuple[Node, int]]:
-    """Yield what ``node`` called, and how often it was seen, what it called itself included.
+    """Yield the calls below ``node``, each with its samples, including those of its own callees.
 
-    A worker counts a call only while that calls another one, and so counts the innermost call of a
-    sample at its caller alone. What a caller was seen above its callees' own counts is theirs:
-    of those that never called another if there are any, else of all by their weight.
+    Dask's profile counts a call only while that calls another one, so it counts the innermost call
+    of a sample only at its caller. A caller's samples beyond the sum of its callees' belong to the
+    callees: to those that never called another if there are any, else to all by their counts.
     """
     children = list(node["children"].values())
     counts = [child["count"] for child in children]
     rest = node["count"] - sum(counts)
     weights = [count == 0 for count in counts] if 0 in counts else counts
     whole = sum(weights)
-    # Shares are whole numbers that add up: each takes its part of what is left.
+    # Whole numbers that add up to ``rest``: each child takes its part of the remainder.
     for child, count, weight in zip(children, counts, weights, strict=True):
         share = rest * weight // whole if whole else 0
         rest -= share

@@ -1,8 +1,7 @@
 """Whether workers use CPU or GPU without a task: in threads, or in child processes.
 
-Dask sends a worker's metrics along with its beats, so that nobody needs to be asked. Where our own
-(:mod:`daskscope.worker_process`) is missing, there is Dask's: the CPU of the worker's process now
-and then, and nothing of the processes that it started.
+Dask's heartbeats contain the workers' metrics. If our own metric (:mod:`daskscope.worker_process`)
+is missing, Dask's is used: the current CPU of the worker's process, without its child processes.
 """
 
 from __future__ import annotations
@@ -25,43 +24,44 @@ from daskscope.worker_process import METRIC
 
 _TEXTS = texts_of(deployment, worker_process)
 
-#: The plugin's name on the workers.
+#: The name of the worker plugin.
 NAME = "daskscope-process"
 
-#: The share of one core above which a worker's process, with those that it started, is at work. An
-#: idle one uses 0.01 to 0.05 for its beats and its profiler; a thread that computes, 1. Where more
-#: workers share the process, each adds to it; so does a scheduler, with its client and daskscope.
+#: The share of one core above which a worker's process, with its child processes, is at work. An
+#: idle one uses 0.01 to 0.05 for heartbeats and its profiler, a computing thread 1. Further workers
+#: in the same process add WORKER_MORE each, a scheduler with client and daskscope adds
+#: SCHEDULER_MORE.
 AT_WORK = 0.10
 WORKER_MORE, SCHEDULER_MORE = 0.02, 0.10
-#: Seconds that the share is taken over, at most: what used the CPU for longer ago has ended.
+#: The longest period, in seconds, over which the share is computed.
 WINDOW = 60.0
-#: CPU seconds that are nothing: an import, a garbage collection.
+#: CPU seconds that do not count as work, such as an import or a garbage collection.
 NOTHING = 0.3
-#: Seconds that a window must have before a worker that was found at work is found at rest.
+#: Seconds of a window after which a worker that was at work can be found at rest.
 SURE = 5.0
-#: Percent of its GPU above which a worker is at work, and how many samples in a row must say so: a
-#: screen may use some of it now and then.
+#: Percent of GPU use above which a worker is at work, and how many samples in a row must exceed it:
+#: a display may use the GPU now and then.
 GPU_AT_WORK, GPU_SAMPLES = 10.0, 2
-#: Seconds between two samples of a worker that count, at most: its clock may have been set.
+#: The most seconds between two samples of a worker. If there are more, its clock may have been set.
 MAX_STEP = 30.0
-#: Workers that are looked at in one look.
+#: Workers per look.
 AT_ONCE = 500
-#: Seconds after which a worker's beats are missed: whatever it does holds its event loop up. Where
-#: they are expected further apart, that comes on top.
+#: Seconds without a heartbeat after which a worker counts as silent: its event loop is blocked.
+#: Twice the heartbeat interval is added.
 SILENT = 20.0
-#: Names of how a worker was started that are read of it: it says fewer.
+#: Entries of a worker's deployment that are read; workers send fewer.
 MAX_NAMES = 50
 
 
 def peak_memory_of(worker: WorkerState) -> int | None:
-    """Return the most memory that a worker's process has had by its last beat, if it says so."""
+    """Return a worker process's peak memory in bytes; None if the worker does not report it."""
     sample = worker.metrics.get(METRIC)
     peak = sample[3] if sample and len(sample) > 3 else None
     return peak if isinstance(peak, int) else None
 
 
 def deployment_of_worker(worker: WorkerState) -> dict[str, str]:
-    """Return how and where a worker was started, if it says so: in a batch job, a pod."""
+    """Return how and where a worker was started, such as a batch job or a pod, if it reports it."""
     sample = worker.metrics.get(METRIC)
     found = sample[4] if sample and len(sample) > 4 else None
     if not isinstance(found, dict):
@@ -74,10 +74,10 @@ def deployment_of_worker(worker: WorkerState) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Window:
-    """What one worker used since ``began``, by its own clock. ``at`` is when it last said so.
+    """The CPU that one worker used since ``began``, by the worker's clock.
 
-    ``base`` is what it had used when the window began: None until a sample has come since the first
-    look, for what came before is about the time before.
+    ``at`` is the time of its last sample. ``base`` is its CPU seconds when the window began; None
+    until the first new sample after the first look.
     """
 
     at: float
@@ -91,7 +91,7 @@ class _Window:
     gpu_samples: int = 0
 
     def add(self, at: float, used: float | None, percent: float) -> None:
-        """Add a sample: what was used so far or, where nobody says, in ``percent`` right now."""
+        """Add a sample: the CPU seconds ``used`` so far or, if unknown, the current ``percent``."""
         step, self.at = at - self.at, at
         if self.base is None or not 0 < step <= MAX_STEP or at - self.began > WINDOW:
             self.began, self.base, self.used = at, 0.0 if used is None else used, 0.0
@@ -103,25 +103,25 @@ class _Window:
             self.at_work = self.used > NOTHING and self.share > AT_WORK
 
     def add_gpu(self, percent: float) -> None:
-        """Add a sample of what was used of the worker's GPU, which is all of the GPU's use."""
+        """Add a sample of the use of the worker's GPU, by all processes."""
         self.gpu = percent
         self.gpu_samples = self.gpu_samples + 1 if percent > GPU_AT_WORK else 0
 
 
 class WorkersCpu:
-    """Looks at workers that have nothing to do, some at each look. Not thread-safe.
+    """Looks at workers without tasks, some at each look. Not thread-safe.
 
-    ``calls`` is how many calls are in progress on the workers, such as methods of actors; ``begun``
-    grows whenever there were others, however short, between two beats of a worker. ``busy`` is how
-    many workers' processes are at work, and ``share`` what the busiest uses of one core. Of those
-    that share a process, each reports all of it. ``gpu`` is the use of the busiest GPU, as a share,
-    0 if none is at work. ``silent`` workers do not report, and ``unheard`` says that some have not
-    done so yet.
+    ``calls`` is the number of calls in progress on the workers, such as methods of actors.
+    ``begun`` grows with each worker that began others, however short, between two heartbeats.
+    ``busy`` is the number of workers whose processes are at work, and ``share`` the busiest one's
+    share of one core; workers in one process each report all of it. ``gpu`` is the use of the
+    busiest GPU as a share, 0 if none is at work. ``silent`` is the number of workers that stopped
+    reporting, and ``unheard`` whether some have not reported yet.
     """
 
     def __init__(self) -> None:
         self._windows: dict[str, _Window] = {}
-        # Of each worker, how many short calls it had had at the last look.
+        # By worker: the number of calls begun, as of the last look.
         self._begun: dict[str, int] = {}
         self.begun = 0
         self._gpu: float = 0.0
@@ -131,7 +131,7 @@ class WorkersCpu:
         self.share = self.gpu = 0.0
 
     def restart(self) -> None:
-        """Forget what was seen: what the workers have used until now was for the cluster's work."""
+        """Start again: until now the workers used their CPUs for the cluster's tasks."""
         self._windows.clear()
         self._begin(())
         self.calls = self.busy = self.silent = 0
@@ -139,9 +139,9 @@ class WorkersCpu:
         self.share = self.gpu = 0.0
 
     def look(self, workers: Collection[WorkerState], now: float) -> None:
-        """Look at more of ``workers``, ``now`` by a clock that does not jump.
+        """Look at more of ``workers``; ``now`` is the time of a monotonic clock.
 
-        What was found is there once all have been looked at.
+        The attributes change once all workers have been looked at.
         """
         if self._next >= len(self._round):
             self._begin(workers)
@@ -210,7 +210,9 @@ class WorkersCpu:
 def _without_shares(
     found: list[tuple[WorkerState, _Window]], workers: Collection[WorkerState]
 ) -> list[tuple[WorkerState, _Window]]:
-    """Leave out those whose process is at work only because many idle workers share it."""
+    """Return ``found`` without workers whose process is busy only because many idle workers share
+    it.
+    """
     if all(worker.nanny for worker, _ in found):
         return found
     sharing = Counter((worker.host, worker.pid) for worker in workers)
@@ -225,19 +227,20 @@ def _without_shares(
 
 
 def watch_processes(scheduler: Scheduler, drops: Counter[str]) -> Callable[[], None]:
-    """Have present and future workers say what their processes are at. Return what ends it."""
-    # Each its own: a worker may hear of the end of one after the beginning of the next.
+    """Make present and future workers report on their processes. Return a function to stop it."""
+    # A unique name: a worker may get the end of one plugin after the start of the next.
     name = f"{NAME}-{uuid.uuid4().hex[:8]}"
 
     async def board() -> None:
         with Contained(drops):
             plugin = sent(_TEXTS, "WorkerProcess")
-            # A worker may leave meanwhile. All others have it then, and those that come get it.
+            # A worker may leave meanwhile. All other workers, and new ones, get the plugin all the
+            # same.
             with Contained():
                 await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
 
     async def leave() -> None:
-        with Contained():  # as workers leave
+        with Contained():  # workers may leave meanwhile
             await scheduler.unregister_worker_plugin(None, name)
 
     scheduler.loop.add_callback(board)

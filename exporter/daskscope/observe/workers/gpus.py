@@ -11,9 +11,9 @@ from daskscope import protocol
 
 
 def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
-    """Return the GPUs of ``workers`` together, None where none of them reports one.
+    """Return the sums over the GPUs of ``workers``; None if no worker reports a GPU.
 
-    Workers that share one each report it, and it counts for each.
+    A GPU that several workers share counts once for each of them.
     """
     count = limits = used_by_all = limit_of_all = 0
     utilization_of_all = 0.0
@@ -21,7 +21,7 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
         metrics = worker.metrics
         utilization, used = utilization_of(worker), metrics.get("gpu_memory_used")
         limit = metrics.get("gpu-memory-total")
-        # Dask has reported it in two forms, and there may be both.
+        # Versions of Dask report it in two forms, and both may occur together.
         older = _older(worker)
         if utilization is None and not older:
             continue
@@ -39,13 +39,13 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
         workers=count,
         utilization=utilization_of_all / 100 / count,
         memory_used=int(used_by_all),
-        # A sum over some of them would be less than what all of them use.
+        # A sum over only some workers would be too small to compare with memory_used.
         memory_limit=int(limit_of_all) if limits == count else None,
     )
 
 
 def utilization_of(worker: WorkerState) -> float | None:
-    """Return how busy a worker's GPU was at its last beat, in percent; None if it does not say."""
+    """Return a worker's GPU use at its last heartbeat, in percent; None if not reported."""
     found = worker.metrics.get("gpu_utilization")
     if found is None:
         found = _older(worker).get("utilization")
@@ -58,6 +58,6 @@ def has_gpu(worker: WorkerState) -> bool:
 
 
 def _older(worker: WorkerState) -> dict[str, Any]:
-    """Return what older Dask reports. A metric of the user's own may have the same name."""
+    """Return the metrics of older Dask. A user's own metric may have the same name."""
     found = worker.metrics.get("gpu")
     return found if isinstance(found, dict) else {}

@@ -19,25 +19,25 @@ from daskscope.containment import guarded
 from daskscope.observe.workers.cpu import deployment_of_worker, peak_memory_of
 from daskscope.size import size_of
 
-#: Lines that are kept of what each worker logged last.
+#: The last log lines that are stored of each worker.
 LAST_LINES = 10
-#: Losses that are kept between two beats, for a fleet that leaves at once; beyond it the oldest go,
-#: and are counted.
+#: Losses that are stored between two heartbeats, for a fleet that leaves at once. Beyond it the
+#: oldest are dropped and counted.
 MAX_LOSSES = 5_000
-#: Losses that are handed out at a time.
+#: Losses per snapshot.
 LOSSES_AT_ONCE = 500
-#: Bytes that their last lines and prefixes of tasks take; beyond it losses come without, and that
-#: is counted.
+#: Bytes of the stored losses' log lines and task prefixes. Beyond it losses are stored without
+#: these details, and counted.
 MAX_DETAIL_BYTES = 4 << 20
-#: Tasks of a lost worker that are counted by prefix, and prefixes; all others are ``other``.
+#: Tasks of a lost worker that are counted by prefix, and prefixes; the others count as ``other``.
 MAX_TASKS = 500
 MAX_PREFIXES = 20
-#: Seconds to wait for what the nanny has to say of a worker that left without a word.
+#: Seconds to wait for the nanny's report on a worker that left without a reason.
 NANNY_PATIENCE = 10.0
-#: The same for one without a nanny: for what it has to say itself, and could not in time.
+#: Seconds to wait for the last log lines of a worker without a nanny that left without a reason.
 LINES_PATIENCE = 2.0
 
-#: What Dask says when a worker closes, and the reason that it stands for: by what it begins with.
+#: How Dask's reasons for closing a worker begin, and our reason for each.
 _SPOKEN = (
     ("worker-handle-scheduler-connection-broken", names.LOSS_LOST_CONNECTION),
     ("worker-heartbeat", names.LOSS_LOST_CONNECTION),
@@ -55,12 +55,12 @@ _PRIORITY = attrgetter("priority")
 _EXPECTED = frozenset(
     {names.LOSS_CLOSED, names.LOSS_RETIRED, names.LOSS_RESTARTED, names.LOSS_TERMINATED}
 )
-#: As expected only where no task was lost: the end of its lifetime, or of its job or pod.
+#: Reasons that are expected only if no task was lost: the end of a lifetime, a job or a pod.
 _UNLESS_AT_WORK = frozenset({names.LOSS_RETIRED, names.LOSS_TERMINATED})
 
 
 def spoken(text: str) -> str:
-    """Return the reason, one of ours, that Dask's own words stand for."""
+    """Return our reason for Dask's ``text``."""
     if text.endswith("-fail-hard"):
         return names.LOSS_FAILED
     return next((reason for words, reason in _SPOKEN if text.startswith(words)), names.LOSS_CLOSED)
@@ -72,7 +72,7 @@ def _most(*amounts: int | None) -> int | None:
 
 @dataclass(slots=True)
 class _Known:
-    # Dask drops its record when the worker leaves; what it held last is still to be read here.
+    # Dask drops its record when the worker leaves, so this keeps it.
     worker: WorkerState
     since: float
     reason: str = ""
@@ -82,9 +82,9 @@ class _Known:
 
 @dataclass(slots=True)
 class _Unclear:
-    """A loss that more may become known of, up to a time, and the bytes of its details.
+    """A loss of which more may become known until ``until``.
 
-    They are ``cut`` where there was no room for them.
+    ``size`` is the bytes of its details; ``cut`` is whether there was no room for them.
     """
 
     loss: protocol.WorkerLoss
@@ -95,11 +95,11 @@ class _Unclear:
 
 
 class Losses:
-    """Remembers the workers there are, and records those that leave.
+    """Tracks the connected workers, and records those that leave.
 
-    ``prefix_of`` returns what a task is called. ``lost`` gets the tasks that were in its threads,
-    and returns how many there were of each computation. ``peak`` gets what a worker's process had
-    when its nanny ended it for its memory.
+    ``prefix_of`` returns a task's name. ``lost`` is called with the tasks that were in a lost
+    worker's threads, and returns their number by computation. ``peak`` is called with the address
+    and the memory in bytes of a worker whose nanny ended it for its memory use.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Losses:
         self._drops = drops
         self._known: dict[str, _Known] = {}
         self._losses: deque[protocol.WorkerLoss] = deque()
-        # By the worker's address: what its nanny says, and its own last lines, may come after its
+        # By the worker's address: the nanny's report and the last log lines may arrive after its
         # end.
         self._unclear: dict[str, _Unclear] = {}
         self._of_nanny: dict[str, str] = {}
@@ -127,17 +127,17 @@ class Losses:
         self._reasons: Counter[str] = Counter()
 
     def added(self, worker: WorkerState) -> None:
-        """Remember a worker."""
+        """Track a worker."""
         self._known[worker.address] = _Known(worker, time())
         if worker.nanny in self._of_nanny:
-            # The nanny started another one, and does so only when the process has ended.
+            # A nanny starts another worker only when the process of the last one has ended.
             self._clear_up(self._of_nanny[worker.nanny], reason=names.LOSS_DIED)
         if worker.address in self._unclear:
             self._clear_up(worker.address)
 
     def event(self, topic: str, message: Any) -> None:
-        """Read from Dask's event log why workers leave: only there it says so."""
-        if not isinstance(message, dict):  # as Dask's own are: a Mapping takes longer to recognise
+        """Read from Dask's event log why workers leave: no hook gets the reason."""
+        if not isinstance(message, dict):  # Dask's own are; isinstance of Mapping is slower
             return
         action = message.get("action")
         if action == "remove-worker" and topic == "all":
@@ -151,7 +151,7 @@ class Losses:
             self._out_of_memory(str(message.get("worker")), message.get("rss"))
 
     def logged(self, address: str, line: str) -> None:
-        """Keep a line that a worker logged, among its last: they are sent if it is lost."""
+        """Store a line that a worker logged. Its last lines are sent if it is lost."""
         known = self._known.get(address)
         if known is None:
             self._late_line(address, line)
@@ -161,7 +161,9 @@ class Losses:
             known.lines.append(line)
 
     def _late_line(self, address: str, line: str) -> None:
-        """A worker had logged a line before it left; it arrives only now."""
+        """Store a line of a worker that has left: it logged the line before, and it arrives only
+        now.
+        """
         unclear = self._unclear.get(address)
         if unclear is None or unclear.cut:
             return
@@ -176,9 +178,9 @@ class Losses:
         unclear.loss = dataclasses.replace(unclear.loss, log=log)
 
     def take(self, *, last: bool) -> tuple[protocol.WorkerLoss, ...]:
-        """Return losses once, the oldest first, some at a time.
+        """Return some losses, each once, the oldest first.
 
-        With ``last`` all, and those too that may get clearer.
+        With ``last``, return all, including those of which more may become known.
         """
         now = time()
         for address, unclear in list(self._unclear.items()):
@@ -191,7 +193,7 @@ class Losses:
         return losses
 
     def many_wait(self) -> bool:
-        """Return whether more losses wait than the next beat can hold."""
+        """Return whether more losses wait than the next heartbeat can hold."""
         return len(self._losses) > LOSSES_AT_ONCE
 
     def by_reason(self) -> dict[str, int]:
@@ -200,7 +202,7 @@ class Losses:
 
     def _says(self, address: str, reason: str) -> None:
         known = self._known.get(address)
-        # What came first is the cause: a worker that is timed out is then asked to close.
+        # The first reason is the cause: a worker that timed out is asked to close afterwards.
         if known is not None and not known.reason:
             known.reason = reason
 
@@ -239,8 +241,8 @@ class Losses:
         keys = message.get("processing-tasks") or ()
         expected = reason in _EXPECTED
         if reason in _UNLESS_AT_WORK and keys and not message.get("expected"):
-            # Its time ended while it had tasks. Dask counts that against them, and gives up those
-            # that it happens to too often.
+            # Its lifetime ended while it had tasks. Dask counts that as a failure of the tasks, and
+            # gives up a task after too many.
             expected = False
         self._lost += 1
         loss = protocol.WorkerLoss(
@@ -282,7 +284,7 @@ class Losses:
             self._clear_up(next(iter(self._unclear)))
 
     def _clear_up(self, address: str, **known: Any) -> None:
-        """Settle a loss, with what has become known of it."""
+        """Record a loss for good, with what has become known of it."""
         unclear = self._unclear.pop(address)
         if unclear.nanny:
             self._of_nanny.pop(unclear.nanny, None)
@@ -297,14 +299,15 @@ class Losses:
 
     def _computations(self, worker: WorkerState, keys: Collection[Any]) -> dict[str, int]:
         tasks = [task for task in map(self._scheduler.tasks.get, keys) if task is not None]
-        # Those in its threads are the ones that came first: it beats too seldom to say which.
+        # Assume that the tasks in its threads are those of the highest priority: its heartbeats are
+        # too rare to report them.
         return self._lost_tasks(nsmallest(worker.nthreads, tasks, key=_PRIORITY))
 
     def _by_prefix(self, keys: Iterable[Any]) -> dict[str, int]:
         prefixes: Counter[str] = Counter()
         known = self._scheduler.tasks
         keys = list(keys)
-        # To find a name takes a while; the tasks of a collection's group all have the same.
+        # Finding a name takes a while; all tasks of a collection's group have the same name.
         names_of: dict[str, str] = {}
         for key in islice(keys, MAX_TASKS):
             task = known.get(key)

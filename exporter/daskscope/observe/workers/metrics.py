@@ -1,16 +1,19 @@
 """Dask's fine performance metrics of the workers, read from the scheduler.
 
-Dask adds up what its workers measure in ``Scheduler.cumulative_worker_metrics``. Its keys are
-``(context, …, label, unit)``; read are
+Dask adds up its workers' measurements in ``Scheduler.cumulative_worker_metrics``. Its keys are
+``(context, …, label, unit)``. These are read:
 
-- ``("execute", prefix, label, "seconds")``: a task's whole stay in one of its worker's threads,
-  from before it is unpacked until its result is kept. Within a task the labels do not overlap.
-- ``("gather-dep", label, "seconds")``: fetching what tasks need, beside the threads, some at once.
-- ``(context, "disk-read" or "disk-write", "bytes")``: what was read from spilled data, and spilled.
-- ``("get-data", "memory-read" or "disk-read", "bytes")``: what others fetched.
+- ``("execute", prefix, label, "seconds")``: a task's whole time in one of its worker's threads,
+  from before it is unpacked until its result is stored. Within a task the labels do not overlap.
+- ``("gather-dep", label, "seconds")``: fetching data that tasks need. It happens outside the
+  threads, several at once.
+- ``(context, "disk-read" or "disk-write", "bytes")``: data read back from disk, and data spilled.
+- ``("get-data", "memory-read" or "disk-read", "bytes")``: data that other workers and clients
+  fetched.
 
-Left alone are ``get-data`` and ``memory-monitor`` seconds, which are spent beside the threads,
-``p2p``, whose ``foreground`` is ``execute`` counted twice, and plain texts, sums of no meaning.
+These are not read: ``get-data`` and ``memory-monitor`` seconds, which are spent outside the
+threads; ``p2p``, whose ``foreground`` counts ``execute`` twice; and keys that are plain strings,
+whose meaning is unknown.
 """
 
 from __future__ import annotations
@@ -26,14 +29,14 @@ from daskscope.names import OTHER
 from daskscope.observe.naming import Naming
 from daskscope.protocol import MAX_NAME
 
-#: Keys that are read; the time of others stays unattributed, and they are counted.
+#: Keys that are read. The time of further keys stays unattributed, and the keys are counted.
 MAX_KEYS = 10_000
-#: Keys that are met in one snapshot, which keeps it short; the others come with the next.
+#: New keys per snapshot, to keep it short; the others are read in the next.
 MAX_NEW_KEYS = 500
-#: Keys of bytes that are added up between two beats; what those beyond count comes with beats.
+#: Keys of bytes that are added up between two snapshots; further keys are read only in snapshots.
 MAX_BYTE_KEYS = 500
 
-# What is sent of each label. Users add labels of their own, and so do shuffles.
+# The activity of each label. Users and shuffles add labels of their own.
 _ACTIVITIES = {
     "thread-cpu": "thread-cpu",
     "thread-noncpu": "thread-noncpu",
@@ -54,7 +57,7 @@ _ACTIVITIES = {
     "p2p-disk-read": "disk-read",
 }
 
-# Where a key's value goes: a prefix and an activity, or one of these and nothing.
+# The target of a key's value: a prefix and an activity, or one of these and "".
 _GATHERED = ("gathered", "")
 _SPILLED = ("spilled", "")
 _UNSPILLED = ("unspilled", "")
@@ -79,36 +82,37 @@ class Measured:
 
 
 class WorkerMetrics:
-    """Reads ``metrics``, which only grows, at little cost: each key is looked at once."""
+    """Reads ``metrics``, a mapping that only grows, and interprets each key only once."""
 
     def __init__(self, metrics: Mapping[Any, float], naming: Naming, drops: Counter[str]) -> None:
         self._metrics = metrics
         self._naming = naming
         self._drops = drops
-        # What there was before the plugin.
+        # The values before the plugin started.
         self._before = dict(islice(metrics.items(), MAX_KEYS))
-        # One for each key met, in their order: whether it is read.
+        # For each known key, in their order: whether it is read.
         self._read = bytearray()
-        # One for each key that is read: where its value goes, and what is taken off it.
+        # For each key that is read: the slot of its value, and what is subtracted from it.
         self._slot_of: list[int] = []
         self._base: list[float] = []
         self._slots: dict[tuple[str, str], int] = {}
-        # One for each slot: what was reported there for keys that have moved to another.
+        # For each slot: what keys had added that have moved to another slot since.
         self._moved: list[float] = []
-        # One for each slot: its total at the last look, and what of it is not sent.
+        # For each slot: its total at the last look, and the part that is not sent.
         self._last: list[float] = []
         self._untold: list[float] = []
-        # Seconds by prefix that the next ones to be sent are too many.
+        # By prefix: seconds from before the plugin started, to subtract from those reported next.
         self._too_many: dict[str, float] = {}
-        # Of each prefix, the keys that are read: each with its place among them, and its activity.
+        # By Dask's prefix, the keys that are read: key, index among the keys read, and activity.
         self._keys_of: dict[str, list[tuple[Hashable, int, str]]] = {}
         self._beyond = 0
 
     def read(self, took_before: Mapping[str, float]) -> Measured:
-        """Return the totals as they are now.
+        """Return the current totals.
 
-        ``took_before`` are the seconds that tasks which have ended took before the plugin started,
-        by Dask's own prefix: their worker reports a task once it has ended, with all its time.
+        ``took_before`` is the time, by Dask's own prefix, that ended tasks spent before the plugin
+        started or outside the counted threads. Workers report it together with the rest of a task's
+        time.
         """
         for prefix, took in took_before.items():
             known = self._naming.known(prefix)
@@ -125,7 +129,7 @@ class WorkerMetrics:
         others: dict[tuple[str, str], float] = {}
         for (prefix, activity), slot in self._slots.items():
             total = totals[slot] - self._untold[slot]
-            # Whatever a user's own code reported: no sum may be undone by it.
+            # A user's own code may have reported any number, which must not spoil the sums.
             if not (total > 0 and math.isfinite(total)):
                 total = 0.0
             if activity:
@@ -154,7 +158,7 @@ class WorkerMetrics:
             self._beyond = beyond
 
     def _move(self) -> None:
-        # What was sent stays where it is: totals only ever grow.
+        # What was sent stays in the old slot, because totals must never decrease.
         for prefix in self._naming.renamed():
             for key, place, activity in self._keys_of.get(prefix, ()):
                 slot = self._slot((self._naming.known(prefix), activity))
@@ -165,7 +169,8 @@ class WorkerMetrics:
                     self._slot_of[place] = slot
 
     def _leave_out(self, totals: list[float]) -> None:
-        # Which of its time a task spent before the plugin started is not known: some of each.
+        # It is not known which activities the earlier time consists of: subtract from all in
+        # proportion.
         for prefix, seconds in tuple(self._too_many.items()):
             gained = {
                 slot: max(totals[slot] - self._last[slot], 0.0)
@@ -205,7 +210,7 @@ class WorkerMetrics:
 
 
 def _bytes_of(key: Hashable) -> tuple[str, str] | None:
-    """Return where the value of a key goes that counts bytes, if it is read."""
+    """Return the target of a key that counts bytes; None if it is not read."""
     if not isinstance(key, tuple) or len(key) < 3:
         return None
     context, label, unit = key[0], key[-2], key[-1]
@@ -219,7 +224,7 @@ def _bytes_of(key: Hashable) -> tuple[str, str] | None:
 
 
 class BytesMoved:
-    """Adds up only the bytes of ``metrics``, of which there are few keys: more often than beats."""
+    """Adds up only the bytes in ``metrics``: few keys, so it can run more often than snapshots."""
 
     def __init__(self, metrics: Mapping[Any, float]) -> None:
         self._metrics = metrics
@@ -230,7 +235,7 @@ class BytesMoved:
         self._read = 0
 
     def so_far(self) -> tuple[float, float, float]:
-        """Return what was written to disk, read back, and sent to workers and clients."""
+        """Return the bytes written to disk, read back, and sent to workers and clients."""
         if len(self._metrics) > self._met and self._read < MAX_BYTE_KEYS:
             new = list(islice(self._metrics, self._met, self._met + MAX_NEW_KEYS))
             self._met += len(new)
@@ -241,7 +246,7 @@ class BytesMoved:
                     self._read += 1
         value_of = self._metrics.get
         totals = [sum(value_of(key) or 0.0 for key in keys) for keys in self._keys.values()]
-        # Whatever a user's own code reported.
+        # A user's own code may have reported any number.
         spilled, unspilled, served, from_disk = (
             total if total > 0 and math.isfinite(total) else 0.0 for total in totals
         )

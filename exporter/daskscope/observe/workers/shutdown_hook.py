@@ -1,8 +1,8 @@
-"""Workers that are about to be closed or restarted, so that they can be asked something before.
+"""A hook that runs before workers are closed or restarted, so that their profiles can be read.
 
-Dask has no hook for that: plugins hear of workers that have left, and a cluster that is closed
-closes its workers first. But it asks the scheduler before; so the handlers of these requests are
-wrapped.
+Dask has no such hook: plugins are called after workers have left, and a cluster that closes closes
+its workers first. But it sends a request to the scheduler before, so this module wraps the handlers
+of these requests.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from distributed.scheduler import Scheduler
 
 from daskscope.containment import Contained
 
-#: Requests after which workers go, and whether all do that are not named.
+#: Requests after which workers go, and whether a request without names means all workers.
 _REQUESTS = {"retire_workers": False, "restart": True, "restart_workers": True}
 
 
 class ShutdownHook:
-    """Awaits ``before``, with the addresses of workers that are about to go, until :meth:`stop`.
+    """Awaits ``before`` with the addresses of workers that are about to go, until :meth:`stop`.
 
-    What it raises is counted in ``drops``.
+    Exceptions of ``before`` are counted in ``drops``.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class ShutdownHook:
         handlers.update(self._ours)
 
     def stop(self) -> None:
-        """Wait for nobody any more."""
+        """Stop calling ``before``."""
         self._before = None
         handlers = self._scheduler.handlers
         for name, ours in self._ours.items():
-            # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+            # If other code has wrapped it since, ours stays inside it and does nothing.
             if handlers.get(name) is ours:
                 handlers[name] = self._originals[name]
 
@@ -65,10 +65,10 @@ class ShutdownHook:
         named = request.get("workers") or request.get("names")
         workers = self._scheduler.workers
         if named is None:
-            # Of those that are to be retired without being named, Dask chooses idle ones.
+            # If none are named to be retired, Dask chooses idle ones.
             return list(workers) if all_others else []
-        # A cluster names its workers where Dask would have their addresses; on the way from a
-        # command line numbers become texts.
+        # A request may contain names instead of addresses, and numbers from a command line are
+        # strings.
         known = set(map(str, named))
         return [
             address

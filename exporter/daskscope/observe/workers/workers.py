@@ -1,4 +1,4 @@
-"""Workers: threads, memory and GPUs now, thread-seconds so far."""
+"""The workers' current threads, memory and GPUs, and their thread-seconds so far."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from daskscope import protocol
 from daskscope.observe.workers.cpu import peak_memory_of
 from daskscope.observe.workers.gpus import total_of
 
-#: Workers that are looked at in one step.
+#: Workers per step.
 WORKERS_AT_ONCE = 500
-#: Tasks that have seceded and whose time is kept apart; that of others counts as in the threads.
+#: Seceded tasks whose time is counted separately; the time of further ones counts as in threads.
 MAX_SECEDED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTotals:
-    """All workers together. ``cpu`` in cores, memory in bytes; all times are thread-seconds.
+    """Totals of all workers. ``cpu`` is in cores, memory in bytes, times in thread-seconds.
 
-    ``peak_memory`` is the most that the process of any of them has had, None where none says so.
-    ``capacity`` is what all threads had, ``unassigned`` how much of it there was no task for, and
-    ``paused`` how much in workers that took none. ``computing`` is what tasks computed, those that
-    have seceded too. ``running`` is what the tasks that are in a thread now took so far, by Dask's
-    own prefix: it has not been cleared to leave.
+    ``peak_memory`` is the highest of all processes so far; None if no worker reports it.
+    ``capacity`` is the time of all threads, ``unassigned`` the part without a task, ``paused`` the
+    part in paused workers. ``computing`` is the time that tasks computed, also after they seceded.
+    ``running`` is the time so far of the tasks that are in a thread now, by Dask's own prefix:
+    these names must not be sent.
     """
 
     count: int
@@ -48,34 +48,34 @@ class WorkerTotals:
 
 
 class Workers:
-    """Adds up the workers' threads over time, and reads the rest off them at each snapshot.
+    """Adds up the time of the workers' threads, and reads the other totals at each snapshot.
 
-    All time begins with this object: of a task that ran before, only what it took since counts.
-    A task that secedes (``worker_client``) leaves its thread to others, and goes on in one beyond
-    those that are counted.
+    Time counts from the creation of this object, also for tasks that were running before. A task
+    that secedes (``worker_client``) leaves its thread to others and continues in a thread that is
+    not counted.
     """
 
     def __init__(self) -> None:
         self._began_at = self._looked_at = monotonic()
-        # What the tasks that were in a thread at the last snapshot had taken until then.
+        # Tasks in a thread at the last snapshot, and their seconds until then.
         self._running: dict[Key, float] = {}
-        # Of tasks that were running when all this began: where, and what they had taken by then.
+        # Tasks that were running when this object was created: their worker, and their seconds by
+        # then.
         self._from_before: dict[TaskState, tuple[WorkerState, float]] = {}
-        # Of all that have ended since, by Dask's own prefix; and of those that had ended by then,
-        # and whose workers had not reported it.
+        # Such seconds of tasks that have ended since, by Dask's own prefix; also of tasks that had
+        # ended before but were not reported yet.
         self._took_before: defaultdict[str, float] = defaultdict(float)
-        # Tasks that have seceded: where, and since when. What those that have ended took since
-        # then, by Dask's own prefix.
+        # Tasks that have seceded: their worker, and since when.
         self._seceded: dict[TaskState, tuple[WorkerState, float]] = {}
-        # Those of them that have ended since their worker last reported what it executes.
+        # Seceded tasks that have ended since their worker last reported what it executes.
         self._seceded_till_now: dict[TaskState, tuple[WorkerState, float]] = {}
         self._took_apart: defaultdict[str, float] = defaultdict(float)
-        # Whether threads may have become free on a worker that no hook names.
+        # Whether threads may have become free on a worker that is not known.
         self._unclear = False
         # Threads of each worker: without a task, and paused.
         self._slots: dict[str, tuple[int, int]] = {}
         self._threads_of: dict[str, int] = {}
-        #: Addresses of those that have such threads.
+        #: Addresses of workers that have such threads.
         self.with_room: set[str] = set()
         self._accrued_at = monotonic()
         self._threads = 0
@@ -99,16 +99,16 @@ class Workers:
         self.look_closely(worker)
 
     def threads(self) -> tuple[int, int, int]:
-        """Return how many threads there are, how many without a task, and how many paused."""
+        """Return the numbers of threads: all, without a task, and paused."""
         return self._threads, self._free_threads, self._paused_threads
 
     def spent(self, now: float) -> tuple[float, float, float]:
-        """Return the thread-seconds of these until ``now``."""
+        """Return the thread-seconds until ``now``: all, without a task, and paused."""
         self._accrue(now)
         return self._capacity, self._unassigned, self._paused
 
     def removed(self, address: str) -> None:
-        """Do not count them any more."""
+        """Stop counting a worker's threads."""
         self._accrue(monotonic())
         self._threads -= self._threads_of.pop(address, 0)
         free, paused = self._slots.pop(address, (0, 0))
@@ -117,11 +117,11 @@ class Workers:
         self._paused_threads -= paused
 
     def look(self, worker: WorkerState | None) -> None:
-        """Note how many threads of a worker have no task now, if it is known to run.
+        """Note how many threads of a running worker have no task now.
 
-        To be called whenever it is given a task, if it is among those :attr:`with_room`, and
-        whenever a task leaves it, unless neither it nor any other has room. None is one that has
-        left, or that Dask does not name, as where a task is cancelled.
+        Call it when a worker in :attr:`with_room` gets a task, and when a task leaves a worker,
+        unless no worker has a free thread. Pass None if the worker has left or is not known, as
+        when a task is cancelled.
         """
         if worker is None:
             self._unclear = True
@@ -148,14 +148,15 @@ class Workers:
             self._paused_threads += now[1] - before[1]
 
     def secedes(self, task: TaskState, worker: WorkerState) -> None:
-        """A task leaves its thread to others, and goes on."""
+        """Note that a task has seceded: it leaves its thread to others, and continues."""
         if len(self._seceded) < MAX_SECEDED:
             self._seceded.setdefault(task, (worker, monotonic()))
         self._unclear = True
 
     def look_again(self, workers: Iterable[WorkerState]) -> None:
-        """Look at all ``workers`` if something has happened since the last call that no hook names
-        a worker for. To be called at each tick of the event loop.
+        """Look at all ``workers`` if threads may have become free on one that is not known.
+
+        Call it at each tick of the event loop.
         """
         if self._seceded:
             self._end_seceded()
@@ -170,23 +171,25 @@ class Workers:
             if task.processing_on is not worker:
                 del self._seceded[task]
                 if worker.status is Status.closed:
-                    continue  # its worker was lost, and will not report its time
+                    continue  # its worker was lost and will not report the time
                 self._took_apart[task.prefix.name] += now - since
                 if task in worker.executing and len(self._seceded_till_now) < MAX_SECEDED:
                     self._seceded_till_now[task] = worker, since
 
     def vanished(self, task: TaskState) -> None:
-        """A task left its worker and reported no time: it was cancelled, or the worker was lost."""
+        """Count the time of a task that left without reporting it: cancelled, or its worker was
+        lost.
+        """
         self._from_before.pop(task, None)
         took = self._running.pop(task.key, None)
         if took is not None:
             self._vanished += took + monotonic() - self._looked_at
 
     def took_elsewhere(self) -> dict[str, float]:
-        """Return what tasks took before all this began, and in threads beyond those that are
-        counted, by Dask's own prefix: once they have ended.
+        """Return time to subtract from the workers' reports, by Dask's own prefix, once each.
 
-        Each is reported once. What their worker reports of them after they have ended contains it.
+        It is the time that ended tasks spent before this object was created, or after they seceded.
+        Their workers' reports include it.
         """
         self._end_seceded()
         for task, (worker, took) in tuple(self._from_before.items()):
@@ -204,11 +207,11 @@ class Workers:
     def totals(
         self, workers: Sequence[WorkerState], compute_seconds: float
     ) -> Generator[None, None, WorkerTotals]:
-        """Add up ``workers``, Dask's own records, some at a time; return the totals.
+        """Add up ``workers``, Dask's own records, in steps; return the totals.
 
-        ``compute_seconds`` is what all finished task runs computed; what the running ones computed
-        so far is added. A worker's metrics are read as they came: its ``memory`` property costs
-        five times as much, too much for a thousand workers.
+        ``compute_seconds`` is the compute time of all ended task runs; that of running ones is
+        added. A worker's metrics are read directly: its ``memory`` property takes five times as
+        long, too long for a thousand workers.
         """
         now, at = time(), monotonic()
         first = self._looked_at == self._began_at
@@ -224,7 +227,7 @@ class Workers:
         with_gpu: list[WorkerState] = []
         slots = self._slots
         in_threads: dict[Key, float] = {}
-        status_running = Status.running  # an enumeration is slow to look up its members
+        status_running = Status.running  # looking up a member of an enum is slow
         for number, worker in enumerate(workers):
             if number and not number % WORKERS_AT_ONCE:
                 yield
@@ -247,7 +250,8 @@ class Workers:
                     since = 0.0
                 most = at - self._began_at
                 for task, took in worker.executing.items():
-                    # One that has ended since the worker's last beat is reported in its next.
+                    # A task that has ended since the worker's last heartbeat is reported in its
+                    # next one.
                     if task.processing_on is worker:
                         took += since
                         if first:
@@ -271,14 +275,14 @@ class Workers:
             in_stores = metrics.get("spilled_bytes")
             if in_stores:
                 spilled += in_stores.get("disk") or 0
-                # A worker manages what is on its disk, too; it is in no memory.
+                # managed_bytes includes spilled data, which is not in memory.
                 managed -= in_stores.get("memory") or 0
             had = peak_memory_of(worker)
             if had is not None and (peak is None or had > peak):
                 peak = had
             if "gpu_utilization" in metrics or "gpu" in metrics:
                 with_gpu.append(worker)
-            # Workers without a nanny may share a process: then each reports all of it.
+            # Workers without a nanny may share a process; each then reports all of the process.
             if not worker.nanny:
                 process = (worker.host, worker.pid)
                 if process in processes:
@@ -295,7 +299,7 @@ class Workers:
         self._running, self._looked_at = in_threads, monotonic()
         self._accrue(self._looked_at)
         computed = compute_seconds - self._compute_before
-        # A task that was running may end up having computed less: totals only ever grow.
+        # A running task may turn out to have computed less, but totals must never decrease.
         self._computing = max(self._computing, computed + self._vanished + executing)
         states = dict(other_states)
         if running:
@@ -323,7 +327,7 @@ class Workers:
         )
 
     def _accrue(self, now: float) -> None:
-        # Not the wall clock, which may be set: an hour ahead is no hour that the threads had.
+        # ``now`` is a monotonic time: the wall clock may be set.
         elapsed = now - self._accrued_at
         self._accrued_at = now
         self._capacity += self._threads * elapsed
