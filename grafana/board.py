@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daskscope import names
+from grafana.config import WERE_LOST
 from grafana.influxql import SCOPE, equals
 from grafana.panels import METRICS_SOURCE, Panel
 from grafana.transformations import Json
@@ -216,7 +217,7 @@ def _annotations() -> list[Json]:
             "red",
             f'SELECT "body" FROM "logs" WHERE '
             f"{equals(names.EVENT_NAME, names.LOG_WORKER_LOST.name)} "
-            f'AND "severity_number" >= 17 AND {of_cluster} LIMIT 200',
+            f"AND {WERE_LOST} AND {of_cluster} LIMIT 200",
         ),
     ]
 

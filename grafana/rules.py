@@ -6,6 +6,7 @@ from daskscope import names
 from daskscope.names import LogEvent, Metric
 from grafana.alerts import Rule, Value
 from grafana.boards import cluster, computation, pipeline
+from grafana.config import IDLE_SECONDS, LOST_WORKERS, NEARLY_ALL_MEMORY, WERE_LOST
 from grafana.influxql import CLUSTER, equals
 
 MINUTE = 60
@@ -135,7 +136,7 @@ RULES: tuple[Rule, ...] = (
             Value("idle", _gauge(names.CLUSTER_IDLE), 5 * MINUTE),
             Value("threads", _gauge(names.WORKER_THREADS), 5 * MINUTE),
         ),
-        condition="$idle > 1800 && $threads > 0",
+        condition=f"$idle > {IDLE_SECONDS} && $threads > 0",
         minutes=5,
         board=cluster.BOARD,
         panel="Idle for",
@@ -153,7 +154,7 @@ RULES: tuple[Rule, ...] = (
             ),
             Value("limit", _gauge(names.MEMORY_LIMIT), 5 * MINUTE),
         ),
-        condition="$limit > 0 && $used > 0.9 * $limit",
+        condition=f"$limit > 0 && $used > {NEARLY_ALL_MEMORY} * $limit",
         minutes=2,
         board=cluster.BOARD,
         panel="Memory of the workers",
@@ -164,11 +165,8 @@ RULES: tuple[Rule, ...] = (
         summary=f'{{{{ (index .Values "lost").Value }}}} workers of {_WHO} were lost in a quarter '
         "of an hour",
         severity="warning",
-        # 17 is an error: a worker that was asked to leave is none.
-        values=(
-            Value("lost", _count('"severity_number" >= 17', names.LOG_WORKER_LOST), 15 * MINUTE),
-        ),
-        condition="$lost >= 2",
+        values=(Value("lost", _count(WERE_LOST, names.LOG_WORKER_LOST), 15 * MINUTE),),
+        condition=f"$lost >= {LOST_WORKERS}",
         minutes=0,
         board=cluster.BOARD,
         panel="Workers that left",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from daskscope import names
 from grafana.board import Board, Row
-from grafana.boards.parts import GONE
+from grafana.boards.parts import GONE, WORKERS_LOST
+from grafana.config import IDLE_SECONDS, MUCH_MEMORY
 from grafana.influxql import (
     equals,
     highest,
     level,
     level_rows,
     now,
-    number_of,
     rate,
     records,
     so_far,
@@ -34,7 +34,7 @@ _WHY = (
         queries=(now(names.CLUSTER_IDLE, title="Idle for"),),
         empty=GONE,
         unit="s",
-        bad=1800,
+        bad=IDLE_SECONDS,
     ),
     Stat(
         title="Clients",
@@ -67,13 +67,7 @@ _WHY = (
         queries=(now(names.TASK_COUNT, title="Results", where=_task_states("memory")),),
         empty=GONE,
     ),
-    Stat(
-        title="Workers lost",
-        description="Workers that left without being asked to, in the time that is shown.",
-        queries=(number_of(names.LOG_WORKER_LOST, title="Lost", where='"severity_number" >= 17'),),
-        empty="None lost",
-        bad=1,
-    ),
+    WORKERS_LOST,
 )
 
 _WORK = (
@@ -134,7 +128,7 @@ _MEMORY = (
         ),
         empty=_SILENT,
         unit="percentunit",
-        bad=0.8,
+        bad=MUCH_MEMORY,
         computed=(MERGED, quotient("Used", "Limit", "Share"), without("Used", "Limit")),
     ),
     Lines(

@@ -6,6 +6,7 @@ from daskscope import names
 from grafana.board import Board, Row
 from grafana.boards.parts import (
     CLUSTER_COLUMNS,
+    WORKERS_LOST,
     computations_that_ended,
     cost_per_hour,
     idle_cost,
@@ -67,15 +68,7 @@ _NOW = (
         empty="None failed",
         bad=1,
     ),
-    Stat(
-        title="Workers lost",
-        description="Workers that left without being asked to, in the time that is shown.",
-        queries=(
-            number_of(names.LOG_WORKER_LOST, title="Lost", where=f'"severity_number" >= {17}'),
-        ),
-        empty="None lost",
-        bad=1,
-    ),
+    WORKERS_LOST,
 )
 
 _MONEY = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from daskscope import names
-from grafana.influxql import Query, equals, grown, rate_now, records, so_far
+from grafana.config import WERE_LOST
+from grafana.influxql import Query, equals, grown, number_of, rate_now, records, so_far
 from grafana.panels import CARRIED, TO_CLUSTER, TO_CLUSTER_PAGE, TO_COMPUTATION_PAGE, Link, Stat
 from grafana.table import Column, Table
 
@@ -52,6 +53,14 @@ COMPUTATION_COLUMNS = (
             Link("Where its cluster's time went", _CLUSTERS_COMPUTATIONS),
         ),
     ),
+)
+
+WORKERS_LOST = Stat(
+    title="Workers lost",
+    description="Workers that left without being asked to, in the time that is shown.",
+    queries=(number_of(names.LOG_WORKER_LOST, title="Lost", where=WERE_LOST),),
+    empty="None lost",
+    bad=1,
 )
 
 

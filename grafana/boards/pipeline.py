@@ -5,6 +5,7 @@ from __future__ import annotations
 from daskscope import names
 from grafana.board import Board, Row
 from grafana.boards.parts import CLUSTER_COLUMNS
+from grafana.config import LONG_QUEUE
 from grafana.influxql import (
     CLUSTER,
     clusters,
@@ -76,7 +77,7 @@ _LOST = (
         description="A queue that only grows is a destination that does not answer.",
         queries=(level(names.QUEUE_SIZE, names.QUEUE_NAME),),
         empty="No cluster reports",
-        bad=1000,
+        bad=LONG_QUEUE,
     ),
     Lines(
         title="What the plugin takes of the event loop",
