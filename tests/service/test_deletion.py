@@ -432,14 +432,16 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_made(
     local_service: ServiceProcess, tmp_path: Path
 ) -> None:
     plant(local_service)
+    local_service.token(workspace="empty")
     where, folder = local_service.database_options, tmp_path / "export"
     (tmp_path / "file").touch()
     for arguments, said in (
         ((folder, "--user", "adda"), "no data of a user 'adda'"),
         ((folder, "--user", "adda"), "users with data are: ada, grace"),
+        ((folder, "--user", "ada", "--workspace", "empty"), "no user has data there"),
         ((folder, "--cluster", "of-adda"), "no data of a cluster 'of-adda'"),
         ((folder, "--user", "ada", "--cluster", "of-grace"), "on a cluster 'of-grace'"),
-        ((folder, "--workspace", "finanze"), "no workspace 'finanze'; the workspaces are: default"),
+        ((folder, "--workspace", "finanze"), "'finanze'; the workspaces are: default, empty"),
         ((folder, "--only", "clusters"), "there is no table 'clusters'"),
         ((folder, "--since", "2026-02-01", "--until", "2026-01-01"), "no data would be exported"),
         ((tmp_path / "file",), "cannot write to"),

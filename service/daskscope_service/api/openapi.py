@@ -174,7 +174,7 @@ class _Schemas:
 
 
 def _text(docstring: str) -> str:
-    return inspect.cleandoc(docstring).replace("``", "`")
+    return re.sub(":[a-z]+:`", "`", inspect.cleandoc(docstring).replace("``", "`"))
 
 
 def _name_times(component: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from daskscope_service.cli.options import database, extra, settings_options
+from daskscope_service.cli.options import check_workspace, database, extra, settings_options
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -122,7 +122,7 @@ def export(
     if choice.since >= choice.until:
         raise click.UsageError("--since is not before --until, so no data would be exported")
     with database(options) as (_, engine), _writing_to(directory):
-        _check(engine, workspace)
+        check_workspace(engine, workspace)
         if (cluster or user) is not None and not some_of(engine, whose):
             raise click.ClickException(_nothing_of(engine, whose))
         if directory != "-":
@@ -213,7 +213,7 @@ def delete(
         from daskscope_service.retention.code import remove_unused_code
         from daskscope_service.retention.throttle import Throttle
 
-        _check(engine, workspace)
+        check_workspace(engine, workspace)
         whose = Whose(workspace, cluster=cluster, user=user)
         pace = Throttle(0.5)
         found = deletion.count(engine, whose)
@@ -270,16 +270,6 @@ def _give_back(engine: Engine, pace: Throttle) -> None:
         )
 
 
-def _check(engine: Engine, workspace: str) -> None:
-    from daskscope_service.retention.expiry import workspaces
-
-    known = workspaces(engine)
-    if workspace not in known:
-        raise click.UsageError(
-            f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
-        )
-
-
 def _nothing_of(engine: Engine, whose: Whose) -> str:
     from daskscope_service.db.data_ownership import users
 
@@ -289,11 +279,7 @@ def _nothing_of(engine: Engine, whose: Whose) -> str:
             f"{whose.workspace}; 'daskscope list clusters' and the pages show the ids"
         )
     known = users(engine, whose.workspace)
-    there = (
-        f"users with data are: {', '.join(known)}"
-        if known
-        else "users with data are: {', '.join(known)}"
-    )
+    there = f"users with data are: {', '.join(known)}" if known else "no user has data there"
     where = "" if whose.cluster is None else f" on a cluster {whose.cluster!r}"
     return (
         f"there is no data of a user {whose.user!r}{where} in the workspace "

@@ -71,3 +71,14 @@ def database(options: dict[str, Any]) -> Iterator[tuple[Settings, Engine]]:
         yield settings, engine
     finally:
         engine.dispose()
+
+
+def check_workspace(engine: Engine, workspace: str) -> None:
+    """Raise a usage error that names the workspaces, if there is none called ``workspace``."""
+    from daskscope_service.retention.expiry import workspaces
+
+    known = workspaces(engine)
+    if workspace not in known:
+        raise click.UsageError(
+            f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
+        )

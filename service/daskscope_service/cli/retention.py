@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from daskscope_service.cli.options import database, settings_options
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
+from daskscope_service.cli.options import check_workspace, database, settings_options
 
 #: Seconds between two lines about how far it is.
 _SAY_EVERY = 2.0
@@ -48,7 +45,7 @@ def show(workspace: str, as_json: bool, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.retention import policy
 
-        _check(engine, workspace)
+        check_workspace(engine, workspace)
         kept = policy.periods(engine, workspace)
         own = policy.periods_set(engine, workspace)
     if as_json:
@@ -79,7 +76,7 @@ def set_one(kind: str, days: str, workspace: str, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.retention import policy
 
-        _check(engine, workspace)
+        check_workspace(engine, workspace)
         if kind not in policy.BY_NAME:
             raise click.UsageError(
                 f"there is no kind {kind!r}; the kinds are: {', '.join(policy.BY_NAME)}"
@@ -143,13 +140,3 @@ def run(**options: Any) -> None:
         raise click.ClickException(f"some old data was not removed: {failed}")
     if not +removed:
         click.echo("No data is old enough to remove.")
-
-
-def _check(engine: Engine, workspace: str) -> None:
-    from daskscope_service.retention.expiry import workspaces
-
-    known = workspaces(engine)
-    if workspace not in known:
-        raise click.UsageError(
-            f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
-        )

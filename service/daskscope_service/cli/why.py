@@ -11,7 +11,7 @@ import click
 
 from daskscope.errors import DaskscopeError
 from daskscope.one_line import one_line
-from daskscope_service.cli.options import database, settings_options
+from daskscope_service.cli.options import check_workspace, database, settings_options
 from daskscope_service.insight.findings.finding import SavedMoney, Saving
 from daskscope_service.insight.findings.headline import saving_in_words
 from daskscope_service.insight.wording import estimate, money
@@ -101,25 +101,19 @@ def thresholds(settings: tuple[str, ...], workspace: str, **options: Any) -> Non
         from daskscope_service.accounts import audit
         from daskscope_service.accounts.change import Change
         from daskscope_service.db.engine import writing
-        from daskscope_service.findings.own_thresholds import set_thresholds
+        from daskscope_service.findings.own_thresholds import change_thresholds
         from daskscope_service.insight.findings.thresholds import TABLE
         from daskscope_service.queries.thresholds import own_thresholds
         from daskscope_service.web.fields import Unfit
 
-        _in(engine, workspace)
+        check_workspace(engine, workspace)
         if settings:
-            with writing(engine) as connection:
-                own = dict(own_thresholds(connection, workspace))
-                for name, value in map(_setting, settings):
-                    own.pop(name, None)
-                    if value is not None:
-                        own[name] = value
-                    elif name not in {one.name for one in TABLE}:
-                        raise click.UsageError(f"there is no threshold {name!r}")
-                try:
-                    set_thresholds(Change(connection, workspace, audit.OPERATOR), own)
-                except Unfit as error:
-                    raise click.UsageError(str(error)) from None
+            changes = dict(map(_setting, settings))
+            try:
+                with writing(engine) as connection:
+                    change_thresholds(Change(connection, workspace, audit.OPERATOR), changes)
+            except Unfit as error:
+                raise click.UsageError(str(error)) from None
         with engine.connect() as connection:
             own = dict(own_thresholds(connection, workspace))
     for one in TABLE:
@@ -137,17 +131,6 @@ def _setting(text: str) -> tuple[str, float | None]:
         raise click.UsageError(f"{text!r} is not NAME=VALUE, with a number") from None
 
 
-def _in(engine: Any, workspace: str) -> None:
-    """Complain where there is no such workspace."""
-    from daskscope_service.retention.expiry import workspaces
-
-    known = workspaces(engine)
-    if workspace not in known:
-        raise click.UsageError(
-            f"there is no workspace {workspace!r}; the workspaces are: {', '.join(known)}"
-        )
-
-
 @findings_group.command("rebuild")
 @click.option("--workspace", default="default", show_default=True)
 @settings_options("data_dir", "database_url")
@@ -160,6 +143,6 @@ def rebuild(workspace: str, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.findings.evaluator import mark_all
 
-        _in(engine, workspace)
+        check_workspace(engine, workspace)
         marked = mark_all(engine, workspace)
     click.echo(f"{workspace}: the service makes the findings of {marked:,} computations anew.")

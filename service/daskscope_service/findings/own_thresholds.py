@@ -46,3 +46,15 @@ def set_thresholds(change: Change, own: Mapping[str, float]) -> None:
         if own.get(name) != before.get(name)
     ]
     change.log("thresholds changed", ", ".join(changed))
+
+
+def change_thresholds(change: Change, changes: Mapping[str, float | None]) -> None:
+    """Store the values of ``changes`` beside those that the workspace has: None is the default.
+
+    Raises Unfit as :func:`set_thresholds` does.
+    """
+    own = dict(own_thresholds(change.connection, change.workspace))
+    defaults = {name: one.value for name, one in _BY_NAME.items()}
+    for name, value in changes.items():
+        own[name] = defaults.get(name, math.nan) if value is None else value
+    set_thresholds(change, own)
