@@ -25,11 +25,14 @@ if TYPE_CHECKING:
         list_jobs,
         why,
     )
+    from daskscope.budget import assert_budget
     from daskscope.errors import (
         AccessDenied,
+        BudgetExceeded,
         ConfigurationError,
         DaskscopeError,
         NotFound,
+        NotMeasured,
         NotOnScheduler,
         ServiceError,
         ServiceTooOld,
@@ -41,16 +44,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDenied",
+    "BudgetExceeded",
     "ConfigurationError",
     "DaskscopeError",
     "Explanation",
     "NotFound",
+    "NotMeasured",
     "NotOnScheduler",
     "Registration",
     "ServiceError",
     "ServiceTooOld",
     "ServiceUnreachable",
     "__version__",
+    "assert_budget",
     "close",
     "compare",
     "dask_setup",
@@ -70,6 +76,7 @@ __all__ = [
 _HOMES = {
     "Explanation": "daskscope.explanation.report",
     "explain": "daskscope.inspection",
+    "assert_budget": "daskscope.budget",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
     **dict.fromkeys(("close", "compare", "why"), "daskscope.api"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),

@@ -494,6 +494,34 @@ class ComparedRun(TypedDict):
     job: str | None
 
 
+class UsualRun(TypedDict):
+    """What runs of a job usually take: medians of the ``runs`` that passed since the last change.
+
+    ``spread`` is how far they are from ``duration``, as a share of it. ``cost`` is an estimate,
+    None where some of them have none.
+    """
+
+    runs: int
+    duration: float
+    spread: float
+    cost: float | None
+    currency: str | None
+    price_source: PriceSource | None
+
+
+class Run(ComparedRun):
+    """A computation beside the ``usual`` run of its job, of the runs before it.
+
+    ``usual`` is None while its job is not known, and where fewer than five runs before it passed.
+    ``peak_worker_memory`` is the most memory that the process of any one worker of its cluster ever
+    had, in bytes: while this ran, or before or after. ``url`` is its page.
+    """
+
+    peak_worker_memory: int | None
+    usual: UsualRun | None
+    url: str
+
+
 class WaterfallPart(TypedDict):
     """By how many ``seconds`` the second run took longer for this; negative: less long.
 

@@ -3,6 +3,8 @@
     DaskscopeError
     ├── ConfigurationError        a setting is missing or makes no sense; the message names it
     ├── NotOnScheduler            the scheduler's environment lacks the package
+    ├── BudgetExceeded            a computation took more than is allowed; an AssertionError, too
+    ├── NotMeasured               whether it did is not known
     └── ServiceError              the service did not do what was asked
         ├── ServiceUnreachable    no answer: address, network, or the service is down
         ├── AccessDenied          401 or 403: token missing, wrong, expired, or of too small a scope
@@ -35,6 +37,14 @@ class ConfigurationError(DaskscopeError, ValueError):
 
 class NotOnScheduler(DaskscopeError, ImportError):
     """The package cannot be imported by the scheduler. The message names the ways to fix it."""
+
+
+class BudgetExceeded(DaskscopeError, AssertionError):
+    """A computation took more than is allowed. The message says what, and where its page is."""
+
+
+class NotMeasured(DaskscopeError):
+    """Whether a computation is within its budget is not known. The message says what is missing."""
 
 
 class ServiceError(DaskscopeError):

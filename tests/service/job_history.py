@@ -53,6 +53,7 @@ class Place:
             at=began + seconds + 5,
             worker_seconds={"busy": 2 * seconds, "idle": 2 * seconds, "paused": 0.0},
             cost=4 * seconds,
+            **fields.pop("status_fields", {}),
         )
         values: dict[str, Any] = {
             "status": "finished",
@@ -70,8 +71,7 @@ class Place:
             make_cluster(
                 f"Scheduler-{self.workspace}-{self.sent}",
                 started_at=began - 5,
-                prices=DOLLARS,
-                **(cluster or {}),
+                **({"prices": DOLLARS} | (cluster or {})),
             ),
             status=status,
             computations=(make_computation(id, **(values | fields)),),

@@ -16,6 +16,7 @@ from daskscope.errors import ConfigurationError
 from daskscope.version import __version__
 from daskscope_service.cli.address import note_address
 from daskscope_service.cli.audit import audit
+from daskscope_service.cli.budget import budget
 from daskscope_service.cli.compare import compare
 from daskscope_service.cli.data import delete, export
 from daskscope_service.cli.database import database_group, say_upgrade
@@ -177,6 +178,7 @@ cli.add_command(user_group)
 cli.add_command(list_group)
 cli.add_command(why)
 cli.add_command(compare)
+cli.add_command(budget)
 cli.add_command(report)
 cli.add_command(audit)
 cli.add_command(retention_group)

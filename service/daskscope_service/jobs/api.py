@@ -11,9 +11,10 @@ from daskscope_service.jobs.sorting import SORT, asked_sort
 from daskscope_service.jobs.two_runs import RUNS, asked_runs
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import list_jobs, one_job
+from daskscope_service.queries.runs import one_run
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import OF_CLUSTER, selection
-from daskscope_service.web.representation import page_answer
+from daskscope_service.web.representation import page_answer, page_url
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1")
 
@@ -43,6 +44,25 @@ def job(job_id: str) -> Item:
     with reading() as scope:
         found = one_job(scope, job_id)
     found["url"] = _url(job_id)
+    return found
+
+
+@blueprint.get("/runs/<run_id>")
+@require("read")
+@answers(types.Run)
+def run(run_id: str) -> Item:
+    """Answer with one computation, by its id alone, beside the usual run of its job.
+
+    With the id of a job, it is the newest of its runs that has ended.
+    """
+    with reading() as scope:
+        found = one_run(scope, run_id)
+    found["url"] = page_url(
+        current_app.config["SETTINGS"],
+        "computation",
+        cluster_id=found["cluster"],
+        computation_id=found["computation"],
+    )
     return found
 
 

@@ -10,14 +10,9 @@ from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.jobs.comparison import Run, compare
 from daskscope_service.insight.jobs.summary import summed_up
 from daskscope_service.queries.computations import MOST_GROUPS, computations_by_key
-from daskscope_service.queries.job_runs import newest_runs, some_runs
+from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
 from daskscope_service.web.fields import Missing
 
-#: What an answer says of each run.
-_OF_RUN = (
-    *("cluster", "cluster_name", "user", "status", "started_at", "duration", "task_seconds"),
-    *("thread_seconds", "cost", "currency", "price_source", "tasks", "workers", "job"),
-)
 _OF_GROUP = ("prefix", "tasks", "completed", "seconds", "output_bytes", "longest")
 
 
@@ -36,7 +31,7 @@ def compare_runs(scope: Scope, a: str, b: str) -> Item:
     found["candidates"] = [asdict(one) | {"words": one.words} for one in compared.candidates]
     for name, key in zip(("a", "b"), keys, strict=True):
         row = rows[key]
-        found[name] = {field: row[field] for field in _OF_RUN} | {
+        found[name] = {field: row[field] for field in OF_RUN} | {
             "computation": row["id"],
             "title": titles[key]["title"] if key in titles else "",
         }

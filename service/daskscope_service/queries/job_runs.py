@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, tuple_
 
 from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db.schema import cluster, computation
@@ -23,6 +23,11 @@ from daskscope_service.queries.causes import among
 MOST_RUNS = 200
 #: Runs that are counted at most.
 MOST_COUNTED = 10_000
+#: What an answer says of a run that is asked about by itself.
+OF_RUN = (
+    *("cluster", "cluster_name", "user", "status", "started_at", "duration", "task_seconds"),
+    *("thread_seconds", "cost", "currency", "price_source", "tasks", "workers", "job"),
+)
 
 _OF_RUN = [
     computation.c[name]
@@ -43,18 +48,26 @@ _OF_CLUSTER = [
 #: What else is compared of clusters.
 _TO_COMPARE = [
     cluster.c[name]
-    for name in ("environment", "settings", "host", "kind", "memory_limit", "deployment")
+    for name in (
+        *("environment", "settings", "host", "kind", "memory_limit", "deployment"),
+        "peak_worker_memory",
+    )
 ]
 
 
-def newest_runs(scope: Scope, job: str, *, compared: bool = False) -> list[Item]:
+def newest_runs(
+    scope: Scope, job: str, *, compared: bool = False, before: tuple[float, str] | None = None
+) -> list[Item]:
     """Return the newest runs of a job, oldest first, at most :data:`MOST_RUNS`.
 
     Each has ``status``, ``duration``, ``thread_seconds`` of all workers meanwhile, ``task_seconds``
     that its tasks took, ``cost`` with ``currency`` and ``price_source``, and ``cluster_name``.
-    ``compared``: the rows of clusters with it, as ``on``.
+    ``compared``: the rows of clusters with it, as ``on``. ``before``: only those that began before
+    the run of that start and id.
     """
     query = scope.select(computation, *_OF_RUN).where(computation.c.job == job)
+    if before is not None:
+        query = query.where(tuple_(computation.c.started_at, computation.c.id) < tuple_(*before))
     query = query.order_by(computation.c.started_at.desc(), computation.c.id.desc())
     return completed(scope, query.limit(MOST_RUNS), compared=compared)[::-1]
 

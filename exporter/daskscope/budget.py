@@ -1,0 +1,246 @@
+"""``assert_budget()``: holds a computation to a time, a cost and an amount of memory."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+from urllib.parse import quote
+
+from dask.utils import format_bytes, parse_bytes, parse_timedelta
+
+from daskscope.api_types import Run
+from daskscope.errors import BudgetExceeded, ConfigurationError, NotFound, NotMeasured
+from daskscope.one_line import one_line
+from daskscope.service_client import ServiceClient, service_client
+
+#: Seconds between two questions whether a run has arrived: at first, and at most.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
+#: Characters of a title in a message.
+_MOST_TITLE = 100
+
+
+def assert_budget(
+    id: str,
+    *,
+    max_seconds: float | str | timedelta | None = None,
+    max_cost: float | None = None,
+    max_memory: int | str | None = None,
+    slower_than_usual: float | None = None,
+    timeout: float | str | timedelta = 60.0,
+) -> Run:
+    """Raise :class:`BudgetExceeded` where a computation took more than is allowed.
+
+    Returns the run: :class:`daskscope.api_types.Run` has its fields. What was not measured does not
+    pass: it raises NotMeasured.
+
+    Parameters
+    ----------
+    id
+        The id of a computation; or of a job, for the newest of its runs that has ended.
+    max_seconds
+        What it may take from its start to its end: seconds, a timedelta, or a text, "2 minutes".
+    max_cost
+        What all threads of its cluster may cost while it runs, in the currency of its prices.
+    max_memory
+        What the process of any one worker of its cluster may ever have: bytes, or "4 GiB".
+    slower_than_usual
+        By how much it may take longer than its job usually does: 0.2 for 20 %. Usual is the median
+        of the passed runs before it, of at least five, since the last change.
+    timeout
+        How long to wait for the run to arrive and to end.
+
+    Raises
+    ------
+    BudgetExceeded
+        It took more. The message says what was, what was allowed, and where its page is. A run that
+        goes on is not waited for once it has taken more than ``max_seconds``.
+    NotMeasured
+        Something that has a limit was not measured: the run failed or still runs, its cluster has
+        no prices, or too few runs before it passed.
+    ConfigurationError
+        There is no token, no limit, or one that makes no sense.
+    NotFound
+        The workspace has no computation and no job of this id, even after the ``timeout``.
+    AccessDenied, ServiceTooOld, ServiceUnreachable, ServiceError
+        As :func:`daskscope.list_clusters`.
+
+    Examples
+    --------
+    >>> computation = daskscope.list_computations(limit=1)[0]
+    >>> daskscope.assert_budget(computation["id"], max_seconds=60, slower_than_usual=0.2)
+    """
+    if not isinstance(id, str) or not id:
+        raise ConfigurationError(f"id is {id!r}; it must be the id of a computation or of a job")
+    budget = Budget(
+        seconds=seconds_of("max_seconds", max_seconds),
+        cost=_number("max_cost", max_cost),
+        memory=bytes_of("max_memory", max_memory),
+        slower=_number("slower_than_usual", slower_than_usual),
+    )
+    if budget == Budget():
+        raise ConfigurationError(
+            "there is no limit: set max_seconds, max_cost, max_memory or slower_than_usual"
+        )
+    wait = seconds_of("timeout", timeout, least=0.0) or 0.0
+    with service_client() as service:
+        run = _arrived(service, id, budget, wait)
+    budget.hold(run)
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may take at most; None of what has no limit."""
+
+    seconds: float | None = None
+    cost: float | None = None
+    memory: int | None = None
+    slower: float | None = None
+
+    def hold(self, run: Run) -> None:
+        """Raise where ``run`` took more, or where that is not known."""
+        if over := [*self._beyond(run)]:
+            # Said before what was not measured: it is certain already.
+            raise BudgetExceeded(f"{_named(run)} is over its budget: {'; '.join(over)}{_see(run)}")
+        if unknown := [*self._unknown(run)]:
+            raise NotMeasured(
+                f"whether {_named(run)} is within its budget is not known: "
+                f"{'; '.join(unknown)}{_see(run)}"
+            )
+
+    def _beyond(self, run: Run) -> Iterator[str]:
+        took, usual = run["duration"], run["usual"]
+        # One that goes on, or has failed, takes at least as long as until now.
+        ran = "it has run" if run["status"] == "running" else "it took"
+        if self.seconds is not None and took > self.seconds:
+            yield f"{ran} {say_seconds(took)}, and {say_seconds(self.seconds)} are allowed"
+        if self.slower is not None and usual is not None:
+            most = usual["duration"] * (1 + self.slower)
+            if took > most:
+                yield (
+                    f"{ran} {say_seconds(took)}, {took / usual['duration']:.2f} times its usual "
+                    f"{say_seconds(usual['duration'])} (the median of {usual['runs']} runs), and "
+                    f"{1 + self.slower:.2f} times are allowed"
+                )
+        cost, currency = run["cost"], run["currency"] or ""
+        if self.cost is not None and cost is not None and cost > self.cost:
+            yield f"it cost {cost:,.4g} {currency}, and {self.cost:,.4g} are allowed"
+        memory = run["peak_worker_memory"]
+        if self.memory is not None and memory is not None and memory > self.memory:
+            yield (
+                f"a worker of its cluster had {format_bytes(memory)} of memory, and "
+                f"{format_bytes(self.memory)} are allowed"
+            )
+
+    def _unknown(self, run: Run) -> Iterator[str]:
+        if run["status"] == "running":
+            yield "it still runs"
+            return
+        if run["status"] != "finished":
+            yield f"it did not finish ({run['status']}), so what it took says little"
+            return
+        if self.slower is not None and run["usual"] is None:
+            why = "which job it is a run of is not known"
+            if run["job"] is not None:
+                why = f"fewer than five runs of its job {run['job']} before it passed"
+            yield f"{why}, so nothing is usual"
+        if self.cost is not None and run["cost"] is None:
+            yield "its cluster has no prices, or did not report its threads' time"
+        if self.memory is not None and run["peak_worker_memory"] is None:
+            yield "its cluster did not report its workers' memory"
+
+
+def seconds_of(name: str, value: Any, *, least: float | None = None) -> float | None:
+    """Return seconds, a timedelta or a text such as "2 minutes" as seconds above ``least``."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    what = 'a number of seconds above 0, a timedelta, or a text such as "2 minutes"'
+    return _parsed(name, value, lambda text: parse_timedelta(text, default="seconds"), what, least)
+
+
+def bytes_of(name: str, value: Any) -> int | None:
+    """Return a number of bytes, or a text such as "4 GiB", as bytes."""
+    found = _parsed(name, value, parse_bytes, 'bytes above 0, or a text such as "4 GiB"', None)
+    return None if found is None else int(found)
+
+
+def _number(name: str, value: Any) -> float | None:
+    # A run may take exactly as long as usual, and cost nothing.
+    return _parsed(name, value, None, "a number of at least 0", 0.0)
+
+
+def _parsed(
+    name: str, value: Any, read: Callable[[str], Any] | None, what: str, least: float | None
+) -> float | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool) or (read is None and isinstance(value, str)):
+            raise ValueError
+        number = float(read(value) if read is not None and isinstance(value, str) else value)
+        fits = math.isfinite(number) and (number > 0 if least is None else number >= least)
+    except (TypeError, ValueError, KeyError, OverflowError):
+        fits = False
+    if not fits:
+        raise ConfigurationError(f"{name} is {value!r}; it must be {what}")
+    return number
+
+
+def say_seconds(seconds: float) -> str:
+    """Return seconds as messages say them."""
+    return f"{seconds:,.1f} s" if seconds >= 10 else f"{seconds:.3g} s"
+
+
+def _named(run: Run) -> str:
+    title = one_line(run["title"])
+    if len(title) > _MOST_TITLE:
+        title = f"{title[: _MOST_TITLE - 1]}…"
+    return f"{title} ({run['computation']})" if title else run["computation"]
+
+
+def _see(run: Run) -> str:
+    return f". See {run['url']}"
+
+
+def _arrived(service: ServiceClient, id: str, budget: Budget, timeout: float) -> Run:
+    """Return the run once all about it is there, or what there is when the time is over."""
+    until, pause = time.monotonic() + timeout, _FIRST_PAUSE
+    while True:
+        run, missing = None, None
+        try:
+            run = _run(service, id)
+        except NotFound as error:
+            missing = error
+        if run is not None and not _awaits(run, budget):
+            return run
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    if run is not None:
+        return run
+    raise NotFound(
+        f"no computation and no job of the workspace has the id {id!r}, and none arrived within "
+        f"{say_seconds(timeout)}: does its cluster send to this service and workspace?",
+        404,
+    ) from missing
+
+
+def _awaits(run: Run, budget: Budget) -> bool:
+    """Return whether more may yet arrive that changes whether ``run`` is within its budget."""
+    if run["status"] == "running":
+        return budget.seconds is None or run["duration"] <= budget.seconds
+    # The service finds the job a little after the end.
+    return run["status"] == "finished" and budget.slower is not None and run["job"] is None
+
+
+def _run(service: ServiceClient, id: str) -> Run:
+    answer = service.answer("GET", f"runs/{quote(id, safe='')}")
+    if not isinstance(answer.get("duration"), int | float):
+        raise service.no_service()
+    return cast(Run, service.with_datetimes(answer))
